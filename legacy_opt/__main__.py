@@ -1,0 +1,14 @@
+"""`python -m legacy_opt`, the same as the command `legacy-opt`."""
+
+import sys
+
+
+def main():
+    """Hands over to `legacy_opt.compat.cli` and returns its exit code."""
+    from legacy_opt.compat import cli
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

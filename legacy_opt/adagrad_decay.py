@@ -1,0 +1,273 @@
+"""Adagrad whose accumulator decays: it can forget, so learning on a long stream does not stall.
+
+With ``p = (global_step + 1) // accumulator_decay_step``, for each visit::
+
+    if p > power:
+        accumulator = max(accumulator * accumulator_decay_rate, initial_accumulator_value)
+        power += 1
+    accumulator += g * g
+    w -= learning_rate * g / sqrt(accumulator)
+
+Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI); their
+constructors, slots, variable names and arithmetic are kept. Stock TensorFlow has no such kernel.
+"""
+
+import tensorflow as tf
+
+from legacy_opt import checks, kernels, versions
+from legacy_opt.access import Rows, WholeVariable, gather_nd, variable_op, variable_shape
+from legacy_opt.rule import Addition, RuleOptimizer
+from legacy_opt.slots import RowSlot, Slot, as_column
+
+
+class AdagradDecayOptimizer(RuleOptimizer):
+    """Adagrad with a decaying accumulator (DeepRec).
+
+    Slots, in this order, both under the optimizer's name (`w/AdagradDecay`, `w/AdagradDecay_1`):
+
+    * `accumulator`: shape and dtype of the variable, starts at `initial_accumulator_value`.
+    * `accumulator_decay_power`: how often it has decayed; dtype of the global step, shape of the
+      variable, starts at zero. A dense visit tests and counts the flat element 0 for the whole
+      variable; a sparse visit tests and counts the flat element `row` for each touched row.
+
+    A visit decays once at most: a row that nobody touched for three periods decays once at each
+    of its next three visits. The counting needs somebody to advance the global step; a
+    `GlobalStepWarning` tells when `minimize` or `apply_gradients` was given none. With the default
+    of 100,000 steps a short training never decays and equals Adagrad bit for bit.
+
+    Workers that share a variable without locks may both see a decay due and apply it twice, or
+    count it once, in DeepRec as here.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      global_step: the scalar int32 or int64 variable that counts steps; None takes the graph's own
+        (`tf.compat.v1.train.get_global_step`).
+      initial_accumulator_value: start and floor of the accumulator, above zero.
+      accumulator_decay_step: the length of a period in steps, a positive integer.
+      accumulator_decay_rate: the accumulator's factor at each decay, between 0 and 1.
+      use_locking: whether TensorFlow's Adagrad kernel holds the variables' locks while it writes;
+        the decay itself takes none.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    uses_global_step = True
+
+    def __init__(
+        self,
+        learning_rate,
+        global_step,
+        initial_accumulator_value=0.1,
+        accumulator_decay_step=100000,
+        accumulator_decay_rate=0.9,
+        use_locking=False,
+        name="AdagradDecay",
+    ):
+        checks.positive("initial_accumulator_value", initial_accumulator_value)
+        checks.open_unit_interval("accumulator_decay_rate", accumulator_decay_rate)
+        self._accumulator_decay_step = checks.positive_integer(
+            "accumulator_decay_step", accumulator_decay_step
+        )
+        self._global_step = checks.integer_step("global_step", global_step)
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            initial_accumulator_value=initial_accumulator_value,
+            accumulator_decay_rate=accumulator_decay_rate,
+        )
+
+    def slot_layouts(self, variable):
+        return {
+            "accumulator": Slot(self._initial_accumulator_value),
+            "accumulator_decay_power": self._power_layout(),
+        }
+
+    def _power_layout(self):
+        return FlatElement(0, dtype=self.global_step_variable().dtype.base_dtype)
+
+    def rule(self, grad, value, slots, hyper):
+        due = self._period(hyper) > slots.accumulator_decay_power
+        accumulator = tf.compat.v2.where(
+            due, self._decayed(slots.accumulator, hyper), slots.accumulator
+        )
+        accumulator += grad * grad
+        step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+        return step, {
+            "accumulator": accumulator,
+            "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
+        }
+
+    def _period(self, hyper):
+        return (hyper.global_step + 1) // self._accumulator_decay_step
+
+    @staticmethod
+    def _decayed(accumulator, hyper):
+        return tf.maximum(
+            accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
+        )
+
+    # The fast way: decay what is due, which is nearly always nothing, then TensorFlow's own
+    # Adagrad kernel. `rule` says the same in one piece.
+
+    def fused(self, update):
+        if kernels.find("Adagrad", update.variable, update.sparse) is None:
+            return NotImplemented
+        if update.sparse:
+            decayed = self._decay_rows(update)
+        elif update.prepared is not None:
+            decayed = update.prepared
+        else:
+            decayed = self._decay_whole([update])
+        with tf.control_dependencies(decayed):
+            return kernels.apply(
+                "Adagrad",
+                update,
+                use_locking=self._use_locking,
+                accum=update.slots.accumulator,
+                lr=update.hyper.learning_rate,
+            )
+
+    def prepare_step(self, grads_and_vars):
+        """Decides once a device, not once a variable, whether anything has to decay."""
+        if not self.use_fused_kernels or versions.building() == versions.EAGER:
+            return {}
+        by_device = {}
+        for grad, variable in grads_and_vars:
+            if not isinstance(grad, tf.IndexedSlices) and variable.shape.num_elements() != 0:
+                update = self.update_for(grad, variable, WholeVariable())
+                by_device.setdefault(variable.device, []).append(update)
+        prepared = {}
+        for device, updates in by_device.items():
+            with tf.device(device):
+                decayed = self._decay_whole(updates)
+            prepared.update((id(update.variable), decayed) for update in updates)
+        return prepared
+
+    def _decay_whole(self, updates):
+        """Decays the accumulators that are due, of variables with dense gradients.
+
+        Returns:
+          A list of what must have run before the accumulators are used.
+        """
+        period = self._period(updates[0].hyper)
+        powers = tf.stack([self._read_power(update) for update in updates])
+        building = versions.building()
+        if building == versions.GRAPH:
+            # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
+            # depends on output_true does not run unless some accumulator is due.
+            switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(period > powers))
+            with tf.control_dependencies([switch.output_true]):
+                decayed = self._decay_due(updates, switch.output_true > powers)
+            with tf.control_dependencies(decayed):
+                done = tf.identity(switch.output_true)
+            return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
+        due = period > powers
+        if building == versions.EAGER:
+            return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
+        if building == versions.FUNCTION:
+
+            def decay():
+                with tf.control_dependencies(self._decay_due(updates, due)):
+                    return tf.constant(True)
+
+            return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
+        return self._decay_due(updates, due)
+
+    def _decay_due(self, updates, due):
+        written = []
+        for i, update in enumerate(updates):
+            slots, access, hyper = update.slots, update.access, update.hyper
+            accumulator = access.read(slots.accumulator)
+            decayed = tf.compat.v2.where(due[i], self._decayed(accumulator, hyper), accumulator)
+            written.append(access.assign(slots.accumulator, decayed))
+            written.append(self._count(update, access, tf.cast(due[i], hyper.global_step.dtype)))
+        return written
+
+    def _decay_rows(self, update):
+        # No condition here: after the first period some rare row is nearly always behind.
+        power = tf.reshape(self._read_power(update), [-1])
+        overdue = Rows(
+            tf.boolean_mask(update.access.indices, self._period(update.hyper) > power)
+        )
+        decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
+        once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
+        return [
+            overdue.assign(update.slots.accumulator, decayed),
+            self._count(update, overdue, once),
+        ]
+
+    def _read_power(self, update):
+        return self._power_layout().read(
+            update.slots.accumulator_decay_power, update.access, update.grad
+        )
+
+    def _count(self, update, access, times):
+        return self._power_layout().add(update.slots.accumulator_decay_power, access, times)
+
+
+class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
+    """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
+
+    It computes the same and has the same arguments and variable names; `accumulator_decay_power`
+    has shape ``[rows]`` (``[]`` for a scalar variable), which for an embedding table of 10 million
+    rows of 16 is 80 MB instead of 1.28 GB. The name is DeepRec's, where it marks a second layout
+    of the slot; it has nothing to do with Keras' OptimizerV2.
+    """
+
+    def _power_layout(self):
+        return FlatElementOfRows(0, dtype=self.global_step_variable().dtype.base_dtype)
+
+
+class FlatElement(Slot):
+    """Stored like the variable; a rule sees flat element 0, or element `row` for each row."""
+
+    def read(self, slot, access, like):
+        if slot.shape.rank == 0:
+            return access.read(slot)
+        values = gather_nd(slot, self._positions(slot, access))
+        if access.indices is not None:
+            return as_column(values, like)
+        # No element at all, which only running can tell of an unknown shape, is never due: the
+        # minimum of nothing is the largest integer.
+        return tf.reduce_min(values)
+
+    def assign(self, slot, access, value):
+        if slot.shape.rank == 0:
+            return access.assign(slot, value)
+        return self._scatter("ScatterNdUpdate", slot, access, value)
+
+    def add(self, slot, access, value):
+        if slot.shape.rank == 0:
+            return access.add(slot, value)
+        return self._scatter("ScatterNdAdd", slot, access, value)
+
+    def _scatter(self, name, slot, access, value):
+        positions = self._positions(slot, access)
+        updates = tf.broadcast_to(tf.reshape(value, [-1]), tf.shape(positions)[:1])
+        return variable_op(name, slot, indices=positions, updates=updates)
+
+    @staticmethod
+    def _positions(slot, access):
+        """Returns indices ``[n, rank]`` of the flat elements that stand for the rows."""
+        shape = slot.shape
+        if access.indices is None:
+            if shape.is_fully_defined():
+                return tf.zeros([1, shape.rank], tf.int32)
+            shape = variable_shape(slot)
+            count = tf.minimum(1, tf.reduce_prod(shape))
+            return tf.zeros(tf.stack([count, tf.size(shape)]), tf.int32)
+        if shape.rank == 1:
+            return access.indices[:, tf.newaxis]
+        # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown.
+        sizes = shape.as_list() if shape.is_fully_defined() else variable_shape(slot)
+        sizes = tf.cast(sizes, access.indices.dtype)
+        strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
+        return access.indices[:, tf.newaxis] // strides % sizes
+
+
+class FlatElementOfRows(FlatElement, RowSlot):
+    """Stored as one value per row; read and written like `FlatElement`."""

@@ -1,0 +1,155 @@
+"""Checks of constructor arguments: wrong values fail where they are written, by name."""
+
+import math
+import numbers
+
+import tensorflow as tf
+
+
+def is_tensor_like(value):
+    """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
+    return tf.is_tensor(value) or isinstance(value, tf.Variable)
+
+
+def number(name, value):
+    """Returns `value` if it is a finite number, not a bool.
+
+    Raises:
+      TypeError: if it is no number.
+      ValueError: if it is NaN or infinite.
+    """
+    if isinstance(value, bool) or not isinstance(value, numbers.Real):
+        raise TypeError("%s must be a number, got %r of type %s." % (name, value, _type(value)))
+    if not math.isfinite(value):
+        raise ValueError("%s must be finite, got %r." % (name, value))
+    return value
+
+
+def positive(name, value):
+    """Returns `value` if it is a finite number above zero; see `number` for what is raised."""
+    if number(name, value) <= 0:
+        raise ValueError("%s must be positive, got %r." % (name, value))
+    return value
+
+
+def positive_integer(name, value):
+    """Returns `value` as an int if it is an integer above zero.
+
+    Raises:
+      TypeError: if it is no integer (100.0 is none either: write 100).
+      ValueError: if it is zero or less.
+    """
+    number(name, value)
+    if not isinstance(value, numbers.Integral):
+        raise TypeError(
+            "%s must be an integer, got %r of type %s: write it without a decimal point."
+            % (name, value, _type(value))
+        )
+    return int(positive(name, value))
+
+
+def open_unit_interval(name, value):
+    """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
+    if not 0 < number(name, value) < 1:
+        raise ValueError("%s must lie strictly between 0 and 1, got %r." % (name, value))
+    return value
+
+
+def hyperparameter(name, value):
+    """Returns `value` if it can be a hyperparameter: a number, tensor, variable or callable.
+
+    Callables take no arguments and are called each time gradients are applied.
+
+    Raises:
+      TypeError: if it is something else, or a tensor that is not numeric.
+      ValueError: if it is NaN, infinite, or a tensor that is not a scalar.
+    """
+    if callable(value):
+        return value
+    if not is_tensor_like(value):
+        if getattr(value, "shape", None) == () and hasattr(value, "item"):
+            value = value.item()  # a NumPy scalar
+        return number(name, value)
+    dtype = value.dtype.base_dtype
+    if not (dtype.is_floating or dtype.is_integer):
+        raise TypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))
+    if value.shape.rank not in (None, 0):
+        raise ValueError("%s must be a scalar, got a tensor of shape %s." % (name, value.shape))
+    return value
+
+
+def integer_step(name, value):
+    """Returns `value` if it can be a global step: None, or an integer scalar variable or tensor.
+
+    Raises:
+      TypeError: if it is something else.
+      ValueError: if it is not a scalar.
+    """
+    if value is None or callable(value) and not is_tensor_like(value):
+        return value
+    if not is_tensor_like(value):
+        raise TypeError(
+            "%s must be an int32 or int64 variable (as tf.compat.v1.train.get_or_create_global_step"
+            "() makes it) or None for the graph's own, got %r of type %s."
+            % (name, value, _type(value))
+        )
+    if value.dtype.base_dtype not in (tf.int32, tf.int64):
+        raise TypeError("%s must be int32 or int64, got %s." % (name, value.dtype.base_dtype.name))
+    if value.shape.rank not in (None, 0):
+        raise ValueError("%s must be a scalar, got shape %s." % (name, value.shape))
+    return value
+
+
+def gradient(optimizer_name, grad, variable, sparse):
+    """Checks that a gradient fits its variable, as far as the static shapes tell.
+
+    Args:
+      optimizer_name: for the message.
+      grad: the gradient; the values of the rows if `sparse`.
+      variable: the variable it is for.
+      sparse: whether `grad` holds rows.
+
+    Raises:
+      TypeError: if the dtypes differ.
+      ValueError: if the shapes do not fit.
+    """
+    if grad.dtype.base_dtype != variable.dtype.base_dtype:
+        raise TypeError(
+            "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
+            % (
+                optimizer_name,
+                variable.name,
+                grad.dtype.base_dtype.name,
+                variable.dtype.base_dtype.name,
+            )
+        )
+    expected = variable.shape
+    if sparse and expected.rank is not None:
+        expected = tf.TensorShape([None]).concatenate(expected[1:])
+    if not grad.shape.is_compatible_with(expected):
+        raise ValueError(
+            "%s: the %sgradient of variable %r has shape %s, expected %s."
+            % (optimizer_name, "sparse " if sparse else "", variable.name, grad.shape, expected)
+        )
+
+
+def trainable_dtype(optimizer_name, variable, valid):
+    """Checks that an optimizer can train a variable of this dtype.
+
+    Raises:
+      TypeError: if it cannot.
+    """
+    if variable.dtype.base_dtype not in valid:
+        raise TypeError(
+            "%s cannot train variable %r of dtype %s; it trains %s."
+            % (
+                optimizer_name,
+                variable.name,
+                variable.dtype.base_dtype.name,
+                ", ".join(sorted(dtype.name for dtype in valid)),
+            )
+        )
+
+
+def _type(value):
+    return type(value).__name__

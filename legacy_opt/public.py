@@ -1,0 +1,36 @@
+"""The public names; `import legacy_opt` hands them out."""
+
+try:
+    import tensorflow  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "tensorflow":
+        raise
+    raise ImportError(
+        "legacy_opt needs TensorFlow 1.15 or newer, and none is installed. "
+        'Install one with: pip install "legacy-opt[tensorflow-cpu]" '
+        '(or "legacy-opt[tensorflow]" for GPUs).'
+    ) from error
+
+from legacy_opt.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from legacy_opt.rule import (
+    Addition,
+    GlobalStepWarning,
+    RuleOptimizer,
+    Update,
+    UseLockingWarning,
+)
+from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
+
+__all__ = [
+    "AdagradDecayOptimizer",
+    "AdagradDecayOptimizerV2",
+    "Addition",
+    "GlobalStepWarning",
+    "RowSlot",
+    "RuleOptimizer",
+    "ScalarSlot",
+    "Slot",
+    "TensorSlot",
+    "Update",
+    "UseLockingWarning",
+]

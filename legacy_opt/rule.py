@@ -1,0 +1,406 @@
+"""RuleOptimizer: write an update rule once; it runs wherever TensorFlow trains.
+
+TF 1 asks each optimizer for four update methods (ref or resource variables, dense or sparse
+gradients), slot creation, hyperparameters as tensors, and a closing step. All of that is here,
+once. An optimizer is a constructor and a `rule`.
+"""
+
+import warnings
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from legacy_opt import checks, versions
+from legacy_opt.access import Rows, WholeVariable, variable_shape
+
+
+class GlobalStepWarning(UserWarning):
+    """An optimizer that depends on the global step was given none to advance."""
+
+
+class UseLockingWarning(UserWarning):
+    """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
+
+
+class Addition(NamedTuple):
+    """A rule's way to say "add this to the slot" where others give the slot's new value.
+
+    Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
+    """
+
+    value: Any
+
+
+class Update(NamedTuple):
+    """All there is to know about one variable's update.
+
+    Attributes:
+      grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
+      variable: the variable, ref or resource.
+      slots: the variable's slot variables, as attributes.
+      hyper: hyperparameters, non-slot values and `global_step`, as attributes.
+      access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
+      prepared: what `prepare_step` returned for this variable, or None.
+    """
+
+    grad: Any
+    variable: Any
+    slots: SimpleNamespace
+    hyper: SimpleNamespace
+    access: Any
+    prepared: Any = None
+
+    @property
+    def sparse(self):
+        """Whether the gradient comes as rows."""
+        return self.access.indices is not None
+
+
+class RuleOptimizer(tf.compat.v1.train.Optimizer):
+    """Base class for optimizers that are written as one rule.
+
+    The whole of an optimizer::
+
+        class DampedAdagradOptimizer(RuleOptimizer):
+            '''w -= learning_rate * g / (sqrt(accumulator) + epsilon)'''
+
+            def __init__(self, learning_rate, epsilon=1e-3, use_locking=False, name="Damped"):
+                super().__init__(use_locking, name, learning_rate=learning_rate, epsilon=epsilon)
+
+            slots = {"accumulator": Slot(initial_value=0.1)}
+
+            def rule(self, grad, value, slots, hyper):
+                accumulator = slots.accumulator + grad * grad
+                step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
+                return step, {"accumulator": accumulator}
+
+    It is a `tf.compat.v1.train.Optimizer` and goes wherever one goes: a Session with ref or
+    resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`. Sparse
+    gradients run the same rule on the touched rows, with duplicate ids already summed.
+
+    What a subclass declares:
+
+    * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
+      `TensorSlot`); overriding the method `slot_layouts` chooses per variable instead. The slot
+      variables are created in this order, each under the optimizer's name: ``w/Damped``, then
+      ``w/Damped_1``.
+    * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
+      ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
+      step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
+      a Python float becomes float32 first, so a float64 variable sees it rounded to float32.
+    * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
+      made dense for it.
+    * `uses_global_step = True` if the rule needs the step: then the constructor keeps a
+      ``self._global_step`` (None means the graph's own), and the rule reads `hyper.global_step`,
+      a scalar of the step's own dtype.
+    * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
+      powers of beta.
+    * `fused`, to hand a whole update to a TensorFlow kernel.
+    * `apply_update` in place of `rule`, for what no pure function says well.
+
+    Args:
+      use_locking: passed to TensorFlow's kernels where `fused` uses one. Composed updates take no
+        locks; asking for them there raises a `UseLockingWarning`.
+      name: the name of the optimizer, under which its slots are created.
+      **hyperparameters: see above.
+
+    Raises:
+      TypeError: a hyperparameter is no number, tensor, variable or callable.
+      ValueError: a hyperparameter is NaN or infinite; the name is empty.
+    """
+
+    slots = {}
+    whole_tensor = False
+    uses_global_step = False
+    #: Set to True when something other than `global_step=` of `minimize` or `apply_gradients`
+    #: advances the step: it silences the GlobalStepWarning.
+    global_step_is_advanced = False
+    #: Set to False to run the rule even where there is a fused kernel.
+    use_fused_kernels = True
+
+    def __init__(self, use_locking, name, **hyperparameters):
+        super().__init__(use_locking, name)
+        self._hyperparameter_names = tuple(hyperparameters)
+        for key, value in hyperparameters.items():
+            setattr(self, "_" + key, checks.hyperparameter(key, value))
+        self._tensors = {}
+        self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
+        self._prepared = {}
+
+    # What an optimizer says about itself.
+
+    def rule(self, grad, value, slots, hyper):
+        """Computes one update; a pure function of its arguments.
+
+        Args:
+          grad: the gradient; shape of the variable, or ``[n, …]`` for n touched rows.
+          value: the variable's value, same shape and dtype.
+          slots: the slots' values as attributes, in the shapes `legacy_opt.slots` tells.
+          hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
+            `global_step` in its own.
+
+        Returns:
+          A pair: the step, to be subtracted from the variable; and a dict from slot name to the
+          slot's new value, or to an `Addition`. Slots that are left out stay as they are.
+        """
+        raise NotImplementedError(
+            "%s must define rule(grad, value, slots, hyper) or apply_update(update)."
+            % type(self).__name__
+        )
+
+    def slot_layouts(self, variable):
+        """Returns the slots of `variable`, a dict from name to `legacy_opt.Slot`."""
+        del variable
+        return self.slots
+
+    def non_slots(self):
+        """Returns a dict from name to initial value of the variables that all share."""
+        return {}
+
+    def update_non_slots(self, values, hyper):
+        """Computes the shared variables' new values, once per step, after all updates.
+
+        Args:
+          values: the non-slot values as attributes, in their own dtypes.
+          hyper: the hyperparameters as attributes, in float32.
+
+        Returns:
+          A dict from name to new value.
+        """
+        del values, hyper
+        return {}
+
+    def fused(self, update):
+        """Hands a whole `Update` to a TensorFlow kernel, if there is one: `legacy_opt.kernels`.
+
+        Returns:
+          An operation (None when executing eagerly), or `NotImplemented` to run the rule.
+        """
+        del update
+        return NotImplemented
+
+    def prepare_step(self, grads_and_vars):
+        """Does work for many variables at once, before any is updated (optional).
+
+        It is a chance, not a promise: where variables are updated one by one (distribution
+        strategies, bridges, wrappers) it is not called, and `fused` must do without.
+
+        Args:
+          grads_and_vars: list of (gradient, variable) pairs with gradients.
+
+        Returns:
+          A dict from ``id(variable)`` to anything; `Update.prepared` holds it.
+        """
+        del grads_and_vars
+        return {}
+
+    def apply_update(self, update):
+        """Applies the rule to one variable: reads, computes, then writes.
+
+        Override it for what no pure rule says well: `Update.access` reads, assigns, adds to and
+        subtracts from a variable or slot, the touched rows of it or, through `access.whole`, all
+        of it. Finish all reading before the first write (`tf.control_dependencies`).
+
+        Args:
+          update: the `Update`.
+
+        Returns:
+          An operation; None when executing eagerly.
+        """
+        if self._use_locking:
+            warnings.warn(
+                "%s updates %r without locks although use_locking=True: its rule is composed of "
+                "several operations, and only TensorFlow's fused kernels can lock."
+                % (type(self).__name__, update.variable.name),
+                UseLockingWarning,
+                stacklevel=2,
+            )
+        access = update.access
+        layouts = self.slot_layouts(update.variable)
+        value = access.read(update.variable)
+        seen = {
+            name: layout.read(getattr(update.slots, name), access, update.grad)
+            for name, layout in layouts.items()
+        }
+        step, changes = self.rule(update.grad, value, SimpleNamespace(**seen), update.hyper)
+        unknown = set(changes) - set(layouts)
+        if unknown:
+            raise ValueError(
+                "%s.rule returned slots that it does not declare: %s; declared: %s."
+                % (type(self).__name__, sorted(unknown), sorted(layouts))
+            )
+        changes = {
+            name: self._own_copy(change, [value] + list(seen.values()))
+            for name, change in changes.items()
+            if change is not seen[name]
+        }
+        # Whatever is written must not be read any more: a rule that stores the raw gradient made
+        # identical variables diverge without this.
+        ready = [step, value, update.grad] + [
+            change.value if isinstance(change, Addition) else change for change in changes.values()
+        ]
+        with tf.control_dependencies(ready):
+            written = [access.subtract(update.variable, step)]
+            for name, change in changes.items():
+                layout, slot = layouts[name], getattr(update.slots, name)
+                if isinstance(change, Addition):
+                    written.append(layout.add(slot, access, change.value))
+                else:
+                    written.append(layout.assign(slot, access, change))
+        return tf.group(*written)
+
+    @staticmethod
+    def _own_copy(change, values_read):
+        """Copies what a rule handed through unchanged: a ref variable's value is its memory."""
+        if any(change is value for value in values_read):
+            return tf.raw_ops.DeepCopy(x=change)
+        return change
+
+    # TF 1's contract.
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """See `tf.compat.v1.train.Optimizer.apply_gradients`.
+
+        Raises:
+          TypeError: a gradient's dtype differs from its variable's, or cannot be trained.
+          ValueError: a gradient's shape does not fit its variable.
+        """
+        grads_and_vars = tuple(grads_and_vars)
+        if self.uses_global_step and global_step is None and not self.global_step_is_advanced:
+            warnings.warn(
+                "%s was given no global_step to advance. Unless something else advances it, the "
+                "step stays where it is and nothing that depends on it ever happens. Pass "
+                "global_step=… to minimize() or apply_gradients(), or set "
+                "optimizer.global_step_is_advanced = True." % type(self).__name__,
+                GlobalStepWarning,
+                stacklevel=2,
+            )
+        self._applying = (grads_and_vars, global_step)
+        try:
+            return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        finally:
+            self._applying = None
+            self._prepared = {}
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
+        if var_list and self.non_slots():
+            # One place for all workers: the variable that comes first by name.
+            first = min(var_list, key=lambda variable: variable.name)
+            for name, initial_value in self.non_slots().items():
+                self._create_non_slot_variable(initial_value, name, colocate_with=first)
+        for variable in var_list:
+            for name, layout in self.slot_layouts(variable).items():
+                layout.create(self, variable, name, self._name)
+
+    def _prepare(self):
+        self._tensors = {
+            name: tf.convert_to_tensor(
+                self._call_if_callable(getattr(self, "_" + name)), name=name
+            )
+            for name in self._hyperparameter_names
+        }
+        self._step_tensor = None
+        if self.uses_global_step:
+            self._step_tensor = tf.convert_to_tensor(self.global_step_variable())
+        self._prepared = {}
+        if self._applying is not None and not tf.distribute.has_strategy():
+            pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
+            self._prepared = self.prepare_step(pairs)
+
+    def _apply_dense(self, grad, var):
+        return self._apply(grad, var, WholeVariable())
+
+    def _resource_apply_dense(self, grad, handle):
+        return self._apply(grad, handle, WholeVariable())
+
+    def _apply_sparse(self, grad, var):
+        return self._apply(grad.values, var, Rows(grad.indices))
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        return self._apply(grad, handle, Rows(indices))
+
+    def _finish(self, update_ops, name_scope):
+        names = list(self.non_slots())
+        if not names:
+            return super()._finish(update_ops, name_scope)
+        with tf.control_dependencies(update_ops):
+            variables = {name: self._non_slot(name) for name in names}
+            values = {name: variable.read_value() for name, variable in variables.items()}
+            hyper = self.hyperparameters(tf.float32, non_slots=False)
+            changes = self.update_non_slots(SimpleNamespace(**values), hyper)
+        with tf.control_dependencies(list(changes.values())):
+            writes = []
+            for name, value in changes.items():
+                with tf.device(variables[name].device):
+                    writes.append(variables[name].assign(value, read_value=False))
+        return tf.group(*(list(update_ops) + writes), name=name_scope)
+
+    # The steps between the contract and the rule.
+
+    def _apply(self, grad, variable, access):
+        sparse = access.indices is not None
+        checks.gradient(type(self).__name__, grad, variable, sparse)
+        if sparse and self.whole_tensor:
+            shape = tf.cast(variable_shape(variable), access.indices.dtype)
+            grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
+            access = WholeVariable()
+        if variable.shape.num_elements() == 0:
+            return tf.no_op()
+        update = self.update_for(grad, variable, access)
+        done = self.fused(update) if self.use_fused_kernels else NotImplemented
+        return self.apply_update(update) if done is NotImplemented else done
+
+    def update_for(self, grad, variable, access):
+        """Returns the `Update` of one variable, whose slots exist already."""
+        slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
+        hyper = self.hyperparameters(variable.dtype.base_dtype)
+        prepared = self._prepared.get(id(variable))
+        return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
+
+    def hyperparameters(self, dtype, non_slots=True):
+        """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
+
+        Args:
+          dtype: the dtype to cast to; `global_step` keeps its own.
+          non_slots: whether to include the non-slot variables' values.
+        """
+        values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
+        if non_slots:
+            for name in self.non_slots():
+                values[name] = tf.cast(self._non_slot(name).read_value(), dtype)
+        if self._step_tensor is not None:
+            values["global_step"] = self._step_tensor
+        return SimpleNamespace(**values)
+
+    def _non_slot(self, name):
+        with tf.init_scope():
+            graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+            return self._get_non_slot_variable(name, graph=graph)
+
+    def global_step_variable(self):
+        """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.
+
+        Raises:
+          ValueError: the constructor's global_step belongs to another graph.
+        """
+        step = self._call_if_callable(getattr(self, "_global_step", None))
+        if step is None:
+            step = tf.compat.v1.train.get_global_step()
+        if step is None:
+            with tf.init_scope():
+                step = tf.compat.v1.train.get_global_step()
+        if step is None and self._applying is not None:
+            step = self._applying[1]
+        if step is None:
+            with tf.init_scope():
+                step = tf.compat.v1.train.get_or_create_global_step()
+        if versions.building() in (versions.GRAPH, versions.CONTROL_FLOW):
+            if step.graph is not tf.compat.v1.get_default_graph():
+                raise ValueError(
+                    "%s: global_step=%r belongs to another graph than the one being built. Pass "
+                    "None to go by each graph's own." % (type(self).__name__, step)
+                )
+        return step

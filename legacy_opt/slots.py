@@ -1,0 +1,142 @@
+"""Slots: what an optimizer remembers about each variable, and how a rule sees it.
+
+A slot is declared once, by its starting value, dtype and layout. The layout says which shape is
+stored and what a rule gets to see of it, for a dense gradient (the whole variable) and for sparse
+gradients (the touched rows), so that one rule serves both:
+
+===============  =======================  =====================  ======================
+layout           stored shape             seen by a dense rule   seen by rows ``[n]``
+===============  =======================  =====================  ======================
+`Slot`           the variable's           the variable's         ``[n, …]``
+`RowSlot`        ``[rows]``               ``[rows, 1, …]``       ``[n, 1, …]``
+`TensorSlot`     any, given               as stored              as stored
+`ScalarSlot`     ``[]``                   ``[]``                 ``[]``
+===============  =======================  =====================  ======================
+"""
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.access import variable_shape
+
+
+class Slot:
+    """A slot of the variable's own shape: one value per element.
+
+    Args:
+      initial_value: a number; every element starts there.
+      dtype: the slot's dtype; None takes the variable's.
+    """
+
+    def __init__(self, initial_value=0.0, dtype=None):
+        self.initial_value = initial_value
+        self.dtype = None if dtype is None else tf.as_dtype(dtype)
+
+    def static_shape(self, variable):
+        """Returns the stored `tf.TensorShape`, as far as it is known before the graph runs."""
+        return variable.shape
+
+    def dynamic_shape(self, variable):
+        """Returns the stored shape as a tensor, for variables without a static shape."""
+        return variable_shape(variable)
+
+    def create(self, optimizer, variable, slot_name, op_name):
+        """Finds or makes the slot variable, through TF1's own slot machinery."""
+        dtype = self.dtype or variable.dtype.base_dtype
+        shape = self.static_shape(variable)
+        if shape.is_fully_defined():
+            initializer = tf.compat.v1.constant_initializer(self.initial_value, dtype=dtype)
+        else:
+
+            def initializer():
+                return tf.fill(
+                    self.dynamic_shape(variable), tf.constant(self.initial_value, dtype=dtype)
+                )
+
+        slot = optimizer._get_or_make_slot_with_initializer(
+            variable, initializer, shape, dtype, slot_name, op_name
+        )
+        versions.fit_slice_info(slot, variable)
+        return slot
+
+    def read(self, slot, access, like):
+        """Returns what the rule sees of `slot`; `like` is the gradient, for its rank."""
+        del like
+        return access.read(slot)
+
+    def assign(self, slot, access, value):
+        """Writes back what `read` showed; returns an op (None when executing eagerly)."""
+        return access.assign(slot, value)
+
+    def add(self, slot, access, value):
+        """Adds to what `read` showed; returns an op (None when executing eagerly)."""
+        return access.add(slot, value)
+
+
+class RowSlot(Slot):
+    """One value per row of the variable (one per variable if it is a scalar)."""
+
+    def static_shape(self, variable):
+        return variable.shape[:1]
+
+    def dynamic_shape(self, variable):
+        return variable_shape(variable)[:1]
+
+    def read(self, slot, access, like):
+        return as_column(access.read(slot), like)
+
+    def assign(self, slot, access, value):
+        return access.assign(slot, self._flat(slot, value))
+
+    def add(self, slot, access, value):
+        return access.add(slot, self._flat(slot, value))
+
+    @staticmethod
+    def _flat(slot, value):
+        return tf.reshape(value, [] if slot.shape.rank == 0 else [-1])
+
+
+class TensorSlot(Slot):
+    """A tensor of a given shape per variable, seen whole by dense and sparse rules alike.
+
+    Args:
+      shape: the stored shape, fully defined.
+      initial_value: a number; every element starts there.
+      dtype: the slot's dtype; None takes the variable's.
+    """
+
+    def __init__(self, shape, initial_value=0.0, dtype=None):
+        super().__init__(initial_value, dtype)
+        self.shape = tf.TensorShape(shape)
+
+    def static_shape(self, variable):
+        return self.shape
+
+    def read(self, slot, access, like):
+        return access.whole.read(slot)
+
+    def assign(self, slot, access, value):
+        return access.whole.assign(slot, value)
+
+    def add(self, slot, access, value):
+        return access.whole.add(slot, value)
+
+
+class ScalarSlot(TensorSlot):
+    """One value per variable.
+
+    Args:
+      initial_value: the number it starts at.
+      dtype: the slot's dtype; None takes the variable's.
+    """
+
+    def __init__(self, initial_value=0.0, dtype=None):
+        super().__init__([], initial_value, dtype)
+
+
+def as_column(values, like):
+    """Reshapes `values` of shape ``[n]`` to ``[n, 1, …]``, as many axes as `like` has."""
+    if like.shape.rank is not None:
+        return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1)) if like.shape.rank else values
+    ones = tf.ones([tf.maximum(tf.rank(like) - 1, 0)], tf.int32)
+    return tf.reshape(values, tf.concat([tf.shape(values)[:1], ones], axis=0))

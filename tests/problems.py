@@ -1,0 +1,61 @@
+"""Small training problems made of fed gradients: the optimizer alone decides what happens."""
+
+from typing import NamedTuple, Optional
+
+import numpy as np
+
+
+class Rows(NamedTuple):
+    """A sparse gradient: one row of `values` for each of `ids`, which may repeat."""
+
+    values: np.ndarray
+    ids: np.ndarray
+
+
+class Problem(NamedTuple):
+    """Starting values by variable name, and for each step a gradient by variable name."""
+
+    values: dict
+    gradients: list
+    sparse: tuple
+    dtype: str
+    global_step: Optional[str] = "int64"
+
+    @property
+    def steps(self):
+        return len(self.gradients)
+
+
+def bfloat16():
+    import tensorflow as tf
+
+    return tf.bfloat16.as_numpy_dtype
+
+
+def numpy_dtype(name):
+    return bfloat16() if name == "bfloat16" else np.dtype(name).type
+
+
+def make(kind, dtype="float32", steps=24, seed=0, global_step="int64"):
+    """Makes a problem of one kind: dense, sparse (distinct ids) or duplicates (repeated ids)."""
+    random = np.random.RandomState(seed)
+    cast = numpy_dtype(dtype)
+    shapes = {"matrix": (5, 3), "vector": (4,), "scalar": ()} if kind == "dense" else {}
+    tables = {} if kind == "dense" else {"table": (9, 3), "bias": (6,), "cube": (5, 2, 3)}
+
+    def draw(*shape):
+        return np.asarray(random.randn(*shape)).astype(cast)
+
+    values = {name: draw(*shape) for name, shape in {**shapes, **tables}.items()}
+    gradients = []
+    for _ in range(steps):
+        step = {name: draw(*shape) for name, shape in shapes.items()}
+        for name, shape in tables.items():
+            if kind == "sparse":
+                ids = random.permutation(shape[0])[: random.randint(1, shape[0])]
+            else:
+                ids = random.randint(0, shape[0], size=random.randint(2, 8))
+                ids[0] = ids[-1]
+            step[name] = Rows(draw(len(ids), *shape[1:]), ids.astype(np.int64))
+        gradients.append(step)
+    return Problem(values, gradients, tuple(tables), dtype, global_step)
