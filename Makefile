@@ -1,0 +1,58 @@
+# `make` lists the commands. All of them set up what they need.
+
+# Words for pytest, as in: make test LANE=2.15 ARGS="-k sparse"
+ARGS ?=
+LANE ?=
+TOOLS := .venv/bin/python
+NOX = $(TOOLS) -m nox --session
+lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-full test-version handover lint format bench readme doctor clean
+
+help: ## list the commands
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(TOOLS) ## train on real input, in an environment made for it
+	$(NOX) demo -- $(ARGS)
+
+test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
+	$(NOX) $(call lanes,test,test) handover report -- $(ARGS)
+
+test-full: $(TOOLS) ## the same with every combination and the slow tests
+	$(NOX) $(call lanes,test,test) handover report -- --full $(ARGS)
+
+test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.11
+	@test -n "$(TF)" -a -n "$(PYTHON)" || { echo "usage: make test-version TF=2.12.1 PYTHON=3.11"; exit 2; }
+	LEGACY_OPT_ALL_LANES=1 LEGACY_OPT_TENSORFLOW=$(TF) LEGACY_OPT_PYTHON=$(PYTHON) $(NOX) test report -- $(ARGS)
+
+handover: $(TOOLS) ## hand a checkpoint from lane 1.15 to 2.21 and back
+	$(NOX) handover
+
+bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
+	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)
+
+lint: $(TOOLS) ## check the style of the code
+	$(NOX) lint
+
+format: $(TOOLS) ## lay out the code as lint wants it
+	$(TOOLS) -m ruff check --fix . && $(TOOLS) -m ruff format .
+
+readme: ## write the matrix of lanes into README.md
+	python3 lanes.py readme
+
+clean: ## remove the environments and everything else that was made
+	rm -rf .venv .nox .pytest_cache .ruff_cache build dist *.egg-info
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(TOOLS): Makefile
+	@for python in python3 python3.13 python3.12 python3.11 python3.10 /usr/bin/python3; do \
+		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then \
+			set -e; \
+			$$python -m venv --clear .venv; \
+			$(TOOLS) -m pip install -qq --disable-pip-version-check nox 'ruff==0.17.*'; \
+			touch $(TOOLS); \
+			exit 0; \
+		fi; \
+	done; \
+	echo "No Python 3.8 or newer with venv was found."; exit 1

