@@ -155,12 +155,15 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """
         period = self._period(updates[0].hyper)
         powers = tf.stack([self._read_power(update) for update in updates])
+        # Nothing is written before the gradients are there: a step that fails or waits while it
+        # computes them leaves the state as it was. What is not due does not wait either.
+        grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
             # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
             # depends on output_true does not run unless some accumulator is due.
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(period > powers))
-            with tf.control_dependencies([switch.output_true]):
+            with tf.control_dependencies([switch.output_true] + grads):
                 decayed = self._decay_due(updates, switch.output_true > powers)
             with tf.control_dependencies(decayed):
                 done = tf.identity(switch.output_true)
@@ -174,8 +177,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 with tf.control_dependencies(self._decay_due(updates, due)):
                     return tf.constant(True)
 
-            return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
-        return self._decay_due(updates, due)
+            with tf.control_dependencies(grads):
+                return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
+        with tf.control_dependencies(grads):
+            return self._decay_due(updates, due)
 
     def _decay_due(self, updates, due):
         written = []
@@ -195,10 +200,11 @@ class AdagradDecayOptimizer(RuleOptimizer):
         )
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
-        return [
-            overdue.assign(update.slots.accumulator, decayed),
-            self._count(update, overdue, once),
-        ]
+        with tf.control_dependencies([decayed, update.grad]):
+            return [
+                overdue.assign(update.slots.accumulator, decayed),
+                self._count(update, overdue, once),
+            ]
 
     def _read_power(self, update):
         return self._power_layout().read(
@@ -223,50 +229,48 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 
 
 class FlatElement(Slot):
-    """Stored like the variable; a rule sees flat element 0, or element `row` for each row."""
+    """Stored like the variable; a rule sees flat element 0, or element `row` for each row.
+
+    It can be added to, not assigned.
+    """
 
     def read(self, slot, access, like):
+        if access.indices is not None:
+            return as_column(gather_nd(slot, self._positions(slot, access.indices)), like)
         if slot.shape.rank == 0:
             return access.read(slot)
-        values = gather_nd(slot, self._positions(slot, access))
-        if access.indices is not None:
-            return as_column(values, like)
-        # No element at all, which only running can tell of an unknown shape, is never due: the
-        # minimum of nothing is the largest integer.
-        return tf.reduce_min(values)
-
-    def assign(self, slot, access, value):
-        if slot.shape.rank == 0:
-            return access.assign(slot, value)
-        return self._scatter("ScatterNdUpdate", slot, access, value)
+        if slot.shape.is_fully_defined():
+            return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
+        # Running may tell that there is no element. The minimum of nothing, the largest integer,
+        # is never due.
+        return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
 
     def add(self, slot, access, value):
-        if slot.shape.rank == 0:
+        if access.indices is not None:
+            positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
+        elif slot.shape.rank == 0:
             return access.add(slot, value)
-        return self._scatter("ScatterNdAdd", slot, access, value)
-
-    def _scatter(self, name, slot, access, value):
-        positions = self._positions(slot, access)
-        updates = tf.broadcast_to(tf.reshape(value, [-1]), tf.shape(positions)[:1])
-        return variable_op(name, slot, indices=positions, updates=updates)
+        elif slot.shape.is_fully_defined():
+            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), value[tf.newaxis]
+        else:
+            shape = variable_shape(slot)
+            first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
+            return access.add(slot, tf.reshape(tf.cast(first, value.dtype) * value, shape))
+        return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
 
     @staticmethod
-    def _positions(slot, access):
+    def _positions(slot, rows):
         """Returns indices ``[n, rank]`` of the flat elements that stand for the rows."""
-        shape = slot.shape
-        if access.indices is None:
-            if shape.is_fully_defined():
-                return tf.zeros([1, shape.rank], tf.int32)
-            shape = variable_shape(slot)
-            count = tf.minimum(1, tf.reduce_prod(shape))
-            return tf.zeros(tf.stack([count, tf.size(shape)]), tf.int32)
-        if shape.rank == 1:
-            return access.indices[:, tf.newaxis]
+        if slot.shape.rank == 1:
+            return rows[:, tf.newaxis]
         # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown.
-        sizes = shape.as_list() if shape.is_fully_defined() else variable_shape(slot)
-        sizes = tf.cast(sizes, access.indices.dtype)
+        known = slot.shape.is_fully_defined()
+        sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        return access.indices[:, tf.newaxis] // strides % sizes
+        rows = rows[:, tf.newaxis]
+        # A row that does not exist must not reach the flat element of that number.
+        first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
+        return tf.concat([first, rows // strides[1:] % sizes[1:]], axis=1)
 
 
 class FlatElementOfRows(FlatElement, RowSlot):

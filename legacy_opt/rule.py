@@ -231,7 +231,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 % (type(self).__name__, sorted(unknown), sorted(layouts))
             )
         changes = {
-            name: self._own_copy(change, [value] + list(seen.values()))
+            name: self._to_write(change, getattr(update.slots, name), [value, *seen.values()])
             for name, change in changes.items()
             if change is not seen[name]
         }
@@ -251,11 +251,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return tf.group(*written)
 
     @staticmethod
-    def _own_copy(change, values_read):
-        """Copies what a rule handed through unchanged: a ref variable's value is its memory."""
+    def _to_write(change, slot, values_read):
+        dtype = slot.dtype.base_dtype
+        if isinstance(change, Addition):
+            return Addition(tf.convert_to_tensor(change.value, dtype))
+        # What a rule hands through unchanged is copied: a ref variable's value is its memory.
         if any(change is value for value in values_read):
             return tf.raw_ops.DeepCopy(x=change)
-        return change
+        return tf.convert_to_tensor(change, dtype)
 
     # TF 1's contract.
 

@@ -17,7 +17,6 @@ layout           stored shape             seen by a dense rule   seen by rows ``
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.access import variable_shape
 
 
 class Slot:
@@ -28,7 +27,7 @@ class Slot:
       dtype: the slot's dtype; None takes the variable's.
     """
 
-    def __init__(self, initial_value=0.0, dtype=None):
+    def __init__(self, initial_value=0, dtype=None):
         self.initial_value = initial_value
         self.dtype = None if dtype is None else tf.as_dtype(dtype)
 
@@ -38,7 +37,7 @@ class Slot:
 
     def dynamic_shape(self, variable):
         """Returns the stored shape as a tensor, for variables without a static shape."""
-        return variable_shape(variable)
+        return tf.shape(variable)  # a read that TensorFlow accepts in an initializer
 
     def create(self, optimizer, variable, slot_name, op_name):
         """Finds or makes the slot variable, through TF1's own slot machinery."""
@@ -77,10 +76,10 @@ class RowSlot(Slot):
     """One value per row of the variable (one per variable if it is a scalar)."""
 
     def static_shape(self, variable):
-        return variable.shape[:1]
+        return variable.shape if variable.shape.rank is None else variable.shape[:1]
 
     def dynamic_shape(self, variable):
-        return variable_shape(variable)[:1]
+        return tf.shape(variable)[:1]
 
     def read(self, slot, access, like):
         return as_column(access.read(slot), like)
@@ -105,7 +104,7 @@ class TensorSlot(Slot):
       dtype: the slot's dtype; None takes the variable's.
     """
 
-    def __init__(self, shape, initial_value=0.0, dtype=None):
+    def __init__(self, shape, initial_value=0, dtype=None):
         super().__init__(initial_value, dtype)
         self.shape = tf.TensorShape(shape)
 
@@ -130,7 +129,7 @@ class ScalarSlot(TensorSlot):
       dtype: the slot's dtype; None takes the variable's.
     """
 
-    def __init__(self, initial_value=0.0, dtype=None):
+    def __init__(self, initial_value=0, dtype=None):
         super().__init__([], initial_value, dtype)
 
 

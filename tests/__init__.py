@@ -8,5 +8,5 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import tensorflow as tf  # noqa: E402 (the log level has to be set first)
 
 tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
-if not tf.executing_eagerly():
+if not tf.executing_eagerly() and "LEGACY_OPT_TEST_GRAPH_MODE" not in os.environ:
     tf.compat.v1.enable_eager_execution()

@@ -64,11 +64,9 @@ def assert_close(trace, values, slots, ulps, dtype):
             assert gap <= ulps * eps * len(values) * scale, (key, gap)
 
 
-@pytest.mark.parametrize("composed", [False, True], ids=["kernel", "rule"])
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", running.WAYS)
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.cells(
+    name=list(CASES), way=list(running.WAYS), kind=KINDS, dtype=DTYPES, composed=[False, True]
+)
 def test_against_the_oracle(name, way, kind, dtype, composed):
     values, slots = expected(name, kind, dtype)
     assert_close(trace(way, name, kind, dtype, composed), values, slots, CASES[name].ulps, dtype)
