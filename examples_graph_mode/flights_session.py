@@ -1,0 +1,190 @@
+"""Predicts late arrivals with a TF1 graph in a Session; compares Adagrad, AdagradDecay and SGD.
+
+    python examples_graph_mode/flights_session.py
+    python examples_graph_mode/flights_session.py --resume
+    python examples_graph_mode/flights_session.py --sweep
+
+All flights of 2013 pass by once, in time order. Every batch is predicted before it is learned
+from, so the log-loss of the predictions is an honest score of each optimizer on data that it has
+not seen ("progressive validation"). One simplification: a flight's label arrives at once, while
+in reality it would be known hours later.
+
+The output directory receives metrics.csv, running_log_loss.png, and checkpoints from which
+--resume goes on to the same numbers; with --sweep, sweep_trials.csv and sweep_seeds.csv.
+"""
+
+import argparse
+import os
+import sys
+import time
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from flights_arguments import decay_rate, positive_float, positive_int
+from flights_data import load_flights
+from flights_model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, MODELS, OPTIMIZERS, Settings
+from flights_report import format_table, metrics_table, summary, write_csv, write_plot
+from flights_sweep import sweep
+from flights_training import CheckpointedRun, Trainer, replacing
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", default="flights_out", metavar="DIR", help="output directory (%(default)s)")
+    add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
+    add("--model", choices=MODELS, default="mlp", help="logistic is the wide part alone")
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
+    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
+    for name in OPTIMIZERS:
+        tuned = ", ".join("%s %g" % (model, LEARNING_RATES[model][name]) for model in MODELS)
+        option = "--learning-rate-" + name.lower()
+        add(option, type=positive_float, metavar="RATE", help="(%s)" % tuned)
+    add(
+        "--decay-step",
+        type=positive_int,
+        default=DECAY_STEP,
+        metavar="T",
+        help="AdagradDecay: steps between decays (%(default)s). DeepRec's default of 100000 is for "
+        "longer streams: this one has 5,115 steps, in which it would never decay",
+    )
+    add(
+        "--decay-rate",
+        type=decay_rate,
+        default=DECAY_RATE,
+        metavar="RATE",
+        help="AdagradDecay: factor of the accumulator (%(default)s)",
+    )
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
+    add("--resume", action="store_true", help="go on from the latest checkpoint in --out")
+    add(
+        "--verify-resume",
+        action="store_true",
+        help="run twice, once interrupted and resumed in a new graph and session; fail unless "
+        "all predictions and variables are equal, bit for bit",
+    )
+    add(
+        "--sweep",
+        action="store_true",
+        help="tune each optimizer on January-June, then measure July-December over --seeds seeds; "
+        "takes minutes, does not save checkpoints",
+    )
+    add("--trials", type=positive_int, default=24, help="sweep: for each optimizer (%(default)s)")
+    add(
+        "--seeds",
+        type=positive_int,
+        default=5,
+        help="sweep: to choose by, and to measure with (%(default)s)",
+    )
+    return parser.parse_args(argv)
+
+
+def make_settings(arguments):
+    """Returns a dict from optimizer name to `Settings`."""
+    settings = {}
+    for name in OPTIMIZERS:
+        if name in arguments.optimizers:
+            given = getattr(arguments, "learning_rate_" + name.lower())
+            settings[name] = Settings(
+                optimizer=name,
+                learning_rate=given or LEARNING_RATES[arguments.model][name],
+                decay_step=arguments.decay_step,
+                decay_rate=arguments.decay_rate,
+                model=arguments.model,
+                embedding_dim=arguments.embedding_dim,
+                seed=arguments.seed,
+            )
+    return settings
+
+
+def report(arguments, flights, settings, predictions):
+    """Prints the table and writes CSV and PNG.
+
+    Raises:
+        SystemExit: if a prediction is not finite.
+    """
+    flights = flights.first(predictions.shape[1])
+    names = list(settings)
+    if not np.isfinite(predictions).all():
+        bad = [name for name, values in zip(names, predictions) if not np.isfinite(values).all()]
+        sys.exit("%s diverged; give a lower --learning-rate" % ", ".join(bad))
+    table = metrics_table(flights, predictions, names)
+    print(format_table(table))
+    print(summary(table, names, settings, -(-flights.size // arguments.batch_size)))
+    csv = os.path.join(arguments.out, "metrics.csv")
+    png = os.path.join(arguments.out, "running_log_loss.png")
+    write_csv(csv, table)
+    write_plot(png, flights, predictions, settings, arguments.batch_size)
+    print("Wrote %s and %s." % (csv, png))
+
+
+def verify_resume(arguments, flights, settings, steps, predictions, variables):
+    """Interrupts a second run, resumes it, and compares it with the uninterrupted one.
+
+    The interrupted run stops half-way, one sixth past its last checkpoint, without saving, as if
+    it had been killed; its trainer is then dropped, and another one resumes.
+
+    Raises:
+        SystemExit: if anything differs, or if the run is too short to be interrupted.
+    """
+    every, stop = steps // 3, steps // 2
+    if not 0 < every < stop:
+        sys.exit("--verify-resume: %d steps are too few to interrupt; use 6 or more" % steps)
+    directory = os.path.join(arguments.out, "interrupted")
+    for stop_at, resume in [(stop, False), (steps, True)]:
+        trainer = Trainer(flights, settings, arguments.batch_size)
+        run = CheckpointedRun(trainer, directory, every)
+        resumed, resumed_variables = run.run(stop_at, resume=resume, save_at_end=resume)
+    different = [
+        name for name in variables if not np.array_equal(variables[name], resumed_variables[name])
+    ]
+    if not np.array_equal(predictions, resumed):
+        different.append("predictions")
+    if different:
+        sys.exit("Resumed run differs from uninterrupted run in: %s" % ", ".join(different))
+    print(
+        "Stopped at step %d, resumed from step %d: all %d predictions and %d variables are equal "
+        "to those of the uninterrupted run, bit for bit."
+        % (stop, every, resumed.size, len(variables))
+    )
+
+
+def main(argv=None):
+    """Runs the example."""
+    arguments = parse_arguments(argv)
+    os.makedirs(arguments.out, exist_ok=True)
+    begin = time.time()
+    flights = load_flights()
+    print(
+        "%d flights, %.1f %% late, %d ids; TensorFlow %s."
+        % (flights.size, 100 * flights.late.mean(), flights.vocabulary_size, tf.__version__)
+    )
+    settings = make_settings(arguments)
+    if arguments.sweep:
+        base = next(iter(settings.values()))
+        sizes = arguments.trials, arguments.seeds, arguments.batch_size
+        tables = sweep(flights, list(settings), *sizes, base=base)
+        for name, table in zip(("sweep_trials.csv", "sweep_seeds.csv"), tables):
+            with replacing(os.path.join(arguments.out, name)) as temporary:
+                table.to_csv(temporary, index=False)
+        return
+    trainer = Trainer(flights, settings, arguments.batch_size)
+    steps = min(arguments.steps or trainer.steps, trainer.steps)
+    run = CheckpointedRun(trainer, arguments.out, arguments.checkpoint_every)
+    predictions, variables = run.run(steps, resume=arguments.resume)
+    report(arguments, flights, settings, predictions)
+    if arguments.verify_resume:
+        verify_resume(arguments, flights, settings, steps, predictions, variables)
+    print("%.0f s." % (time.time() - begin))
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    main()

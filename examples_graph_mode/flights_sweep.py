@@ -1,0 +1,158 @@
+"""Tunes every optimizer with the same number of trials, then measures the winners over seeds.
+
+Tuning looks at January to June only; July to December is touched once, with what tuning chose.
+"""
+
+import dataclasses
+import time
+
+import numpy as np
+import pandas as pd
+
+from flights_report import loss_per_flight, score
+from flights_training import Trainer
+
+LEARNING_RATE_RANGE = (0.02, 2.0)
+DECAY_STEPS = (50, 100, 200, 400, 800)
+DECAY_RATES = (0.5, 0.7, 0.9)
+FINALISTS = 4
+ONE_SEED = "Jan-Jun, one seed"
+ALL_SEEDS = "Jan-Jun, mean of finalists"
+MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # one tower, one step of 64, on two cores
+
+
+def trials(optimizer, count, base):
+    """Returns `count` settings of one optimizer to try.
+
+    Learning rates are spread evenly over the logarithm of `LEARNING_RATE_RANGE`, the same ones for
+    every optimizer. AdagradDecay gets no more trials for its two extra knobs: each learning rate
+    comes with one decay step and decay rate, drawn at random.
+    """
+    random = np.random.RandomState(base.seed)
+    low, high = np.log(LEARNING_RATE_RANGE)
+    rates = np.exp(low + (high - low) * (np.arange(count) + 0.5) / count)
+    settings = []
+    for rate in rates:
+        rate = float("%.3g" % rate)
+        one = dataclasses.replace(base, optimizer=optimizer, learning_rate=rate)
+        if optimizer == "AdagradDecay":
+            one = dataclasses.replace(
+                one,
+                decay_step=int(random.choice(DECAY_STEPS)),
+                decay_rate=float(random.choice(DECAY_RATES)),
+            )
+        settings.append(one)
+    return settings
+
+
+def run_towers(flights, settings, batch_size, label):
+    """Trains all `settings` side by side in one graph; returns their predictions."""
+    trainer = Trainer(
+        flights, {"tower_%d" % number: one for number, one in enumerate(settings)}, batch_size
+    )
+    return trainer.train_once(label)
+
+
+def tune(flights, optimizers, count, seeds, batch_size, base):
+    """Tunes on January to June, in two rounds.
+
+    One seed is enough to drop bad trials, but not to rank good ones: between neighbouring learning
+    rates the log-loss differs less than between seeds. So the `FINALISTS` best of each optimizer
+    run again over `seeds`, and their mean decides.
+
+    Returns:
+        A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
+    """
+    first_half = flights.first(int((flights.month <= 6).sum()))
+
+    def losses(settings, label):
+        predictions = run_towers(first_half, settings, batch_size, label)
+        means = [loss_per_flight(first_half.late, values).mean() for values in predictions]
+        return np.nan_to_num(means, nan=np.inf)  # nan: diverged
+
+    settings = [one for name in optimizers for one in trials(name, count, base)]
+    columns = ["optimizer", "learning_rate", "decay_step", "decay_rate"]
+    table = pd.DataFrame([dataclasses.asdict(one) for one in settings])[columns]
+    table = table.astype({"decay_step": object, "decay_rate": object})
+    table.loc[table["optimizer"] != "AdagradDecay", ["decay_step", "decay_rate"]] = ""
+    table[ONE_SEED] = losses(settings, "trials")
+
+    rank = table.groupby("optimizer")[ONE_SEED].rank(method="first")
+    finalists = table.index[rank <= FINALISTS]
+    runs = [dataclasses.replace(settings[row], seed=seed) for row in finalists for seed in seeds]
+    means = losses(runs, "finalists").reshape(len(finalists), len(seeds)).mean(axis=1)
+    table[ALL_SEEDS] = pd.Series(means, index=finalists)
+    best = table.groupby("optimizer")[ALL_SEEDS].idxmin()
+    return {name: settings[best[name]] for name in optimizers}, table
+
+
+def measure(flights, best, seeds, batch_size):
+    """July to December over several seeds: a DataFrame with one row per optimizer and seed."""
+    runs = [
+        (name, dataclasses.replace(one, seed=seed)) for name, one in best.items() for seed in seeds
+    ]
+    predictions = run_towers(flights, [one for _, one in runs], batch_size, "the year")
+    second_half = flights.month >= 7
+    rows = []
+    for (name, one), values in zip(runs, predictions):
+        loss, auc = score(flights.late[second_half], values[second_half])
+        rows.append({"optimizer": name, "seed": one.seed, "log-loss": loss, "AUC": auc})
+    return pd.DataFrame(rows)
+
+
+def spread(table, optimizers):
+    """Mean, standard deviation and range over the seeds, one line per optimizer."""
+    rows = {}
+    for name in optimizers:
+        runs = table[table["optimizer"] == name]
+        rows[name] = {
+            metric: "%.4f ± %.4f" % (runs[metric].mean(), runs[metric].std(ddof=1))
+            for metric in ("log-loss", "AUC")
+        }
+        rows[name]["lowest"] = "%.4f" % runs["log-loss"].min()
+        rows[name]["highest"] = "%.4f" % runs["log-loss"].max()
+    return pd.DataFrame.from_dict(rows, orient="index")
+
+
+def verdict(table, optimizers):
+    """How the optimizer with the best mean compares with the others, seed by seed."""
+    losses = table.pivot(index="seed", columns="optimizer", values="log-loss")
+    best = min(optimizers, key=lambda name: losses[name].mean())
+    lines = []
+    for name in optimizers:
+        if name != best:
+            gap = losses[name] - losses[best]
+            lines.append(
+                "%s is better than %s by %.4f on average, in %d of %d seeds."
+                % (best, name, gap.mean(), (gap > 0).sum(), len(gap))
+            )
+    return "\n".join(lines)
+
+
+def sweep(flights, optimizers, count, seed_count, batch_size, base):
+    """Runs and prints the whole sweep; returns the table of trials and that of seeds."""
+    half_years = count + min(FINALISTS, count) * seed_count + 2 * seed_count
+    steps = half_years * len(optimizers) * flights.size / 2 / batch_size
+    seconds = steps * MILLISECONDS[base.model] / 1000
+    print(
+        "%s: %d trials on January-June and %d seeds on the year for each of %s; about %d s."
+        % (base.model, count, seed_count, ", ".join(optimizers), seconds)
+    )
+    begin = time.time()
+    # Not the seeds of the measurement: nothing of it shall have taken part in the choice.
+    measured = range(base.seed, base.seed + seed_count)
+    tuned = range(base.seed + seed_count, base.seed + 2 * seed_count)
+    best, table = tune(flights, optimizers, count, tuned, batch_size, base)
+    text = {"index": False, "na_rep": "", "float_format": "{:.4f}".format}
+    print("\nTrials, log-loss on January-June only:")
+    print(table.to_string(**text))
+    print("\nBest of each:")
+    print(table.loc[table.groupby("optimizer")[ALL_SEEDS].idxmin()].to_string(**text))
+    results = measure(flights, best, measured, batch_size)
+    print("\nJuly-December, %d seeds, mean ± standard deviation:" % seed_count)
+    print(spread(results, optimizers).to_string())
+    if base.model == "logistic":
+        print("The wide part starts from zeros: all seeds give the same run, hence no spread.")
+    print(verdict(results, optimizers))
+    print("%.0f s." % (time.time() - begin))
+    return table, results

@@ -1,0 +1,203 @@
+"""Progressive validation in a Session: predict a batch, then learn from it; save and resume."""
+
+import contextlib
+import dataclasses
+import glob
+import json
+import os
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+from tqdm import tqdm
+
+from flights_model import build_tower
+
+CHECKPOINT = "model.ckpt"
+PREDICTIONS = "predictions.npz"
+
+
+@contextlib.contextmanager
+def replacing(path):
+    """Yields a temporary path and renames it to `path` when all went well.
+
+    The temporary name keeps the ending, by which writers of images and arrays go.
+    """
+    directory, name = os.path.split(path)
+    temporary = os.path.join(directory, ".writing-" + name)
+    yield temporary
+    os.replace(temporary, path)
+
+
+class Trainer:
+    """A TF1 graph with one tower per `Settings`, all fed the same batches.
+
+    Each tower has its own variables, optimizer and global step; they share nothing but the
+    placeholders, so each learns what it would learn in a program of its own.
+
+    Args:
+        flights: `Flights`, the stream to learn from.
+        settings: dict from name to `Settings`; the name is the tower's variable scope.
+        batch_size: flights per step.
+    """
+
+    def __init__(self, flights, settings, batch_size):
+        self.flights = flights
+        self.settings = settings
+        self.batch_size = batch_size
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.ids = tf.placeholder(tf.int32, [None, flights.ids.shape[1]], "ids")
+            self.dense = tf.placeholder(tf.float32, [None, flights.dense.shape[1]], "dense")
+            self.late = tf.placeholder(tf.float32, [None], "late")
+            inputs = self.ids, self.dense, self.late, flights.vocabulary_size
+            towers = [build_tower(*inputs, each, name) for name, each in settings.items()]
+            self.predictions = tf.stack([tower.prediction for tower in towers])
+            self.train_op = tf.group(*[tower.train_op for tower in towers])
+            self.global_step = towers[0].global_step  # they all advance together
+            self.initializer = tf.global_variables_initializer()
+            self.saver = tf.train.Saver(max_to_keep=3, save_relative_paths=True)
+        self.graph.finalize()
+
+    @property
+    def steps(self):
+        """Steps in one pass over the stream."""
+        return -(-self.flights.size // self.batch_size)
+
+    def session(self):
+        """Returns a Session in which equal runs give equal bits.
+
+        More than one intra-op thread may split a sum differently from run to run, and float
+        addition is not associative. Runs with 2 and 8 threads happened to be equal as well (batches
+        of 64 and 1024, TensorFlow 1.15, 2.10, 2.21), but nothing promises that, and one thread is
+        no slower here. Threads between ops only decide which tower goes first.
+        """
+        config = tf.ConfigProto(intra_op_parallelism_threads=1)
+        return tf.Session(graph=self.graph, config=config)
+
+    def train(self, session, predictions, start, stop, after_step=None, label="flights"):
+        """Runs steps `start` to `stop` and writes each batch's predictions into `predictions`.
+
+        Args:
+            session: a Session of this graph.
+            predictions: float32 array [towers, flights].
+            start: first step.
+            stop: step to stop before.
+            after_step: called with the number of steps done so far.
+            label: title of the progress bar.
+        """
+        for step in tqdm(range(start, stop), label, stop, unit="batch", initial=start):
+            batch = slice(step * self.batch_size, (step + 1) * self.batch_size)
+            feed = {
+                self.ids: self.flights.ids[batch],
+                self.dense: self.flights.dense[batch],
+                self.late: self.flights.late[batch],
+            }
+            # Two calls, so that no prediction can have seen its own batch's update.
+            predictions[:, batch] = session.run(self.predictions, feed)
+            self.train_op.run(session=session, feed_dict=feed)
+            if after_step:
+                after_step(step + 1)
+
+    def new_predictions(self):
+        """Room for one prediction of every tower for every flight; nan until predicted."""
+        return np.full([len(self.settings), self.flights.size], np.nan, np.float32)
+
+    def train_once(self, label="flights"):
+        """One pass from new variables, without checkpoints; returns the predictions."""
+        predictions = self.new_predictions()
+        with self.session() as session:
+            session.run(self.initializer)
+            self.train(session, predictions, 0, self.steps, label=label)
+        return predictions
+
+    def variables(self, session):
+        """All variables, slots and global steps included, as a dict of arrays."""
+        with self.graph.as_default():
+            return session.run({each.op.name: each for each in tf.global_variables()})
+
+
+class CheckpointedRun:
+    """A `Trainer` whose variables and predictions so far survive the process.
+
+    Args:
+        trainer: the `Trainer`.
+        directory: where checkpoints and predictions go.
+        every: steps between checkpoints.
+    """
+
+    def __init__(self, trainer, directory, every):
+        self.trainer = trainer
+        self.directory = directory
+        self.every = every
+        self.description = {"batch_size": trainer.batch_size}
+        for name, settings in trainer.settings.items():
+            for key, value in dataclasses.asdict(settings).items():
+                self.description["%s %s" % (name, key)] = value
+        os.makedirs(directory, exist_ok=True)
+
+    def run(self, stop, resume=False, save_at_end=True):
+        """Trains up to step `stop`.
+
+        Args:
+            stop: step to stop before.
+            resume: go on from the latest checkpoint, if there is one. Without it the run starts
+                over and replaces what the directory holds.
+            save_at_end: False leaves the directory as a process leaves it that was killed.
+
+        Returns:
+            The predictions [towers, flights so far], and all variables as a dict of arrays.
+        """
+        with self.trainer.session() as session:
+            start, predictions = self._restore(session) if resume else self._start(session)
+
+            def save_when_due(steps):
+                if steps % self.every == 0 or (steps == stop and save_at_end):
+                    self._save(session, predictions, steps)
+
+            self.trainer.train(session, predictions, start, stop, save_when_due)
+            done = max(start, stop) * self.trainer.batch_size
+            return predictions[:, :done], self.trainer.variables(session)
+
+    def _start(self, session):
+        # An interrupted new run must not be resumed from an older run's checkpoint.
+        for pattern in ("checkpoint", CHECKPOINT + "-*"):
+            for path in glob.glob(os.path.join(glob.escape(self.directory), pattern)):
+                os.remove(path)
+        session.run(self.trainer.initializer)
+        return 0, self.trainer.new_predictions()
+
+    def _restore(self, session):
+        state = tf.train.get_checkpoint_state(self.directory)
+        if state is None:
+            print("No checkpoint in %s: starting with the first flight." % self.directory)
+            return self._start(session)
+        with np.load(os.path.join(self.directory, PREDICTIONS)) as saved:
+            self._check_description(json.loads(str(saved["description"])))
+            predictions = saved["predictions"]
+        self.trainer.saver.restore(session, state.model_checkpoint_path)
+        # Without this, max_to_keep would not count the checkpoints of earlier processes.
+        self.trainer.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
+        # The checkpoint alone says where in the stream we are. The predictions were written just
+        # before it, or before a later one that was never finished: they reach at least as far.
+        start = int(session.run(self.trainer.global_step))
+        print("Resuming from %s, step %d." % (state.model_checkpoint_path, start))
+        return start, predictions
+
+    def _check_description(self, saved):
+        different = [
+            "%s was %r and is %r" % (key, saved.get(key), self.description.get(key))
+            for key in sorted(set(saved) | set(self.description))
+            if saved.get(key) != self.description.get(key)
+        ]
+        if different:
+            raise ValueError(
+                "--resume: the checkpoint in %s is of a run with other arguments (%s); use the "
+                "same ones, or another --out, or leave --resume out to start over"
+                % (self.directory, "; ".join(different))
+            )
+
+    def _save(self, session, predictions, steps):
+        with replacing(os.path.join(self.directory, PREDICTIONS)) as temporary:
+            np.savez(temporary, predictions=predictions, description=json.dumps(self.description))
+        path = os.path.join(self.directory, CHECKPOINT)
+        self.trainer.saver.save(session, path, global_step=steps, write_meta_graph=False)
