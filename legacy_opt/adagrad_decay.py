@@ -16,8 +16,9 @@ import tensorflow as tf
 
 from legacy_opt import checks, kernels, versions
 from legacy_opt.access import Rows, WholeVariable, gather_nd, variable_op, variable_shape
-from legacy_opt.rule import Addition, RuleOptimizer
+from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, Slot, as_column
+from legacy_opt.update import Addition
 
 
 class AdagradDecayOptimizer(RuleOptimizer):
@@ -195,9 +196,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_rows(self, update):
         # No condition here: after the first period some rare row is nearly always behind.
         power = tf.reshape(self._read_power(update), [-1])
-        overdue = Rows(
-            tf.boolean_mask(update.access.indices, self._period(update.hyper) > power)
-        )
+        overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
         with tf.control_dependencies([decayed, update.grad]):

@@ -1,6 +1,6 @@
 """TensorFlow's fused update kernels, found by name.
 
-TensorFlow has had ``[Resource][Sparse]Apply<Name>`` for its own optimizers in `tf.raw_ops` under the
+For its own optimizers TensorFlow has ``[Resource][Sparse]Apply<Name>`` in `tf.raw_ops`, under the
 same names from 1.15 on. There is no sparse kernel for Adam, AddSign, PowerSign and AdaMax.
 """
 
@@ -26,7 +26,7 @@ def apply(kernel, update, use_locking=False, **arguments):
 
     Args:
       kernel: the kernel's name, as in "Adagrad".
-      update: the `legacy_opt.rule.Update`; its gradient, variable and indices are passed on.
+      update: the `legacy_opt.Update`; its gradient, variable and indices are passed on.
       use_locking: whether the kernel holds the variables' locks while it writes.
       **arguments: the kernel's other arguments by their names in `tf.raw_ops`: slot variables,
         and hyperparameters as tensors of the variable's dtype.

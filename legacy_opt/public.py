@@ -12,14 +12,9 @@ except ModuleNotFoundError as error:
     ) from error
 
 from legacy_opt.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-from legacy_opt.rule import (
-    Addition,
-    GlobalStepWarning,
-    RuleOptimizer,
-    Update,
-    UseLockingWarning,
-)
+from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
+from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning
 
 __all__ = [
     "AdagradDecayOptimizer",

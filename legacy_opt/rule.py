@@ -7,54 +7,12 @@ once. An optimizer is a constructor and a `rule`.
 
 import warnings
 from types import SimpleNamespace
-from typing import Any, NamedTuple
 
 import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
-
-
-class GlobalStepWarning(UserWarning):
-    """An optimizer that depends on the global step was given none to advance."""
-
-
-class UseLockingWarning(UserWarning):
-    """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
-
-
-class Addition(NamedTuple):
-    """A rule's way to say "add this to the slot" where others give the slot's new value.
-
-    Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
-    """
-
-    value: Any
-
-
-class Update(NamedTuple):
-    """All there is to know about one variable's update.
-
-    Attributes:
-      grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
-      variable: the variable, ref or resource.
-      slots: the variable's slot variables, as attributes.
-      hyper: hyperparameters, non-slot values and `global_step`, as attributes.
-      access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
-      prepared: what `prepare_step` returned for this variable, or None.
-    """
-
-    grad: Any
-    variable: Any
-    slots: SimpleNamespace
-    hyper: SimpleNamespace
-    access: Any
-    prepared: Any = None
-
-    @property
-    def sparse(self):
-        """Whether the gradient comes as rows."""
-        return self.access.indices is not None
+from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning
 
 
 class RuleOptimizer(tf.compat.v1.train.Optimizer):
@@ -300,9 +258,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         self._tensors = {
-            name: tf.convert_to_tensor(
-                self._call_if_callable(getattr(self, "_" + name)), name=name
-            )
+            name: tf.convert_to_tensor(self._call_if_callable(getattr(self, "_" + name)), name=name)
             for name in self._hyperparameter_names
         }
         self._step_tensor = None
@@ -400,10 +356,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if step is None:
             with tf.init_scope():
                 step = tf.compat.v1.train.get_or_create_global_step()
-        if versions.building() in (versions.GRAPH, versions.CONTROL_FLOW):
-            if step.graph is not tf.compat.v1.get_default_graph():
-                raise ValueError(
-                    "%s: global_step=%r belongs to another graph than the one being built. Pass "
-                    "None to go by each graph's own." % (type(self).__name__, step)
-                )
+        in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
+        if in_graph and step.graph is not tf.compat.v1.get_default_graph():
+            raise ValueError(
+                "%s: global_step=%r belongs to another graph than the one being built. Pass None "
+                "to go by each graph's own." % (type(self).__name__, step)
+            )
         return step

@@ -5,7 +5,7 @@ import os
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-import tensorflow as tf  # noqa: E402 (the log level has to be set first)
+import tensorflow as tf
 
 tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
 if not tf.executing_eagerly() and "LEGACY_OPT_TEST_GRAPH_MODE" not in os.environ:

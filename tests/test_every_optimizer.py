@@ -31,8 +31,9 @@ def expected(name, kind, dtype, steps=24, global_step="int64"):
             oracle.apply(gradients[key], step)
         values.append({key: oracle.value.copy() for key, oracle in oracles.items()})
     slots = {
-        (key, slot): value for key, oracle in oracles.items() for slot, value in
-        oracle.slots.items()
+        (key, slot): value
+        for key, oracle in oracles.items()
+        for slot, value in oracle.slots.items()
     }
     return values, slots
 
@@ -77,6 +78,4 @@ def test_against_the_oracle(name, way, kind, dtype, composed):
 @pytest.mark.parametrize("way", [way for way in running.WAYS if way != "session-ref"])
 @pytest.mark.parametrize("name", CASES)
 def test_all_ways_compute_the_same_bits(name, way, kind, dtype):
-    running.assert_same(
-        trace(way, name, kind, dtype), trace("session-ref", name, kind, dtype), way
-    )
+    running.assert_same(trace(way, name, kind, dtype), trace("session-ref", name, kind, dtype), way)

@@ -234,13 +234,16 @@ WITHOUT_V2 = """
 def test_a_program_without_v2_behavior(tmp_path):
     """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
     code = textwrap.dedent(WITHOUT_V2).replace(
-        "from tests.test_run_ways", "import os; os.environ['LEGACY_OPT_TEST_GRAPH_MODE'] = '1'\n"
-        "from tests.test_run_ways"
+        "from tests.test_run_ways",
+        "import os; os.environ['LEGACY_OPT_TEST_GRAPH_MODE'] = '1'\nfrom tests.test_run_ways",
     )
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], cwd=root, stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT, universal_newlines=True,
+        [sys.executable, "-c", code, str(tmp_path)],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
     for optimizer in (AdagradDecayOptimizer, AdagradDecayOptimizerV2):
@@ -276,8 +279,9 @@ def test_minimize_with_a_callable_loss(optimizer):
         made = make(optimizer, step)
 
         def loss():
-            return tf.reduce_sum(tf.square(tf.matmul(tf.gather(variables[0], [0, 2, 2]),
-                                                     variables[1])))
+            return tf.reduce_sum(
+                tf.square(tf.matmul(tf.gather(variables[0], [0, 2, 2]), variables[1]))
+            )
 
         def one():
             made.minimize(loss, global_step=step, var_list=variables)

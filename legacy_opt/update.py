@@ -1,0 +1,46 @@
+"""What passes between RuleOptimizer and an optimizer: one update, and the warnings about it."""
+
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+
+class GlobalStepWarning(UserWarning):
+    """An optimizer that depends on the global step was given none to advance."""
+
+
+class UseLockingWarning(UserWarning):
+    """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
+
+
+class Addition(NamedTuple):
+    """A rule's way to say "add this to the slot" where others give the slot's new value.
+
+    Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
+    """
+
+    value: Any
+
+
+class Update(NamedTuple):
+    """All there is to know about one variable's update.
+
+    Attributes:
+      grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
+      variable: the variable, ref or resource.
+      slots: the variable's slot variables, as attributes.
+      hyper: hyperparameters, non-slot values and `global_step`, as attributes.
+      access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
+      prepared: what `prepare_step` returned for this variable, or None.
+    """
+
+    grad: Any
+    variable: Any
+    slots: SimpleNamespace
+    hyper: SimpleNamespace
+    access: Any
+    prepared: Any = None
+
+    @property
+    def sparse(self):
+        """Whether the gradient comes as rows."""
+        return self.access.indices is not None
