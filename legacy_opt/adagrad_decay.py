@@ -164,12 +164,15 @@ class AdagradDecayOptimizer(RuleOptimizer):
             # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
             # depends on output_true does not run unless some accumulator is due.
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(period > powers))
-            with tf.control_dependencies([switch.output_true] + grads):
-                decayed = self._decay_due(updates, switch.output_true > powers)
+            with tf.control_dependencies(grads):
+                due_period = tf.identity(switch.output_true)
+            with tf.control_dependencies([due_period]):
+                decayed = self._decay_due(updates, due_period > powers)
             with tf.control_dependencies(decayed):
-                done = tf.identity(switch.output_true)
+                done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
-        due = period > powers
+        with tf.control_dependencies(grads):
+            due = period > powers
         if building == versions.EAGER:
             return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
@@ -178,10 +181,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 with tf.control_dependencies(self._decay_due(updates, due)):
                     return tf.constant(True)
 
-            with tf.control_dependencies(grads):
-                return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
-        with tf.control_dependencies(grads):
-            return self._decay_due(updates, due)
+            return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
+        return self._decay_due(updates, due)
 
     def _decay_due(self, updates, due):
         written = []
