@@ -256,6 +256,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             for name, layout in self.slot_layouts(variable).items():
                 layout.create(self, variable, name, self._name)
 
+    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
+        # An object checkpoint meets a variable that has no slots yet. TensorFlow would make them in
+        # the variable's own shape and dtype.
+        if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
+            self._create_slots([variable])
+        super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
+
     def _prepare(self):
         self._tensors = {
             name: tf.convert_to_tensor(self._call_if_callable(getattr(self, "_" + name)), name=name)
