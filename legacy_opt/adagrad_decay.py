@@ -186,12 +186,21 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def _decay_due(self, updates, due):
         written = []
+        count = len(updates)
+        # Choosing between scalars, times 1 and at least 0 for what is not due, spares temporaries
+        # as large as the accumulators; choosing for all at once spares operations.
+        once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
+        rates, floors = {}, {}
         for i, update in enumerate(updates):
             slots, access, hyper = update.slots, update.access, update.hyper
-            accumulator = access.read(slots.accumulator)
-            decayed = tf.compat.v2.where(due[i], self._decayed(accumulator, hyper), accumulator)
-            written.append(access.assign(slots.accumulator, decayed))
-            written.append(self._count(update, access, tf.cast(due[i], hyper.global_step.dtype)))
+            dtype = update.variable.dtype.base_dtype
+            if dtype not in rates:
+                rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
+                floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
+                rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
+            decayed = access.read(slots.accumulator) * rates[dtype][i]
+            written.append(access.assign(slots.accumulator, tf.maximum(decayed, floors[dtype][i])))
+            written.append(self._count(update, access, once[i]))
         return written
 
     def _decay_rows(self, update):
@@ -249,9 +258,9 @@ class FlatElement(Slot):
         if access.indices is not None:
             positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
         elif slot.shape.rank == 0:
-            return access.add(slot, value)
+            return access.add(slot, tf.reshape(value, []))
         elif slot.shape.is_fully_defined():
-            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), value[tf.newaxis]
+            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), tf.reshape(value, [1])
         else:
             shape = variable_shape(slot)
             first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
@@ -263,14 +272,21 @@ class FlatElement(Slot):
         """Returns indices ``[n, rank]`` of the flat elements that stand for the rows."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
-        # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown.
+        # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown,
+        # and one division an axis is the quickest of the ways there are.
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        rows = rows[:, tf.newaxis]
         # A row that does not exist must not reach the flat element of that number.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
-        return tf.concat([first, rows // strides[1:] % sizes[1:]], axis=1)
+        if slot.shape.rank is None:
+            inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
+            return tf.concat([first[:, tf.newaxis], inner], axis=1)
+        positions, rest = [first], rows - first * strides[0]
+        for axis in range(1, slot.shape.rank):
+            positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
+            rest -= positions[-1] * strides[axis]
+        return tf.stack(positions, axis=1)
 
 
 class FlatElementOfRows(FlatElement, RowSlot):

@@ -1,0 +1,1 @@
+"""Speed of the optimizers against TensorFlow's own: `python benchmarks/run.py`."""

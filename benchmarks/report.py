@@ -1,0 +1,136 @@
+"""The results as a table for people and as JSON."""
+
+import datetime
+import json
+import os
+import platform
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+
+class Result(NamedTuple):
+    """One comparison.
+
+    Attributes:
+      workload: its name.
+      variables: "ref" or "resource".
+      optimizer: its name.
+      compared_with: what the ratio is to.
+      milliseconds: the `Spread` of a step.
+      ratio: the `Spread` of the ratio.
+      goal: the largest ratio that is a hit, or None if it is measured for information.
+    """
+
+    workload: str
+    variables: str
+    optimizer: str
+    compared_with: str
+    milliseconds: Any
+    ratio: Any
+    goal: Any = None
+
+    @property
+    def hit(self):
+        """Whether the median ratio reaches the goal; None without one."""
+        return None if self.goal is None else self.ratio.median <= self.goal
+
+    def as_json(self):
+        """Returns a dict of plain values."""
+        values = dict(self._asdict(), hit=self.hit)
+        values.update(milliseconds=self.milliseconds._asdict(), ratio=self.ratio._asdict())
+        return dict(values)
+
+
+class State(NamedTuple):
+    """What an optimizer's class keeps in memory: bytes per slot, over a workload's variables."""
+
+    workload: str
+    optimizer: str
+    slots: dict
+
+    def as_json(self):
+        """Returns a dict of plain values."""
+        return dict(self._asdict(), total=sum(self.slots.values()))
+
+
+def without_repeats(states):
+    """Returns the different ones of `states`, in their order."""
+    return [state for i, state in enumerate(states) if state not in states[:i]]
+
+
+def environment():
+    """Returns what the figures depend on."""
+    return {
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "tensorflow": tf.__version__,
+        "python": platform.python_version(),
+        "cpu": _cpu_model(),
+        "cores": os.cpu_count(),
+        "load": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+    }
+
+
+def _cpu_model():
+    try:
+        with open("/proc/cpuinfo") as lines:
+            names = [line.split(":", 1)[1].strip() for line in lines if "model name" in line]
+    except OSError:
+        names = []
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+def results_table(results):
+    """Returns the comparisons as lines of text."""
+    rows = [["", "variables", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]]
+    for result in results:
+        ratio = result.ratio
+        rows.append(
+            [
+                result.workload,
+                result.variables,
+                result.optimizer,
+                "%.3f" % result.milliseconds.median,
+                "%.2f" % ratio.median,
+                "%.2f-%.2f" % (ratio.lower, ratio.upper),
+                "" if result.goal is None else "<= %.2f" % result.goal,
+                {None: "", True: "hit", False: "MISS"}[result.hit],
+                result.compared_with,
+            ]
+        )
+    return _columns(rows)
+
+
+def states_table(states):
+    """Returns the bytes of state as lines of text."""
+    rows = [["", "class", "MB of state", "of which"]]
+    for state in states:
+        slots = ", ".join("%s %.1f" % (name, _mb(size)) for name, size in state.slots.items())
+        total = _mb(sum(state.slots.values()))
+        rows.append([state.workload, state.optimizer, "%.1f" % total, slots])
+    return _columns(rows)
+
+
+def _mb(size):
+    return size / 1e6
+
+
+def _columns(rows):
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join(
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
+    )
+
+
+def save_json(path, results, states, facts):
+    """Writes everything to `path`, which holds a whole report at any moment or none."""
+    report = {
+        "environment": facts,
+        "results": [result.as_json() for result in results],
+        "state": [state.as_json() for state in states],
+    }
+    temporary = path + ".tmp"
+    with open(temporary, "w") as file:
+        json.dump(report, file, indent=1)
+        file.write("\n")
+    os.replace(temporary, path)

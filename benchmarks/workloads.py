@@ -1,0 +1,150 @@
+"""What the optimizers are set to work on: graphs in which little but the optimizer's step runs.
+
+* The dense gradient is one tensor that stays in memory, read once a step and shared by all
+  variables of the workload: nothing computes it, nothing copies it.
+* Sparse gradients go round batches of ids that stay in memory; a step takes the next one by the
+  global step (one `gather`), then TensorFlow sums the duplicate ids, for our optimizers as for its
+  own. There are enough batches that their rows do not stay in the processor's cache. All of them
+  share their values.
+* The step is called through `Session.make_callable`, without the overhead of `Session.run`.
+
+So the ratios are the worst that a model can see: any model around the optimizer brings them
+nearer to 1.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+v1 = tf.compat.v1
+
+BATCHES = 512
+_ZIPF_EXPONENT = 1.2
+_SCATTERING_PRIME = 7368787  # spreads the frequent ids over the table
+
+
+class Workload(NamedTuple):
+    """A kind of step.
+
+    Attributes:
+      name: as in "W1".
+      about: a few words for the report.
+      shape: the shape of each variable.
+      variables: how many variables there are.
+      ids: how many rows a step looks up, duplicates included; 0 makes it dense.
+      grown_from: the workload that differs in having fewer rows, by name, if there is one.
+    """
+
+    name: str
+    about: str
+    shape: tuple
+    variables: int = 1
+    ids: int = 0
+    grown_from: str = ""
+
+    def scaled_down(self, factor):
+        """Returns a smaller workload of the same kind."""
+        return self._replace(
+            shape=(max(1, self.shape[0] // factor),) + self.shape[1:],
+            variables=max(1, self.variables // factor),
+            ids=self.ids and max(2, self.ids // factor),
+        )
+
+
+WORKLOADS = [
+    Workload("W1", "one variable of 10 M", (10**7,)),
+    Workload("W2", "200 variables of 64x64", (64, 64), variables=200),
+    Workload("W3", "4,096 ids of 1 M x 16", (10**6, 16), ids=4096),
+    Workload("W4", "4,096 ids of 10 M x 16", (10**7, 16), ids=4096, grown_from="W3"),
+]
+
+
+class Contestant:
+    """One optimizer on one workload, in a graph and a session of its own.
+
+    Args:
+      workload: the `Workload`.
+      make: called with the global step variable, returns the optimizer.
+      use_resource: resource instead of ref variables.
+
+    Attributes:
+      step: a callable that runs one training step.
+      variables: the trained variables.
+      optimizer: the name of the optimizer's class.
+      state_bytes: a dict from slot name to the bytes of that slot, over all variables.
+    """
+
+    def __init__(self, workload, make, use_resource):
+        with tf.Graph().as_default():
+            v1.set_random_seed(1)
+            self.variables = [
+                v1.get_variable(
+                    "variable_%d" % i,
+                    workload.shape,
+                    initializer=v1.zeros_initializer(),
+                    use_resource=use_resource,
+                )
+                for i in range(workload.variables)
+            ]
+            global_step = v1.get_variable(
+                "global_step",
+                [],
+                tf.int64,
+                v1.zeros_initializer(),
+                trainable=False,
+                use_resource=use_resource,
+                collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+            )
+            optimizer = make(global_step)
+            self.optimizer = type(optimizer).__name__
+            gradient = _gradient(workload, global_step)
+            train = optimizer.apply_gradients(
+                [(gradient, variable) for variable in self.variables], global_step=global_step
+            )
+            self.state_bytes = {
+                name: sum(_bytes(optimizer.get_slot(variable, name)) for variable in self.variables)
+                for name in optimizer.get_slot_names()
+            }
+            self._session = v1.Session()
+            self._session.run(v1.global_variables_initializer())
+            self.step = self._session.make_callable(train)
+
+    def value(self, variable):
+        """Returns the value of a variable or slot as an array."""
+        return self._session.run(variable)
+
+    def close(self):
+        """Frees the variables."""
+        self.step = None
+        self._session.close()
+        self._session = None
+
+
+def _bytes(variable):
+    return variable.shape.num_elements() * variable.dtype.base_dtype.size
+
+
+def _resident(name, shape, dtype, initializer):
+    """Returns the value of a variable that nobody trains."""
+    variable = v1.get_variable(name, shape, dtype, initializer, trainable=False, use_resource=True)
+    return variable.read_value()
+
+
+def _gradient(workload, global_step):
+    normal = v1.random_normal_initializer(stddev=0.1)
+    if not workload.ids:
+        return _resident("gradient", workload.shape, tf.float32, normal)
+    values = _resident("values", (workload.ids,) + workload.shape[1:], tf.float32, normal)
+    batches = v1.get_variable(
+        "ids", initializer=zipf_ids(workload), trainable=False, use_resource=True
+    )
+    ids = tf.gather(batches, global_step % BATCHES)
+    return tf.IndexedSlices(values, ids, tf.constant(workload.shape, tf.int64))
+
+
+def zipf_ids(workload):
+    """Returns row numbers ``[BATCHES, ids]``: a few come all the time, most hardly ever."""
+    rows = workload.shape[0]
+    ranks = np.random.RandomState(1).zipf(_ZIPF_EXPONENT, (BATCHES, workload.ids)) % rows
+    return ranks * _SCATTERING_PRIME % rows

@@ -1,0 +1,175 @@
+import functools
+import json
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from benchmarks import measuring, optimizers, report, run, workloads
+from legacy_opt import AdagradDecayOptimizer
+
+TINY = {w.name: w.scaled_down(5000) for w in workloads.WORKLOADS}
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
+
+
+def result(ratio, goal):
+    spread = measuring.Spread(ratio, ratio - 0.1, ratio + 0.1)
+    milliseconds = measuring.Spread(2.0, 1.0, 3.0)
+    return report.Result("W1", "ref", "Ours", "stock", milliseconds, spread, goal)
+
+
+@pytest.mark.parametrize(
+    "ratio, goal, hit",
+    [(1.04, 1.05, True), (1.05, 1.05, True), (1.06, 1.05, False), (9, None, None)],
+)
+def test_hit_is_a_median_within_the_goal(ratio, goal, hit):
+    assert result(ratio, goal).hit is hit
+    line = report.results_table([result(ratio, goal)]).splitlines()[1]
+    assert ("hit" in line, "MISS" in line) == (hit is True, hit is False)
+
+
+def test_spread_is_median_and_quartiles():
+    assert measuring.Spread.of([5, 1, 2, 3, 4]) == (3, 2, 4)
+
+
+def test_contestants_take_turns_and_each_starts_a_round():
+    calls = []
+
+    def step(name):
+        calls.append(name)
+        time.sleep(0.03)  # longer than a block, which then is one step
+
+    times = measuring.alternate({name: functools.partial(step, name) for name in "ab"}, 4)
+    assert "".join(calls[-8:]) == "abbaabba"
+    assert calls[:-8] == sorted(calls[:-8])
+    assert {name: len(block) for name, block in times.items()} == {"a": 4, "b": 4}
+    assert all((block > 0).all() for block in times.values())
+
+
+def test_zipf_ids_are_rows_with_duplicates():
+    workload = TINY["W4"]._replace(ids=1000)
+    ids = workloads.zipf_ids(workload)
+    assert ids.shape == (workloads.BATCHES, 1000)
+    assert ids.min() >= 0 and ids.max() < workload.shape[0]
+    assert len(np.unique(ids[0])) < 1000
+    assert not np.array_equal(ids[0], ids[1])
+
+
+def test_all_workloads_and_goals_of_the_issue_are_measured():
+    goals = {entry.name: entry for entry in optimizers.ENTRIES}
+    for name in ("AdagradDecay", "AdagradDecayV2"):
+        assert goals[name].goals == {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
+        assert goals[name].growth == 1.15
+    assert goals["AdagradDecay, all due"].goals["W1"] == 2.8
+    assert goals["AdagradDecay, one by one"].goals["W2"] == 2.4
+    assert {w.name: w.shape for w in workloads.WORKLOADS} == {
+        "W1": (10**7,),
+        "W2": (64, 64),
+        "W3": (10**6, 16),
+        "W4": (10**7, 16),
+    }
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("name", sorted(TINY))
+def test_steps_decay_every_time_or_never(name, use_resource):
+    def decays(entry_name):
+        made = []
+
+        def make(step):
+            made.append(optimizers.MAKERS[entry_name](step))
+            return made[0]
+
+        contestant = workloads.Contestant(TINY[name], make, use_resource)
+        for _ in range(3):
+            contestant.step()
+        powers = [
+            contestant.value(made[0].get_slot(variable, "accumulator_decay_power"))
+            for variable in contestant.variables
+        ]
+        contestant.close()
+        return max(power.max() for power in powers)
+
+    assert decays("AdagradDecay") == 0
+    assert decays("AdagradDecay, all due") > 0
+
+
+def test_bytes_of_state_follow_the_layout():
+    table = workloads.Workload("T", "", (10, 16), ids=4)
+    sizes = {
+        name: workloads.Contestant(table, optimizers.MAKERS[name], True).state_bytes
+        for name in ("stock Adagrad", "AdagradDecay", "AdagradDecayV2")
+    }
+    assert sizes == {
+        "stock Adagrad": {"accumulator": 640},
+        "AdagradDecay": {"accumulator": 640, "accumulator_decay_power": 1280},
+        "AdagradDecayV2": {"accumulator": 640, "accumulator_decay_power": 80},
+    }
+
+
+def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
+    never = [
+        entry._replace(goals={name: goal and 0.0 for name, goal in entry.goals.items()})
+        for entry in optimizers.ENTRIES
+    ]
+    monkeypatch.setattr(optimizers, "ENTRIES", never)
+    path = tmp_path / "bench.json"
+    assert run.main(["--scale-down", "5000", "--repeats", "2", "--json", str(path)]) == 0
+    saved = json.loads(path.read_text())
+    assert {"tensorflow", "cpu", "cores", "date", "rounds"} <= set(saved["environment"])
+    seen = {(r["workload"], r["variables"], r["compared_with"]) for r in saved["results"]}
+    for variables in ("ref", "resource"):
+        for name in ("W1", "W2", "W3", "W4"):
+            assert (name, variables, "stock Adagrad") in seen
+        assert ("W4", variables, "itself on W3") in seen
+    for entry in saved["results"]:
+        assert entry["ratio"]["lower"] <= entry["ratio"]["median"] <= entry["ratio"]["upper"]
+        assert entry["milliseconds"]["median"] > 0
+        if entry["goal"] == 0:
+            assert entry["hit"] is False
+    assert len(saved["state"]) == len({json.dumps(state) for state in saved["state"]})
+    layouts = {(s["workload"], s["optimizer"]): s["total"] for s in saved["state"]}
+    assert layouts["W4", "AdagradDecayOptimizer"] > layouts["W4", "AdagradDecayOptimizerV2"]
+    printed = capsys.readouterr().out
+    assert "MISS" in printed and str(path) in printed
+    assert os.listdir(str(tmp_path)) == ["bench.json"]
+
+
+def test_script_runs_from_any_directory(tmp_path):
+    done = subprocess.run(
+        [
+            sys.executable,
+            os.path.join(ROOT, "benchmarks", "run.py"),
+            "--quick",
+            "--only",
+            "w1,W3",
+            "--scale-down",
+            "5000",
+            "--json",
+            "out.json",
+        ],
+        cwd=str(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    saved = json.loads((tmp_path / "out.json").read_text())
+    assert {entry["workload"] for entry in saved["results"]} == {"W1", "W3"}
+    assert {entry["variables"] for entry in saved["results"]} == {"resource"}
+    assert saved["environment"]["rounds"] == 7
+
+
+@pytest.mark.parametrize("arguments", [["--only", "W9"], ["--repeats", "0"], ["--repeats", "x"]])
+def test_wrong_arguments_name_what_is_wrong(arguments, capsys):
+    with pytest.raises(SystemExit):
+        run.parse_arguments(arguments)
+    assert arguments[1] in capsys.readouterr().err
+
+
+def test_one_by_one_is_the_form_without_preparation():
+    assert issubclass(optimizers.AdagradDecayOneByOne, AdagradDecayOptimizer)
+    assert optimizers.AdagradDecayOneByOne(0.1, None).prepare_step([]) == {}
