@@ -261,7 +261,8 @@ def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
         sess.run(step.assign(0))
         sess.run(both)  # a's decay is due, b's is not
         assert sess.run(optimizer.get_slot(a, "accumulator_decay_power")).tolist() == [1, 0]
-        assert np.isnan(sess.run(accumulator)).tolist() == [True, False]
+        np.testing.assert_array_equal(sess.run(accumulator), [np.nan, 1.0])  # not 1.0 * 0.9
+        assert sess.run(optimizer.get_slot(b, "accumulator_decay_power")).tolist() == [1, 0]
 
 
 @REF_AND_RESOURCE
@@ -330,6 +331,16 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
             for wrong in ([1, 4], [-1, 1]):
                 with pytest.raises(tf.errors.InvalidArgumentError):
                     sess.run(train_op, {ids: wrong})
+            for one, other in zip(before, sess.run(state)):
+                np.testing.assert_array_equal(one, other)
+            # A row that does not exist, at whose flat element V1 would find a count that is not due.
+            power = made.get_slot(table, "accumulator_decay_power")
+            counts = np.full(power.shape, 9)
+            counts.reshape(-1)[1] = 0
+            power.load(counts, sess)
+            before = sess.run(state)
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                sess.run(train_op, {ids: [1, 4]})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
 
