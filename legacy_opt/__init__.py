@@ -24,9 +24,9 @@ def __getattr__(name):
     """Fetches what is imported late: compat always, the public names where a command starts."""
     if name == "compat":
         return importlib.import_module("legacy_opt.compat")
-    if not name.startswith("_"):
+    if name == "__all__" or not name.startswith("_"):
         public = importlib.import_module("legacy_opt.public")
-        if name in public.__all__:
+        if name == "__all__" or name in public.__all__:
             return getattr(public, name)
     raise AttributeError("module 'legacy_opt' has no attribute %r" % name)
 

@@ -20,11 +20,6 @@ def variable_shape(variable):
     return tf.shape(variable)
 
 
-def read_value(variable):
-    """Returns the value of `variable` as a tensor, read at this point of the graph."""
-    return variable.read_value()
-
-
 def variable_op(name, variable, **arguments):
     """Runs ``tf.raw_ops.<name>`` on a ref, ``tf.raw_ops.Resource<name>`` on a resource variable.
 
@@ -57,8 +52,10 @@ class WholeVariable:
         return self
 
     def read(self, variable):
-        """Returns the value as a tensor."""
-        return read_value(variable)
+        """Returns the value as a tensor that later writes do not change."""
+        value = variable.read_value()
+        # The value of a ref variable is its memory, also through Identity or Reshape.
+        return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
     def assign(self, variable, value):
         """Sets the variable."""

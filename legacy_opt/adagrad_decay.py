@@ -72,10 +72,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
         self._accumulator_decay_step = checks.positive_integer(
             "accumulator_decay_step", accumulator_decay_step
         )
-        self._global_step = checks.integer_step("global_step", global_step)
         super().__init__(
             use_locking,
             name,
+            global_step,
             learning_rate=learning_rate,
             initial_accumulator_value=initial_accumulator_value,
             accumulator_decay_rate=accumulator_decay_rate,
@@ -136,9 +136,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
         """Decides once a device, not once a variable, whether anything has to decay."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
-        by_device = {}
+        by_device, seen = {}, set()
         for grad, variable in grads_and_vars:
-            if not isinstance(grad, tf.IndexedSlices) and variable.shape.num_elements() != 0:
+            if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
+                continue
+            if id(variable) not in seen:  # one that is given twice is due once
+                seen.add(id(variable))
                 update = self.update_for(grad, variable, WholeVariable())
                 by_device.setdefault(variable.device, []).append(update)
         prepared = {}
@@ -198,7 +201,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
                 floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
                 rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
-            decayed = access.read(slots.accumulator) * rates[dtype][i]
+            decayed = slots.accumulator.read_value() * rates[dtype][i]
             written.append(access.assign(slots.accumulator, tf.maximum(decayed, floors[dtype][i])))
             written.append(self._count(update, access, once[i]))
         return written
@@ -249,6 +252,8 @@ class FlatElement(Slot):
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():
+            if versions.building() == versions.FUNCTION:  # XLA has no kernel for ResourceGatherNd
+                return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
         # Running may tell that there is no element. The minimum of nothing, the largest integer,
         # is never due.

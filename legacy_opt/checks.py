@@ -1,8 +1,10 @@
 """Checks of constructor arguments: wrong values fail where they are written, by name."""
 
+import inspect
 import math
 import numbers
 
+import numpy as np
 import tensorflow as tf
 
 
@@ -64,8 +66,8 @@ def hyperparameter(name, value):
       TypeError: if it is something else, or a tensor that is not numeric.
       ValueError: if it is NaN, infinite, or a tensor that is not a scalar.
     """
-    if callable(value):
-        return value
+    if callable(value) and not is_tensor_like(value):
+        return without_arguments(name, value)
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()  # a NumPy scalar
@@ -78,6 +80,49 @@ def hyperparameter(name, value):
     return value
 
 
+def without_arguments(name, function):
+    """Returns `function` if it can be called without arguments.
+
+    Raises:
+      TypeError: if it cannot, as a Keras schedule.
+    """
+    try:
+        inspect.signature(function).bind()
+    except ValueError:  # built in, without a signature
+        pass
+    except TypeError as error:
+        raise TypeError(
+            "%s must be callable without arguments, got %r (%s). In place of a schedule pass "
+            "lambda: schedule(global_step)." % (name, function, error)
+        ) from None
+    return function
+
+
+def boolean(name, value):
+    """Returns `value` as a bool.
+
+    Raises:
+      TypeError: if it is no bool.
+    """
+    if not isinstance(value, (bool, np.bool_)):
+        raise TypeError("%s must be True or False, got %r." % (name, value))
+    return bool(value)
+
+
+def text(name, value):
+    """Returns `value` if it is a string that is not empty.
+
+    Raises:
+      TypeError: if it is no string.
+      ValueError: if it is empty.
+    """
+    if not isinstance(value, str):
+        raise TypeError("%s must be a string, got %r of type %s." % (name, value, _type(value)))
+    if not value:
+        raise ValueError("%s must not be empty." % name)
+    return value
+
+
 def integer_step(name, value):
     """Returns `value` if it can be a global step: None, or an integer scalar variable or tensor.
 
@@ -85,7 +130,7 @@ def integer_step(name, value):
       TypeError: if it is something else.
       ValueError: if it is not a scalar.
     """
-    if value is None or callable(value) and not is_tensor_like(value):
+    if value is None:
         return value
     if not is_tensor_like(value):
         raise TypeError(
@@ -101,13 +146,17 @@ def integer_step(name, value):
 
 
 def gradient(optimizer_name, grad, variable, sparse):
-    """Checks that a gradient fits its variable, as far as the static shapes tell.
+    """Checks that a gradient fits its variable.
 
     Args:
       optimizer_name: for the message.
       grad: the gradient; the values of the rows if `sparse`.
       variable: the variable it is for.
       sparse: whether `grad` holds rows.
+
+    Returns:
+      The gradient; where its static shape does not tell, with a check that runs, because
+      arithmetic would broadcast it silently.
 
     Raises:
       TypeError: if the dtypes differ.
@@ -123,14 +172,17 @@ def gradient(optimizer_name, grad, variable, sparse):
                 variable.dtype.base_dtype.name,
             )
         )
-    expected = variable.shape
+    expected, given = variable.shape, grad.shape
     if sparse and expected.rank is not None:
         expected = tf.TensorShape([None]).concatenate(expected[1:])
-    if not grad.shape.is_compatible_with(expected):
+    if not given.is_compatible_with(expected):
         raise ValueError(
             "%s: the %sgradient of variable %r has shape %s, expected %s."
-            % (optimizer_name, "sparse " if sparse else "", variable.name, grad.shape, expected)
+            % (optimizer_name, "sparse " if sparse else "", variable.name, given, expected)
         )
+    if given.rank is None or not given[int(sparse) :].is_fully_defined():
+        return tf.ensure_shape(grad, expected)
+    return grad
 
 
 def trainable_dtype(optimizer_name, variable, valid):

@@ -5,20 +5,22 @@ gradients), slot creation, hyperparameters as tensors, and a closing step. All o
 once. An optimizer is a constructor and a `rule`.
 """
 
-import warnings
 from types import SimpleNamespace
 
 import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
-from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning
+from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning, warn
 
 
 class RuleOptimizer(tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
     The whole of an optimizer::
+
+        import tensorflow as tf
+        from legacy_opt import RuleOptimizer, Slot
 
         class DampedAdagradOptimizer(RuleOptimizer):
             '''w -= learning_rate * g / (sqrt(accumulator) + epsilon)'''
@@ -40,51 +42,58 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     What a subclass declares:
 
     * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
-      `TensorSlot`); overriding the method `slot_layouts` chooses per variable instead. The slot
-      variables are created in this order, each under the optimizer's name: ``w/Damped``, then
-      ``w/Damped_1``.
+      `TensorSlot`); overriding the method `slot_layouts` instead chooses per variable, or uses
+      the constructor's arguments. The slot variables are created in this order, each under the
+      optimizer's name: ``w/Damped``, then ``w/Damped_1``.
     * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
       ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
       step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
       a Python float becomes float32 first, so a float64 variable sees it rounded to float32.
+      Flags and the like stay plain attributes of the subclass.
     * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
       made dense for it.
-    * `uses_global_step = True` if the rule needs the step: then the constructor keeps a
-      ``self._global_step`` (None means the graph's own), and the rule reads `hyper.global_step`,
-      a scalar of the step's own dtype.
+    * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
+      number of steps done before this one, in the step's own dtype:
+      ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` tells users who advance
+      none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
-    * `fused`, to hand a whole update to a TensorFlow kernel.
+    * `fused`, to hand a whole update to a TensorFlow kernel; ``optimizer.use_fused_kernels =
+      False`` runs the rule all the same.
     * `apply_update` in place of `rule`, for what no pure function says well.
 
     Args:
       use_locking: passed to TensorFlow's kernels where `fused` uses one. Composed updates take no
         locks; asking for them there raises a `UseLockingWarning`.
       name: the name of the optimizer, under which its slots are created.
+      global_step: the int32 or int64 variable that a rule with `uses_global_step` goes by; None
+        means the graph's own.
       **hyperparameters: see above.
 
     Raises:
-      TypeError: a hyperparameter is no number, tensor, variable or callable.
-      ValueError: a hyperparameter is NaN or infinite; the name is empty.
+      TypeError: a hyperparameter is no number, tensor, variable or callable without arguments.
+      ValueError: a hyperparameter is NaN or infinite, or named like an attribute that TensorFlow
+        uses; the name is empty.
     """
 
     slots = {}
     whole_tensor = False
     uses_global_step = False
-    #: Set to True when something other than `global_step=` of `minimize` or `apply_gradients`
-    #: advances the step: it silences the GlobalStepWarning.
     global_step_is_advanced = False
-    #: Set to False to run the rule even where there is a fused kernel.
     use_fused_kernels = True
 
-    def __init__(self, use_locking, name, **hyperparameters):
-        super().__init__(use_locking, name)
+    def __init__(self, use_locking, name, global_step=None, **hyperparameters):
+        super().__init__(checks.boolean("use_locking", use_locking), checks.text("name", name))
+        self._global_step = checks.integer_step("global_step", global_step)
         self._hyperparameter_names = tuple(hyperparameters)
-        for key, value in hyperparameters.items():
-            setattr(self, "_" + key, checks.hyperparameter(key, value))
         self._tensors = {}
+        self._step_tensor = None
         self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
         self._prepared = {}
+        for key, value in hyperparameters.items():
+            if hasattr(self, "_" + key):
+                raise ValueError("A hyperparameter cannot be named %r: name it otherwise." % key)
+            setattr(self, "_" + key, checks.hyperparameter(key, value))
 
     # What an optimizer says about itself.
 
@@ -99,8 +108,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             `global_step` in its own.
 
         Returns:
-          A pair: the step, to be subtracted from the variable; and a dict from slot name to the
-          slot's new value, or to an `Addition`. Slots that are left out stay as they are.
+          A pair: the step, of the shape and dtype of `value`, to be subtracted from the variable;
+          and a dict from slot name to the slot's new value, or to an `Addition`. Slots that are
+          left out stay as they are.
         """
         raise NotImplementedError(
             "%s must define rule(grad, value, slots, hyper) or apply_update(update)."
@@ -167,12 +177,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           An operation; None when executing eagerly.
         """
         if self._use_locking:
-            warnings.warn(
+            warn(
                 "%s updates %r without locks although use_locking=True: its rule is composed of "
                 "several operations, and only TensorFlow's fused kernels can lock."
                 % (type(self).__name__, update.variable.name),
                 UseLockingWarning,
-                stacklevel=2,
             )
         access = update.access
         layouts = self.slot_layouts(update.variable)
@@ -181,15 +190,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             name: layout.read(getattr(update.slots, name), access, update.grad)
             for name, layout in layouts.items()
         }
-        step, changes = self.rule(update.grad, value, SimpleNamespace(**seen), update.hyper)
-        unknown = set(changes) - set(layouts)
-        if unknown:
-            raise ValueError(
-                "%s.rule returned slots that it does not declare: %s; declared: %s."
-                % (type(self).__name__, sorted(unknown), sorted(layouts))
-            )
+        step, changes = self._checked(
+            self.rule(update.grad, value, SimpleNamespace(**seen), update.hyper), value, update
+        )
         changes = {
-            name: self._to_write(change, getattr(update.slots, name), [value, *seen.values()])
+            name: self._as_tensor(change, getattr(update.slots, name))
             for name, change in changes.items()
             if change is not seen[name]
         }
@@ -208,14 +213,31 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                     written.append(layout.assign(slot, access, change))
         return tf.group(*written)
 
+    def _checked(self, result, value, update):
+        """Returns what the rule returned, if it is a step and a dict of slots."""
+        rule = type(self).__name__ + ".rule"
+        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+            raise TypeError("%s must return (step, {slot: new value}), got %r." % (rule, result))
+        step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
+        if not step.shape.is_compatible_with(value.shape):
+            raise ValueError(
+                "%s returned a step of shape %s for %r, where %s is needed."
+                % (rule, step.shape, update.variable.name, value.shape)
+            )
+        declared = self.slot_layouts(update.variable)
+        unknown = sorted(set(changes) - set(declared))
+        if unknown:
+            raise ValueError(
+                "%s returned slots that are not declared: %s; declared: %s."
+                % (rule, unknown, sorted(declared))
+            )
+        return step, changes
+
     @staticmethod
-    def _to_write(change, slot, values_read):
+    def _as_tensor(change, slot):
         dtype = slot.dtype.base_dtype
         if isinstance(change, Addition):
             return Addition(tf.convert_to_tensor(change.value, dtype))
-        # What a rule hands through unchanged is copied: a ref variable's value is its memory.
-        if any(change is value for value in values_read):
-            return tf.raw_ops.DeepCopy(x=change)
         return tf.convert_to_tensor(change, dtype)
 
     # TF 1's contract.
@@ -228,21 +250,31 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           ValueError: a gradient's shape does not fit its variable.
         """
         grads_and_vars = tuple(grads_and_vars)
-        if self.uses_global_step and global_step is None and not self.global_step_is_advanced:
-            warnings.warn(
-                "%s was given no global_step to advance. Unless something else advances it, the "
-                "step stays where it is and nothing that depends on it ever happens. Pass "
-                "global_step=… to minimize() or apply_gradients(), or set "
-                "optimizer.global_step_is_advanced = True." % type(self).__name__,
-                GlobalStepWarning,
-                stacklevel=2,
-            )
         self._applying = (grads_and_vars, global_step)
         try:
+            if self.uses_global_step and not self.global_step_is_advanced:
+                self._warn_if_the_step_stands_still(global_step)
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
         finally:
             self._applying = None
             self._prepared = {}
+
+    def _warn_if_the_step_stands_still(self, advanced):
+        step = self.global_step_variable()
+        if advanced is None:
+            problem = "was given no global_step to advance"
+        elif step is advanced or not isinstance(step, tf.Variable):
+            return
+        elif tf.executing_eagerly() or step.name != advanced.name:
+            problem = "goes by %s, but is given %s to advance" % (step.name, advanced.name)
+        else:
+            return
+        warn(
+            "%s %s. Unless something else advances it, the step stays where it is and nothing that "
+            "depends on it ever happens. Pass global_step=… to minimize() or apply_gradients(), or "
+            "set optimizer.global_step_is_advanced = True." % (type(self).__name__, problem),
+            GlobalStepWarning,
+        )
 
     def _create_slots(self, var_list):
         for variable in var_list:
@@ -251,6 +283,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             # One place for all workers: the variable that comes first by name.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in self.non_slots().items():
+                if isinstance(initial_value, int):
+                    initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
         for variable in var_list:
             for name, layout in self.slot_layouts(variable).items():
@@ -265,7 +299,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         self._tensors = {
-            name: tf.convert_to_tensor(self._call_if_callable(getattr(self, "_" + name)), name=name)
+            name: tf.convert_to_tensor(self._current(name), name=name)
             for name in self._hyperparameter_names
         }
         self._step_tensor = None
@@ -275,6 +309,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if self._applying is not None and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
             self._prepared = self.prepare_step(pairs)
+
+    def _current(self, name):
+        """Returns the value of a hyperparameter at this step."""
+        value = getattr(self, "_" + name)
+        if callable(value) and not checks.is_tensor_like(value):
+            return checks.hyperparameter(name, value())
+        return value
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -308,7 +349,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
-        checks.gradient(type(self).__name__, grad, variable, sparse)
+        grad = checks.gradient(type(self).__name__, grad, variable, sparse)
         if sparse and self.whole_tensor:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
@@ -352,7 +393,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         Raises:
           ValueError: the constructor's global_step belongs to another graph.
         """
-        step = self._call_if_callable(getattr(self, "_global_step", None))
+        step = self._global_step
         if step is None:
             step = tf.compat.v1.train.get_global_step()
         if step is None:

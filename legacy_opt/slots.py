@@ -2,16 +2,7 @@
 
 A slot is declared once, by its starting value, dtype and layout. The layout says which shape is
 stored and what a rule gets to see of it, for a dense gradient (the whole variable) and for sparse
-gradients (the touched rows), so that one rule serves both:
-
-===============  =======================  =====================  ======================
-layout           stored shape             seen by a dense rule   seen by rows ``[n]``
-===============  =======================  =====================  ======================
-`Slot`           the variable's           the variable's         ``[n, …]``
-`RowSlot`        ``[rows]``               ``[rows, 1, …]``       ``[n, 1, …]``
-`TensorSlot`     any, given               as stored              as stored
-`ScalarSlot`     ``[]``                   ``[]``                 ``[]``
-===============  =======================  =====================  ======================
+gradients (the touched rows), so that one rule serves both: see `Slot`.
 """
 
 import tensorflow as tf
@@ -21,6 +12,17 @@ from legacy_opt import versions
 
 class Slot:
     """A slot of the variable's own shape: one value per element.
+
+    There are four layouts. A rule for n touched rows (a sparse gradient) sees only theirs:
+
+    ============  ====================  ====================  ===================
+    layout        stored shape          seen by a dense rule  seen by n rows
+    ============  ====================  ====================  ===================
+    `Slot`        the variable's        the variable's        ``[n, …]``
+    `RowSlot`     ``[rows]``            ``[rows, 1, …]``      ``[n, 1, …]``
+    `ScalarSlot`  ``[]``                ``[]``                ``[]``
+    `TensorSlot`  any, given            as stored             as stored
+    ============  ====================  ====================  ===================
 
     Args:
       initial_value: a number; every element starts there.

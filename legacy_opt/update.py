@@ -1,5 +1,7 @@
 """What passes between RuleOptimizer and an optimizer: one update, and the warnings about it."""
 
+import sys
+import warnings
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -10,6 +12,17 @@ class GlobalStepWarning(UserWarning):
 
 class UseLockingWarning(UserWarning):
     """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
+
+
+def warn(message, category):
+    """Warns at the user's own line: the first one outside this package and TensorFlow."""
+    level, frame = 2, sys._getframe(1)
+    while frame is not None:
+        package = frame.f_globals.get("__name__", "").split(".")[0]
+        if package not in ("legacy_opt", "tensorflow", "tensorflow_core"):
+            break
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 class Addition(NamedTuple):

@@ -567,3 +567,55 @@ def test_the_warning_that_nothing_may_ever_decay():
             warnings.simplefilter("error", GlobalStepWarning)
             optimizer.minimize(tf.reduce_sum(w), global_step=step)
             silently(optimizer).minimize(tf.reduce_sum(w))
+
+
+def test_the_warning_that_another_step_is_advanced():
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", [2])
+        v1.train.get_or_create_global_step()
+        mine = v1.get_variable("mine", [], tf.int64, v1.zeros_initializer(), trainable=False)
+        with pytest.warns(GlobalStepWarning, match="goes by global_step:0, but is given mine:0"):
+            AdagradDecayOptimizer(0.1, None).minimize(tf.reduce_sum(w), global_step=mine)
+
+
+@pytest.mark.parametrize("way", ["session-ref", "session-resource", "eager", "function"])
+@BOTH
+def test_a_variable_that_is_given_twice_decays_as_in_eager_code(optimizer, way):
+    class Twice(optimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            return super().apply_gradients(list(grads_and_vars) * 2, global_step, name)
+
+    # A gradient of zero: the order of the two updates of a Session is not defined.
+    problem = problems.make("dense", steps=9)
+    for gradients in problem.gradients:
+        for gradient in gradients.values():
+            gradient[...] = 0
+    running.assert_same(
+        running.WAYS[way](problem, lambda step: Twice(0.3, step, 0.25, 2, 0.7)),
+        running.eager(problem, lambda step: Twice(0.3, step, 0.25, 2, 0.7)),
+    )
+
+
+@pytest.mark.parametrize("composed", [False, True])
+@BOTH
+def test_dense_gradients_compile_under_xla(optimizer, composed):
+    options = {"jit_compile": True}
+    try:
+        tf.function(lambda: 0, **options)
+    except TypeError:  # its name before TensorFlow 2.5
+        options = {"experimental_compile": True}
+
+    def make(step):
+        made = optimizer(0.3, step, 0.25, 4, 0.7)
+        made.use_fused_kernels = not composed
+        return made
+
+    problem = problems.make("dense", steps=9)
+    compiled = running.function(problem, make, **options)
+    expected = running.eager(problem, make)
+    for one, other in zip(compiled.steps, expected.steps):
+        for key in other:  # XLA fuses products and sums, which rounds once instead of twice
+            np.testing.assert_allclose(one[key], other[key], rtol=1e-5, atol=1e-5)
+    for key, value in expected.slots.items():
+        if "power" in key[1]:
+            np.testing.assert_array_equal(compiled.slots[key], value)

@@ -377,3 +377,131 @@ def test_variable_constraints_are_kept():
             sess.run(v1.global_variables_initializer())
             sess.run(train_op)
             assert sess.run(x) == 0.0
+
+
+ALIASES = {
+    "identity": lambda value: (tf.zeros_like(value), tf.identity(value)),
+    "reshape": lambda value: (tf.zeros_like(value), tf.reshape(value, [-1])),
+    "stop_gradient": lambda value: (tf.zeros_like(value), tf.stop_gradient(value)),
+}
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+@pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
+def test_a_value_that_a_rule_hands_on_under_another_name(alias, use_resource):
+    # Large enough for a write to overtake a read, which a ref variable's own memory would show.
+    size = 1000000
+
+    class HandsOn(RuleOptimizer):
+        slots = {"previous": Slot()}
+
+        def __init__(self):
+            super().__init__(False, "HandsOn")
+
+        def rule(self, grad, value, slots, hyper):
+            if alias == "step is a slot":
+                return slots.previous, {"previous": grad}
+            return grad, {"previous": ALIASES[alias](value)[1]}
+
+    with tf.Graph().as_default():
+        x = v1.get_variable(
+            "x", [size], initializer=v1.zeros_initializer(), use_resource=use_resource
+        )
+        gradient = v1.placeholder(tf.float32, [size])
+        optimizer = HandsOn()
+        train_op = optimizer.apply_gradients([(gradient, x)])
+        slot = optimizer.get_slot(x, "previous")
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            w, previous = np.zeros(size, "f"), np.zeros(size, "f")
+            for step in range(8):
+                g = np.full(size, step + 1.0, "f")
+                sess.run(train_op, {gradient: g})
+                if alias == "step is a slot":
+                    w, previous = w - previous, g
+                else:
+                    w, previous = w - g, w
+                np.testing.assert_array_equal(sess.run(x), w)
+                np.testing.assert_array_equal(sess.run(slot), previous)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4, 1), (1, 2)])
+def test_a_gradient_of_unknown_shape_is_not_broadcast(shape):
+    with tf.Graph().as_default():
+        x = v1.get_variable("x", [4, 2], initializer=v1.zeros_initializer())
+        gradient = v1.placeholder(tf.float32)
+        train_op = Sgd(1.0).apply_gradients([(gradient, x)])
+        sparse = v1.placeholder(tf.float32)
+        rows = Sgd(1.0).apply_gradients([(tf.IndexedSlices(sparse, tf.constant([1, 3])), x)])
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            with pytest.raises(tf.errors.InvalidArgumentError):
+                sess.run(train_op, {gradient: np.ones(shape)})
+            if shape:
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    sess.run(rows, {sparse: np.ones((2, 1))})
+            assert not sess.run(x).any()
+            sess.run([train_op, rows], {gradient: np.ones((4, 2)), sparse: np.ones((2, 2))})
+            np.testing.assert_array_equal(sess.run(x)[:, 0], [-1, -2, -1, -2])
+
+
+@pytest.mark.parametrize(
+    "result, error",
+    [
+        (lambda grad: grad, TypeError),
+        (lambda grad: None, TypeError),
+        (lambda grad: (grad, None), TypeError),
+        (lambda grad: (tf.reduce_sum(grad), {}), ValueError),
+    ],
+)
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_rule_that_returns_something_else(result, error, sparse):
+    class Wrong(Sgd):
+        def rule(self, grad, value, slots, hyper):
+            return result(grad)
+
+    with tf.Graph().as_default():
+        x = v1.get_variable("x", [4, 2])
+        gradient = tf.ones([4, 2])
+        if sparse:
+            gradient = tf.IndexedSlices(tf.ones([2, 2]), tf.constant([1, 3]))
+        with pytest.raises(error, match="Wrong.rule"):
+            Wrong(0.1).apply_gradients([(gradient, x)])
+
+
+def test_callables_are_checked_before_and_when_they_are_called():
+    with pytest.raises(TypeError, match="learning_rate.*without arguments.*lambda: schedule"):
+        Sgd(lambda step: 0.1)
+    with pytest.raises(ValueError, match="learning_rate.*finite"):
+        one_step(Sgd(lambda: float("nan")))
+    with pytest.raises(TypeError, match="learning_rate"):
+        one_step(Sgd(lambda: None))
+
+
+def test_the_other_arguments_of_the_constructor():
+    with pytest.raises(TypeError, match="use_locking.*'no'"):
+        Sgd(0.1, use_locking="no")
+    with pytest.raises(TypeError, match="name.*3"):
+        Sgd(0.1, name=3)
+
+    class Clash(RuleOptimizer):
+        def __init__(self):
+            super().__init__(False, "Clash", slots=0.5)
+
+    with pytest.raises(ValueError, match="'slots'"):
+        Clash()
+
+
+def test_warnings_point_at_the_line_of_the_user():
+    with tf.Graph().as_default():
+        x = v1.get_variable("x", [2])
+        optimizer = legacy_opt.AdagradDecayOptimizer(0.1, None)
+        with pytest.warns(legacy_opt.GlobalStepWarning) as caught:
+            optimizer.minimize(tf.reduce_sum(x))
+        with pytest.warns(legacy_opt.UseLockingWarning) as also_caught:
+            Sgd(0.1, use_locking=True).minimize(tf.reduce_sum(x))
+    for warning in list(caught) + list(also_caught):
+        if issubclass(
+            warning.category, (legacy_opt.GlobalStepWarning, legacy_opt.UseLockingWarning)
+        ):
+            assert warning.filename == __file__
