@@ -15,6 +15,7 @@ from allpairspy import AllPairs
 KNOWN_SKIPS = (
     r"too slow for every day: make test-full",
     r"this TensorFlow has no Estimator",
+    r"this tf\.function cannot ask for XLA",
 )
 # What may be missing where somebody runs the tests by hand. A lane installs everything.
 KNOWN_SKIPS_BY_HAND = (
