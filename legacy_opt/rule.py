@@ -249,7 +249,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           TypeError: a gradient's dtype differs from its variable's, or cannot be trained.
           ValueError: a gradient's shape does not fit its variable.
         """
-        grads_and_vars = tuple(grads_and_vars)
+        # Checked here once, so that all who wait for a gradient wait for the check of its shape.
+        grads_and_vars = tuple(
+            (checks.gradient(type(self).__name__, grad, variable, sparse=False), variable)
+            if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)
+            else (grad, variable)
+            for grad, variable in grads_and_vars
+        )
         self._applying = (grads_and_vars, global_step)
         try:
             if self.uses_global_step and not self.global_step_is_advanced:

@@ -370,6 +370,25 @@ def test_a_gradient_that_fails_leaves_the_state_as_it_was(optimizer, use_resourc
                 np.testing.assert_array_equal(one, other)
 
 
+@REF_AND_RESOURCE
+def test_a_gradient_of_the_wrong_shape_leaves_the_state_as_it_was(use_resource):
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", [4, 2], use_resource=use_resource)
+        step = v1.train.get_or_create_global_step()
+        optimizer = AdagradDecayOptimizer(0.5, step, accumulator_decay_step=1)
+        gradient = v1.placeholder(tf.float32)
+        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
+        state = [w, step] + optimizer.variables()
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            before = sess.run(state)
+            for shape in [(), (4, 1), (8,)]:
+                with pytest.raises(tf.errors.InvalidArgumentError):
+                    sess.run(train_op, {gradient: np.ones(shape)})
+            for one, other in zip(before, sess.run(state)):
+                np.testing.assert_array_equal(one, other)
+
+
 def test_one_optimizer_in_several_graphs():
     optimizer = AdagradDecayOptimizer(0.5, None, 1.0, 2, 0.5)
     results = []
