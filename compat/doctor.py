@@ -110,12 +110,10 @@ def _packages():
 
 def _tensorflow():
     try:
-        import tensorflow as tf
-
         from legacy_opt import versions
     except Exception as error:  # a broken installation may raise anything: that is the finding
         return {"version": None, "error": _describe(error)}
-    facts = {"version": tf.__version__, "error": None}
+    facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
     facts.update(estimator=versions.has_estimator(), contrib=versions.has_contrib())
     return facts

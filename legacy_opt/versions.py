@@ -53,6 +53,11 @@ def fit_slice_info(slot, variable):
     slot._set_save_slice_info(info)
 
 
+def tensorflow_version():
+    """Returns TensorFlow's version, for people to read."""
+    return tf.__version__
+
+
 def tensorflow_modes():
     """Tells which of TensorFlow 2's behaviours are switched on, as a dict of bools."""
     v1 = tf.compat.v1
