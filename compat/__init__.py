@@ -10,6 +10,8 @@ if __name__ == "compat":  # imported from the checkout's root: be the same modul
 # the doctor has to run where the others cannot be imported.
 _HOMES = {
     "diagnose": "doctor",
+    "register_optimizer": "config",
+    "to_keras": "bridge",
 }
 
 __all__ = sorted(_HOMES)

@@ -5,6 +5,7 @@ names of TensorFlow that the package cannot do without are touched here and nowh
 """
 
 import importlib
+import sys
 
 import tensorflow as tf
 
@@ -96,3 +97,106 @@ def has_estimator():
 def has_contrib():
     """Whether this is a TensorFlow that still has `tf.contrib`."""
     return hasattr(tf, "contrib")
+
+
+def optimizer_v2():
+    """Returns the class OptimizerV2 of this machine's Keras 2, and imports Keras to find it.
+
+    It is `tf.keras.optimizers.Optimizer` to TensorFlow 2.10, `tf.keras.optimizers.legacy.Optimizer`
+    in 2.11 to 2.15, and lives in the package tf_keras from 2.16 on.
+
+    Raises:
+      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
+    """
+    keras = keras_2()
+    for home in (keras.optimizers, getattr(keras.optimizers, "legacy", None)):
+        candidate = getattr(home, "Optimizer", None)
+        if hasattr(candidate, "_resource_apply_dense"):
+            return candidate
+    raise ImportError("This Keras (%s) has no OptimizerV2." % keras.__name__)
+
+
+def keras_2():
+    """Returns Keras 2: `tf.keras`, or the package tf_keras where `tf.keras` is Keras 3.
+
+    Raises:
+      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
+    """
+    if keras_facts()["generation"] == 2:
+        return tf.keras
+    try:
+        return importlib.import_module("tf_keras")
+    except ImportError as error:
+        raise ImportError(
+            "tf.keras is Keras 3 here, and OptimizerV2 needs Keras 2. Install it with: "
+            "pip install tf-keras"
+        ) from error
+
+
+def slot_key(variable):
+    """Returns the key under which OptimizerV2 keeps the slots of `variable`."""
+    (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
+    return sys.modules[base.__module__]._var_key(variable)
+
+
+def keras_schedule_class():
+    """Returns the class LearningRateSchedule of this machine's Keras 2."""
+    return keras_2().optimizers.schedules.LearningRateSchedule
+
+
+def own_component(variable):
+    """Returns this replica's component of a distributed variable, any other as it is.
+
+    To be called where one replica is being updated.
+    """
+    if not isinstance(variable, tf.distribute.DistributedValues) and not hasattr(
+        variable, "_distributed_container"
+    ):
+        return variable
+    for name in ("_get", "get"):  # the first from TensorFlow 2.1 on
+        if callable(getattr(variable, name, None)):
+            return getattr(variable, name)()
+    return variable
+
+
+def compiling_with_xla():
+    """Whether the graph that is being built is to be compiled by XLA (`jit_compile=True`)."""
+    if tf.executing_eagerly():
+        return False
+    graph = tf.compat.v1.get_default_graph()
+    while graph is not None:
+        context = graph._get_control_flow_context()
+        while context is not None:
+            if context.IsXLAContext():
+                return True
+            context = context.outer_context
+        graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+def is_symbolic(value):
+    """Whether `value` is a tensor of a graph, which has no value of its own."""
+    return isinstance(value, (tf.Tensor, tf.IndexedSlices)) and hasattr(value, "op")
+
+
+def regroups_constant_factors():
+    """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
+
+    Then a hyperparameter in a variable gives other bits than the number in a TF1 graph. Measured:
+    1.15, 2.0 and 2.2 do, 2.3 and later do not. (All regroup ``(x * y) * c``.)
+    """
+    return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
+
+
+def track_keras_variable(variable):
+    """Tells graph-mode Keras that it has to initialize a variable."""
+    (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
+    sys.modules[base.__module__].backend.track_variable(variable)
+
+
+def register_with_keras_2(cls):
+    """Lets Keras 2 load `cls` under its own and its registered name."""
+    utils = keras_2().utils
+    if hasattr(utils, "register_keras_serializable"):
+        utils.register_keras_serializable(package="legacy_opt")(cls)
+    utils.get_custom_objects()[cls.__name__] = cls

@@ -1,0 +1,66 @@
+"""to_keras: the door from a v1 optimizer to a Keras optimizer."""
+
+from legacy_opt import versions
+
+_APIS = ("auto", "optimizer_v2", "keras3")
+
+
+def to_keras(
+    optimizer,
+    learning_rate=None,
+    name=None,
+    api="auto",
+    lr_attr=None,
+    global_step_attr=None,
+    fused=True,
+    **keras_arguments
+):
+    """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
+
+    It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
+    distribution strategies, and works on a copy: `optimizer` stays as it is. Slots keep their v1
+    names. The global step is Keras' `iterations`. Numbers that the v1 optimizer reads anew in each
+    step (`_prepare`) are hyperparameters: ``keras_optimizer.momentum = 0.5``.
+
+    Args:
+      optimizer: any `tf.compat.v1.train.Optimizer`: TensorFlow's, this package's, your own.
+      learning_rate: a number, callable, or Keras schedule; None takes the optimizer's own.
+      name: the name of the Keras optimizer; None takes the optimizer's own.
+      api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (on TensorFlow 2.16 and newer
+        that of tf_keras), "keras3", or "auto" for what `tf.keras` is on this machine.
+      lr_attr: the attribute in which the optimizer keeps its learning rate, where that is not
+        `_learning_rate` or `_lr`; False if it has none.
+      global_step_attr: the attribute in which it keeps the global step, if not `_global_step`.
+      fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass False
+        to train embeddings with jit_compile=True.
+      **keras_arguments: what Keras' own optimizers take: `clipnorm`, `clipvalue`, `global_clipnorm`,
+        `decay`, `gradient_aggregator`, `gradient_transformers`.
+
+    Returns:
+      A `tf.keras.optimizers.Optimizer` (`tf.keras.optimizers.legacy.Optimizer` from 2.11 on).
+
+    Raises:
+      ImportError: Keras 2 is needed and not installed.
+      NotImplementedError: `api` asks for Keras 3.
+      TypeError: `optimizer` is no v1 optimizer, or cannot update resource variables.
+      ValueError: the learning rate or the step is in no known attribute, or the optimizer would
+        train but not as it should; the message tells why.
+    """
+    if api not in _APIS:
+        raise ValueError("api must be one of %s, got %r." % (", ".join(map(repr, _APIS)), api))
+    if api == "keras3" or (api == "auto" and versions.keras_facts()["generation"] == 3):
+        raise NotImplementedError(
+            "There is no bridge to Keras 3 yet%s. For Keras 2 (the package tf_keras) pass "
+            "api='optimizer_v2'." % (", which tf.keras is here" if api == "auto" else "")
+        )
+    from legacy_opt.compat.optimizer_v2 import BridgedOptimizer  # imports Keras
+
+    return BridgedOptimizer(
+        optimizer,
+        learning_rate=learning_rate,
+        name=name,
+        lr_attr=lr_attr,
+        global_step_attr=global_step_attr,
+        fused=fused,
+        **keras_arguments
+    )

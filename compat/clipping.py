@@ -1,0 +1,123 @@
+"""Gradient clipping as Keras promises it, with the gradients of equal ids summed first."""
+
+import tensorflow as tf
+
+
+def summed(grads_and_vars):
+    """Returns the pairs with one row for each id in sparse gradients.
+
+    Keras clips each occurrence of an id by itself, so that the row's real gradient, their sum, can
+    be larger than the limit.
+    """
+    return [
+        (_summed(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
+        for grad, variable in grads_and_vars
+    ]
+
+
+def _summed(slices):
+    ids, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
+    return tf.IndexedSlices(values, ids, slices.dense_shape)
+
+
+def sums_duplicates_first(base):
+    """Returns the OptimizerV2 class `base` with the right clipping, done when gradients are applied.
+
+    From TensorFlow 2.4 on, Keras clips there. Before, it clips where `minimize` or `get_gradients`
+    computes the gradients, so not in custom loops, and knows no global_clipnorm.
+    """
+    return _Summing(base) if hasattr(base, "_transform_gradients") else _Clipping(base)
+
+
+def _Summing(base):
+    class Summing(base):
+        def _transform_gradients(self, grads_and_vars):
+            limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
+            if any(limit is not None for limit in limits):
+                grads_and_vars = summed(grads_and_vars)
+            return super()._transform_gradients(grads_and_vars)
+
+    return Summing
+
+
+def _Clipping(base):
+    class Clipping(base):
+        clipvalue = clipnorm = global_clipnorm = None
+
+        def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
+            limits = {
+                "clipvalue": clipvalue,
+                "clipnorm": clipnorm,
+                "global_clipnorm": global_clipnorm,
+            }
+            for key, limit in limits.items():
+                if limit is not None and limit < 0:
+                    raise ValueError("Expected %s >= 0, received: %s" % (key, limit))
+            if clipnorm is not None and global_clipnorm is not None:
+                raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
+            super().__init__(name, **kwargs)
+            self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
+
+        def get_config(self):
+            config = {"name": self._name}
+            for key in ("clipvalue", "clipnorm", "global_clipnorm"):
+                if getattr(self, key) is not None:
+                    config[key] = getattr(self, key)
+            return config
+
+        def __getattribute__(self, name):
+            # Where Keras computes gradients it asks `hasattr(self, "clipnorm")`.
+            if name in ("clipvalue", "clipnorm") and vars(self).get("_computing"):
+                raise AttributeError(name)
+            return super().__getattribute__(name)
+
+        def get_gradients(self, loss, params):
+            self._computing = True
+            try:
+                return super().get_gradients(loss, params)
+            finally:
+                self._computing = False
+
+        def _compute_gradients(self, *args, **kwargs):
+            self._computing = True
+            try:
+                return super()._compute_gradients(*args, **kwargs)
+            finally:
+                self._computing = False
+
+        def _clip_gradients(self, grads):  # 2.1 to 2.3
+            return grads
+
+        def apply_gradients(self, grads_and_vars, *args, **kwargs):
+            return super().apply_gradients(self._clipped(grads_and_vars), *args, **kwargs)
+
+        def _clipped(self, grads_and_vars):
+            grads_and_vars = list(grads_and_vars)
+            limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
+            if all(limit is None for limit in limits):
+                return grads_and_vars
+            if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+                raise ValueError(
+                    "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
+                    "which this Keras does not hand out. Clip in the loss, or use TensorFlow 2.4."
+                )
+            pairs = summed([(g, v) for g, v in grads_and_vars if g is not None])
+            grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+            if self.clipvalue is not None:
+                limit = self.clipvalue
+                grads = [_map(g, lambda g: tf.clip_by_value(g, -limit, limit)) for g in grads]
+            if self.clipnorm is not None:
+                limit = self.clipnorm
+                grads = [_map(g, lambda g: tf.clip_by_norm(g, limit)) for g in grads]
+            if self.global_clipnorm is not None and grads:
+                grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm)
+            return list(zip(grads, variables)) + [pair for pair in grads_and_vars if pair[0] is None]
+
+    return Clipping
+
+
+def _map(grad, function):
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(function(grad.values), grad.indices, grad.dense_shape)
+    return function(grad)

@@ -1,0 +1,411 @@
+"""The OptimizerV2 bridge: a Keras 2 optimizer that computes what a v1 optimizer computes.
+
+Keras keeps the books (hyperparameters, slots, iterations, checkpoints, replicas); the v1 optimizer,
+adopted, does the arithmetic. Importing this module imports Keras 2.
+"""
+
+import contextlib
+import functools
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import adopted, clipping, composed, config, schedules
+
+Base = versions.optimizer_v2()
+
+
+class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
+    """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
+
+    Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
+    those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
+    graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
+    """
+
+    _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
+    _constant_hyperparameters = versions.regroups_constant_factors()
+    _graph_is_built = False
+    creates_variables = False  # whether a variable that is being created is this optimizer's own
+    _restoring = False
+
+    def __init__(
+        self,
+        optimizer,
+        learning_rate=None,
+        name=None,
+        lr_attr=None,
+        global_step_attr=None,
+        fused=True,
+        **keras_arguments
+    ):
+        rates = adopted.learning_rate_attributes(optimizer, lr_attr)
+        adopted.check_can_be_adopted(optimizer, rates + (adopted.STEP_ATTRIBUTE, global_step_attr))
+        step = adopted.step_attribute(optimizer, global_step_attr, rates)
+        self._arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+        self._rates, self._step = rates, step
+        self._step_dtype = getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
+        self._whole = adopted.overrides_apply_gradients(optimizer)
+        super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
+        self.non_slots = {}
+        self._slot_order = []
+        self._applying = False
+        self._adopted = adopted.adopt(optimizer, self)
+        if not fused and hasattr(self._adopted, "use_fused_kernels"):
+            self._adopted.use_fused_kernels = False
+        self._set_hyperparameters(optimizer, learning_rate, keras_arguments.get("decay"))
+
+    def _set_hyperparameters(self, optimizer, learning_rate, decay):
+        """Makes Keras hyperparameters of what v1 reads anew in each step."""
+        fed = {key: tf.float32 for key in self._rates}
+        if self._step is not None:
+            fed[self._step] = self._step_dtype
+        self._v1_numbers = adopted.hyperparameters(optimizer, fed)
+        if self._rates:
+            if learning_rate is None:
+                learning_rate = vars(optimizer)[self._rates[0]]
+            rate = schedules.for_keras(learning_rate, self)
+            self._v1_numbers["learning_rate"] = rate
+        elif learning_rate is not None:
+            raise ValueError("learning_rate=%r with lr_attr=False." % (learning_rate,))
+        if decay:
+            if "decay" in self._v1_numbers:
+                raise ValueError(
+                    "decay=%r: %s has a decay of its own, so Keras' learning rate decay has no "
+                    "place. Pass a learning rate schedule." % (decay, type(optimizer).__name__)
+                )
+            self._set_hyper("decay", decay)
+        for name, value in self._v1_numbers.items():
+            self._set_hyper(name, value)
+        self._fixed = config.arguments_of(type(optimizer)) - {"name", "global_step"}
+
+    # State: Keras owns it, the adopted optimizer says what there is.
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            if not hasattr(variable, "handle"):
+                raise ValueError(
+                    "%r is a ref variable, which Keras optimizers cannot update. Make it with "
+                    "use_resource=True or tf.compat.v1.enable_resource_variables()." % variable.name
+                )
+        with self._step_fed(), adopted.no_foreign_variables(self._adopted, self):
+            self._adopted._create_slots(list(var_list))
+        for variable in var_list:
+            key = versions.slot_key(variable)
+            if not self._restoring and key not in self._slot_order:
+                self._slot_order.append(key)
+        self._sort_weights()
+
+    def _sort_weights(self):
+        """Brings `weights` into the order of training, whatever a restore created first."""
+        ordered = [self.iterations] + list(self.non_slots.values())
+        keys = self._slot_order + [key for key in self._slots if key not in self._slot_order]
+        for key in keys:
+            ordered.extend(self._slots.get(key, {}).values())
+        position = {id(weight): number for number, weight in enumerate(ordered)}
+        self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
+
+    def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
+        """Returns the slot variable, which is created and restored if it is not there.
+
+        Args:
+          variable: the variable it belongs to.
+          slot_name: its name.
+          shape: its shape, which may differ from the variable's.
+          dtype: its dtype, likewise.
+          initial_value: called without arguments to get the tensor that it starts from.
+        """
+        if slot_name not in self._slot_names:
+            self._slot_names.append(slot_name)
+        slots = self._slots.setdefault(versions.slot_key(variable), {})
+        if slot_name not in slots:
+            strategy = tf.distribute.get_strategy()
+            with self._creating(), strategy.extended.colocate_vars_with(variable):
+                slot = tf.compat.v2.Variable(
+                    initial_value,
+                    trainable=False,
+                    name="%s/%s" % (variable._shared_name, slot_name),
+                    dtype=dtype,
+                    shape=shape,
+                )
+            versions.track_keras_variable(slot)
+            slots[slot_name] = slot
+            self._restore_slot_variable(slot_name, variable, slot)
+            self._weights.append(slot)
+        return slots[slot_name]
+
+    def adopt_non_slot(self, name, initial_value):
+        """Returns the variable that all share, which is created and restored if need be."""
+        if name not in self.non_slots:
+            value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
+            with self._creating():
+                self.non_slots[name] = self.add_weight(
+                    name,
+                    shape=value.shape,
+                    dtype=value.dtype,
+                    initializer=lambda shape, dtype=None, **_: value,
+                    trainable=False,
+                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+                )
+            self._weights.append(self.non_slots[name])
+        return self.non_slots[name]
+
+    def adopted_slot(self, variable, slot_name):
+        """Returns the slot variable, or None."""
+        return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
+
+    @contextlib.contextmanager
+    def _creating(self):
+        """The scope in which this optimizer's own variables are created."""
+        before, self.creates_variables = self.creates_variables, True
+        scope = getattr(self, "_distribution_strategy_scope", contextlib.ExitStack)
+        try:
+            with scope():
+                yield
+        finally:
+            self.creates_variables = before
+
+    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
+        # Keras would make a missing slot here in the variable's own shape and dtype, and whatever
+        # slots the checkpoint names.
+        if tf.executing_eagerly() and self.adopted_slot(variable, slot_name) is None:
+            self._restoring = True
+            try:
+                self._create_all_weights([variable])
+            finally:
+                self._restoring = False
+        if self.adopted_slot(variable, slot_name) is None:
+            deferred = self._deferred_slot_restorations.setdefault(slot_name, {})
+            deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)
+            return None
+        return super()._create_or_restore_slot_variable(
+            slot_variable_position=slot_variable_position,
+            slot_name=slot_name,
+            variable=variable,
+            **kw
+        )
+
+    if not hasattr(Base, "_create_all_weights"):
+
+        def _create_all_weights(self, var_list):
+            _ = self.iterations
+            self._create_hypers()
+            self._create_slots(var_list)
+
+    # The step.
+
+    def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
+        grads_and_vars = list(grads_and_vars)
+        variables = [variable for _, variable in grads_and_vars]
+        with self._fed(), adopted.no_foreign_variables(self._adopted, self):
+            if self._whole:
+                return self._apply_whole(grads_and_vars, kwargs.get("name"))
+            with self._hyperparameters_fed():
+                self._adopted._prepare()
+            self._update_ops = []
+            done = super()._distributed_apply(distribution, grads_and_vars, *args, **kwargs)
+            finished = self._finish(distribution, variables)
+        if tf.executing_eagerly():
+            return done
+        driven = self._drive_global_step([done])
+        parts = []
+        for value in [done, finished, driven]:
+            for item in distribution.experimental_local_results(value):
+                parts += [part for part in tf.nest.flatten(item) if part is not None]
+        return tf.group(*parts)
+
+    def _apply_whole(self, grads_and_vars, name):
+        """Calls the optimizer's own apply_gradients, which advances `iterations` as well."""
+        if tf.distribute.has_strategy():
+            raise ValueError(
+                "%s overrides apply_gradients, which TensorFlow calls for one replica only. Use it "
+                "without a distribution strategy, or move that work to _prepare or _finish."
+                % type(self._adopted).__name__
+            )
+        return self._adopted.apply_gradients(grads_and_vars, self.iterations, name)
+
+    def _resource_apply_dense(self, grad, handle, apply_state=None):
+        return self._noted(self._adopted._resource_apply_dense(grad, handle))
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
+        rule = None if self._arguments["fused"] else composed.rule_for(self._adopted)
+        if rule is not None:
+            (pair,) = clipping.summed([(tf.IndexedSlices(grad, indices), handle)])
+            grad, indices = pair[0].values, pair[0].indices
+            return self._noted(
+                composed.apply_sparse(rule, self._adopted, grad, handle, indices)
+            )
+        with adopted.sparse_updates_explained(self._adopted):
+            return self._noted(
+                self._adopted._resource_apply_sparse_duplicate_indices(grad, handle, indices)
+            )
+
+    def _resource_apply_sparse(self, grad, handle, indices, apply_state=None):
+        return self._resource_apply_sparse_duplicate_indices(grad, handle, indices)
+
+    def _noted(self, op):
+        if op is not None:
+            self._update_ops.append(op)
+        return op
+
+    def _finish(self, distribution, variables):
+        # Where there are replicas, and Keras has not merged them, each finishes its own.
+        extended = distribution.extended
+        if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
+            return extended.update_non_slot(
+                extended.non_slot_devices(variables),
+                _finish,
+                args=(self._adopted, self._update_ops),
+                group=False,
+            )
+        return _finish(self._adopted, self._update_ops)
+
+    def _drive_global_step(self, after):
+        """Advances the graph's global step where the learning rate is a tensor made from it."""
+        step = schedules.step_behind(self._hyper.get("learning_rate"))
+        if step is None:
+            return None
+        with tf.control_dependencies(after):
+            return step.assign(tf.cast(self.iterations.read_value(), step.dtype.base_dtype)).op
+
+    @contextlib.contextmanager
+    def _fed(self):
+        """Gives the adopted optimizer this step's learning rate and step.
+
+        What it keeps of Python's own stays. The tensors of a graph it keeps are dropped afterwards.
+        """
+        if self._applying:  # another replica's thread, while this one waits for it
+            yield
+            return
+        state = vars(self._adopted)
+        before = dict(state)
+        self._applying = True
+        try:
+            if self._rates:
+                rate = self._decayed_lr(tf.float32)
+                state.update((attribute, rate) for attribute in self._rates)
+            with self._step_fed():
+                yield
+        finally:
+            self._applying = False
+            self._update_ops = []
+            for key in list(state):
+                if key in self._rates or _holds_symbolic(state[key]):
+                    if key in before:
+                        state[key] = before[key]
+                    else:
+                        del state[key]
+
+    @contextlib.contextmanager
+    def _hyperparameters_fed(self):
+        """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
+        if self._constant_hyperparameters:
+            self._graph_is_built = self._graph_is_built or not tf.executing_eagerly()
+            yield
+            return
+        state = vars(self._adopted)
+        fed = {"_" + name: name for name in self._v1_numbers if name != "learning_rate"}
+        before = {attribute: state[attribute] for attribute in fed}
+        state.update((key, tf.convert_to_tensor(self._get_hyper(fed[key]))) for key in fed)
+        try:
+            yield
+        finally:
+            state.update(before)
+
+    @contextlib.contextmanager
+    def _step_fed(self):
+        """Gives the adopted optimizer the step, as slots' dtypes and rules may go by it."""
+        if self._step is None:
+            yield
+            return
+        state = vars(self._adopted)
+        before = state[self._step]
+        state[self._step] = tf.cast(self.iterations.read_value(), self._step_dtype)
+        try:
+            yield
+        finally:
+            state[self._step] = before
+
+    # Hyperparameters and configuration.
+
+    def _set_hyper(self, name, value):
+        if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
+            value = value.item() if isinstance(value, np.generic) else value
+            constant = self._constant_hyperparameters and name != "learning_rate"
+            if constant and self._graph_is_built:
+                raise RuntimeError(
+                    "%s=%r comes too late: in this TensorFlow a graph holds %s as a constant, as it "
+                    "would compute other bits from a variable. Set it before the first step."
+                    % (name, value, name)
+                )
+            self._v1_numbers[name] = value
+            for attribute in self._rates if name == "learning_rate" else ("_" + name,):
+                vars(self._adopted)[attribute] = value
+            if constant:  # Keras makes no variable of what it has to call
+                value = functools.partial(dict.get, self._v1_numbers, name)
+        super()._set_hyper(name, value)
+
+    def __setattr__(self, name, value):
+        if name in vars(self).get("_fixed", ()) and name not in self._hyper:
+            raise AttributeError(
+                "%s does not read %s anew in each step, so it cannot be changed while training. Make "
+                "a new optimizer." % (type(self._adopted).__name__, name)
+            )
+        super().__setattr__(name, value)
+
+    def _current_number(self, name):
+        """Returns a hyperparameter for the configuration: unrounded if nothing has changed it."""
+        value = self._serialize_hyperparameter(name)
+        number = self._v1_numbers.get(name)
+        if isinstance(number, numbers.Real) and np.float32(number) == value:
+            return number
+        return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
+
+    def get_config(self):
+        """Returns plain data from which `from_config` makes the same optimizer, without its state.
+
+        Raises:
+          ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+        """
+        current = {name: self._current_number(name) for name in self._v1_numbers}
+        result = super().get_config()
+        result.update(self._arguments)
+        cls = adopted.original_class(self._adopted)
+        if self._rates:
+            rate = current["learning_rate"] = result["learning_rate"] = current["learning_rate"]
+            if not isinstance(rate, numbers.Real):
+                current["learning_rate"] = 1.0  # the constructor wants some number
+            for attribute in self._rates:
+                current.setdefault(attribute.lstrip("_"), current["learning_rate"])
+        if self._initial_decay:
+            result["decay"] = self._initial_decay
+        skip = (self._step or adopted.STEP_ATTRIBUTE,)
+        result["optimizer"] = config.to_config(self._adopted, cls, current, skip)
+        return result
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the v1 optimizer's class is not registered.
+        """
+        config_ = dict(config_)
+        config_["optimizer"] = config.from_config(config_["optimizer"])
+        return super().from_config(config_, custom_objects=custom_objects)
+
+
+def _finish(optimizer, update_ops):
+    return optimizer._finish(list(update_ops), "update")
+
+
+def _holds_symbolic(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    values = value if isinstance(value, (list, tuple)) else [value]
+    return any(versions.is_symbolic(item) for item in values)
+
+
+versions.register_with_keras_2(BridgedOptimizer)

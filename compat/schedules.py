@@ -1,0 +1,65 @@
+"""Learning rates of v1 optimizers as Keras takes them: what goes by a global step goes on."""
+
+import functools
+
+import tensorflow as tf
+
+from legacy_opt import checks, versions
+
+
+class ByIterations:
+    """A v1 schedule that goes by the optimizer's `iterations` in place of a global step."""
+
+    def __init__(self, schedule, optimizer):
+        self.schedule = schedule
+        self.optimizer = optimizer
+
+    def __call__(self):
+        return self.schedule(self.optimizer.iterations)
+
+
+def for_keras(rate, optimizer):
+    """Returns a learning rate as a Keras hyperparameter.
+
+    Args:
+      rate: a number, tensor, variable, Keras schedule, callable without arguments, or what
+        `tf.compat.v1.train.exponential_decay(…, global_step, …)` and its like return.
+      optimizer: the Keras optimizer, whose `iterations` take the global step's place.
+
+    Raises:
+      TypeError: it is something else.
+      ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
+    """
+    if isinstance(rate, versions.keras_schedule_class()):
+        return rate
+    # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
+    # bridge advances iterations, so bound to that variable it would stand still.
+    if isinstance(rate, functools.partial) and len(rate.args) == 1 and not rate.keywords:
+        step = rate.args[0]
+        if isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer:
+            return ByIterations(rate.func, optimizer)
+    if versions.is_symbolic(rate) and tf.executing_eagerly():
+        raise ValueError(
+            "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
+            " Pass a number, a Keras schedule or a callable." % (rate,)
+        )
+    return checks.hyperparameter("learning_rate", rate)
+
+
+def step_behind(rate):
+    """Returns the graph's global step if the tensor `rate` is computed from it, otherwise None."""
+    if not versions.is_symbolic(rate):
+        return None
+    step = tf.compat.v1.train.get_global_step(rate.graph)
+    if step is None:
+        return None
+    source = step.handle.op if hasattr(step, "handle") else step.op
+    seen, waiting = set(), [rate.op]
+    while waiting:
+        op = waiting.pop()
+        if op is source:
+            return step
+        if op not in seen:
+            seen.add(op)
+            waiting.extend(tensor.op for tensor in op.inputs)
+    return None
