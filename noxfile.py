@@ -142,6 +142,25 @@ def bench(session, lane):
 
 
 @nox.session(python=False)
+def matrix(session):
+    """Compares the Keras bridge with Sessions on every lane, and writes the page of docs/."""
+    home = ENVIRONMENTS / "exactness"
+    home.mkdir(parents=True, exist_ok=True)
+    paths = [str(home / (lane.name + ".json")) for lane in LANES]
+    for lane, path in zip(LANES, paths):
+        session.run(environment(session, lane), "-m", "tests.exactness", path, external=True)
+    page = str(ROOT / "docs" / "keras_exactness.md")
+    session.run(sys.executable, "tests/exactness.py", page, *paths, external=True)
+
+
+@nox.session(python=False)
+@each_lane
+def mutations(session, lane):
+    """Breaks the Keras bridge in copies of the checkout, and sees the tests fail there."""
+    session.run(environment(session, lane), "-m", "tests.mutations", external=True)
+
+
+@nox.session(python=False)
 def demo(session):
     """Trains on real input, on the newest lane that this machine has a Python for."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]

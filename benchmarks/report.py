@@ -20,6 +20,7 @@ class Result(NamedTuple):
       milliseconds: the `Spread` of a step.
       ratio: the `Spread` of the ratio.
       goal: the largest ratio that is a hit, or None if it is measured for information.
+      way: how the steps were run.
     """
 
     workload: str
@@ -29,6 +30,7 @@ class Result(NamedTuple):
     milliseconds: Any
     ratio: Any
     goal: Any = None
+    way: str = "Session"
 
     @property
     def hit(self):
@@ -82,13 +84,16 @@ def _cpu_model():
 
 def results_table(results):
     """Returns the comparisons as lines of text."""
-    rows = [["", "variables", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]]
+    rows = [
+        ["", "variables", "way", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]
+    ]
     for result in results:
         ratio = result.ratio
         rows.append(
             [
                 result.workload,
                 result.variables,
+                result.way,
                 result.optimizer,
                 "%.3f" % result.milliseconds.median,
                 "%.2f" % ratio.median,

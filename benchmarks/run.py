@@ -3,11 +3,14 @@
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
 
-Prints a table of the ratios (`measuring` tells how they are taken, `workloads` on what), writes
-the same as JSON, and ends with exit code 0 whatever the figures say. W4 needs about 7 GB of memory
-at a time. Ratios from a busy machine are worth little; "stock Adagrad again", which should be 1,
-shows how far they go by chance. How much a step takes longer on W4 than on W3 depends on the
-processor's caches too, as the line of the stock optimizer tells.
+    python benchmarks/run.py --only bridge
+
+Prints a table of the ratios (`measuring` tells how they are taken, `workloads` and `bridge` on
+what), writes the same as JSON, and ends with exit code 0 whatever the figures say. W4 and B4 need
+about 7 GB of memory at a time. Ratios from a busy machine are worth little; "stock Adagrad again"
+and "Keras Adam again", which should be 1, show how far they go by chance. How much a step takes
+longer on W4 than on W3 (B4 than B3) depends on the processor's caches too, as the line of the stock
+optimizer tells.
 """
 
 import argparse
@@ -20,7 +23,9 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 
 import tensorflow as tf
 
-from benchmarks import measuring, optimizers, report, workloads
+from benchmarks import bridge, measuring, optimizers, report, workloads
+
+WORKLOADS = workloads.WORKLOADS + bridge.WORKLOADS
 
 
 def parse_arguments(argv=None):
@@ -30,8 +35,8 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--json", default="benchmark.json", metavar="PATH", help="where to write (%(default)s)")
-    add("--quick", action="store_true", help="a glance: W1 to W3, resource, few rounds")
-    add("--only", type=_workload_names, metavar="W1,W3", help="only these workloads")
+    add("--quick", action="store_true", help="a glance: no W4 or B4, resource only, few rounds")
+    add("--only", type=_workload_names, metavar="W1,B2", help="only these, or bridge for B1 to B4")
     add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
     add("--scale-down", type=_positive, default=1, metavar="N", help="N times smaller workloads")
     return parser.parse_args(argv)
@@ -44,11 +49,15 @@ def _positive(text):
 
 
 def _workload_names(text):
-    known = [workload.name for workload in workloads.WORKLOADS]
-    names = text.upper().split(",")
-    for name in names:
-        if name not in known:
-            raise argparse.ArgumentTypeError("%r is none of %s" % (name, ", ".join(known)))
+    known = [workload.name for workload in WORKLOADS]
+    names = []
+    for name in text.upper().split(","):
+        if name == "BRIDGE":
+            names += [workload.name for workload in bridge.WORKLOADS]
+        elif name in known:
+            names.append(name)
+        else:
+            raise argparse.ArgumentTypeError("%r is none of %s, bridge" % (name, ", ".join(known)))
     return names
 
 
@@ -86,14 +95,48 @@ def measure(workload, variables, sizes, rounds):
     Returns:
       A list of `report.Result` and a list of `report.State`.
     """
-    planned = comparisons(workload)
+
+    def contestant(name, optimizer):
+        make = optimizers.MAKERS[optimizer]
+        return workloads.Contestant(sizes[name], make, variables == "resource")
+
+    results, contestants = _compare(comparisons(workload), contestant, variables, rounds)
+    states = [
+        report.State(key[0], contestant.optimizer, contestant.state_bytes)
+        for key, contestant in contestants.items()
+        if key[0] == workload.name
+    ]
+    return results, states
+
+
+def measure_bridge(workload, way, sizes, rounds):
+    """Measures the bridge on a workload, in one way of running.
+
+    Args:
+      workload: the workload.
+      way: "step" or "fit".
+      sizes: a dict of all workloads by name.
+      rounds: how many blocks of steps each contestant gets.
+
+    Returns:
+      A list of `report.Result`.
+    """
+
+    def contestant(name, optimizer):
+        return bridge.CONTESTANTS[way](sizes[name], bridge.MAKERS[optimizer])
+
+    planned = bridge.comparisons(workload, way)
+    results, _ = _compare(planned, contestant, "resource", rounds)
+    return [result._replace(way=bridge.name_of(way)) for result in results]
+
+
+def _compare(planned, make, variables, rounds):
+    """Makes the contestants of the planned comparisons, times them, and closes them."""
     contestants = {}
     try:
         for key in [key for one, other, _ in planned for key in (other, one)]:
             if key not in contestants:
-                contestants[key] = workloads.Contestant(
-                    sizes[key[0]], optimizers.MAKERS[key[1]], variables == "resource"
-                )
+                contestants[key] = make(*key)
         times = measuring.alternate(
             {key: contestant.step for key, contestant in contestants.items()}, rounds
         )
@@ -106,12 +149,35 @@ def measure(workload, variables, sizes, rounds):
         milliseconds = measuring.Spread.of(1e3 * times[one])
         ratio = measuring.Spread.of(times[one] / times[other])
         results.append(report.Result(one[0], variables, one[1], to, milliseconds, ratio, goal))
-    states = [
-        report.State(key[0], contestant.optimizer, contestant.state_bytes)
-        for key, contestant in contestants.items()
-        if key[0] == workload.name
-    ]
-    return results, states
+    return results, contestants
+
+
+def measure_all(names, sizes, quick, rounds):
+    """Measures workloads by name, in every way, and tells on stderr which it is at.
+
+    Args:
+      names: the names.
+      sizes: a dict of all workloads by name.
+      quick: leave out ref variables.
+      rounds: how many blocks of steps each contestant gets.
+
+    Returns:
+      A list of `report.Result` and a list of `report.State`.
+    """
+    results, states = [], []
+    bridged = {workload.name for workload in bridge.WORKLOADS}
+    for name in names:
+        size = sizes[name]
+        for way in bridge.ways(size) if name in bridged else ():
+            print("%s (%s), %s ..." % (name, size.about, bridge.name_of(way)), file=sys.stderr)
+            results += measure_bridge(size, way, sizes, rounds)
+        kinds = ("resource",) if quick else ("ref", "resource")
+        for variables in () if name in bridged else kinds:
+            print("%s (%s), %s variables ..." % (name, size.about, variables), file=sys.stderr)
+            measured, kept = measure(size, variables, sizes, rounds)
+            results += measured
+            states += kept
+    return results, report.without_repeats(states)
 
 
 def main(argv=None):
@@ -119,27 +185,16 @@ def main(argv=None):
     arguments = parse_arguments(argv)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     rounds = arguments.repeats or (7 if arguments.quick else 25)
-    sizes = {
-        workload.name: workload.scaled_down(arguments.scale_down)
-        for workload in workloads.WORKLOADS
-    }
+    sizes = {w.name: w.scaled_down(arguments.scale_down) for w in WORKLOADS}
     facts = dict(report.environment(), rounds=rounds, scale_down=arguments.scale_down)
-    results, states = [], []
     names = arguments.only or [
         name for name, size in sizes.items() if not (arguments.quick and size.grown_from)
     ]
-    for name in names:
-        for variables in ("resource",) if arguments.quick else ("ref", "resource"):
-            print(
-                "%s (%s), %s variables ..." % (name, sizes[name].about, variables), file=sys.stderr
-            )
-            measured, kept = measure(sizes[name], variables, sizes, rounds)
-            results += measured
-            states += kept
+    results, states = measure_all(names, sizes, arguments.quick, rounds)
     print(", ".join("%s: %s" % item for item in facts.items()))
     print("\n" + report.results_table(results))
-    states = report.without_repeats(states)
-    print("\n" + report.states_table(states))
+    if states:
+        print("\n" + report.states_table(states))
     report.save_json(arguments.json, results, states, facts)
     print("\nThe same as JSON: %s" % os.path.abspath(arguments.json))
     return 0

@@ -9,6 +9,8 @@ if __name__ == "compat":  # imported from the checkout's root: be the same modul
 # The public names and the modules they live in, which are imported when a name is first used:
 # the doctor has to run where the others cannot be imported.
 _HOMES = {
+    "compare_with_session": "compare",
+    "custom_objects": "bridge",
     "diagnose": "doctor",
     "register_optimizer": "config",
     "to_keras": "bridge",

@@ -83,13 +83,18 @@ class Adopted:
 
 def adopt(optimizer, owner):
     """Returns a copy of `optimizer` whose state belongs to `owner`."""
+    return _readopt(type(optimizer), dict(fresh_state(optimizer), _owner=owner))
+
+
+def fresh_state(optimizer):
+    """Returns a copy of an optimizer's attributes, without its variables."""
     state = {
         name: _copied(value)
         for name, value in vars(optimizer).items()
         if not name.startswith("_self_")  # what TensorFlow's checkpoints note of the original
     }
-    state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={}, _owner=owner)
-    return _readopt(type(optimizer), state)
+    state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
+    return state
 
 
 def original_class(adopted):
@@ -134,7 +139,7 @@ def _component(variable):
 
 @contextlib.contextmanager
 def no_foreign_variables(optimizer, owner):
-    """Refuses variables that an optimizer creates past its owner, which no checkpoint would hold."""
+    """Refuses variables that an optimizer creates past its owner: no checkpoint would hold them."""
 
     def create(next_creator, **arguments):
         if not owner.creates_variables:
@@ -176,7 +181,16 @@ def sparse_updates_explained(optimizer):
     if not xla:
         return
     for op in graph.get_operations():
-        if op not in before and op.type.startswith("ResourceSparseApply"):
+        if op in before:
+            continue
+        if op.type == "Unique" and not versions.xla_compiles_unique():
+            raise ValueError(
+                "The XLA of TensorFlow %s cannot sum the gradients of equal ids: it has no kernel "
+                "for Unique, with which %s applies sparse gradients (embeddings). Compile "
+                "without XLA, jit_compile=False, or use a newer TensorFlow."
+                % (versions.tensorflow_version(), name)
+            )
+        if op.type.startswith("ResourceSparseApply"):
             raise ValueError(
                 "XLA has no kernel for %s, with which %s applies sparse gradients (embeddings). "
                 "Pass fused=False to to_keras, or compile without XLA: jit_compile=False."
@@ -195,8 +209,14 @@ def learning_rate_attributes(optimizer, lr_attr=None):
       lr_attr: the user's word: a name; False if there is no learning rate; None to look.
 
     Raises:
+      TypeError: it is no v1 optimizer.
       ValueError: none was found, or several that differ.
     """
+    if not isinstance(optimizer, BASE):
+        raise TypeError(
+            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s."
+            % (optimizer, type(optimizer).__name__)
+        )
     state, name = vars(optimizer), type(optimizer).__name__
     if lr_attr is False:
         return ()
@@ -240,7 +260,11 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
     for key, value in state.items():
         if key == STEP_ATTRIBUTE or key in others or key in _BASE_ATTRIBUTES:
             continue
-        if _is_integer_scalar(value) or ("global_step" in key and isinstance(value, numbers.Integral)):
+        if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
+            continue  # what _prepare made of the step where the optimizer has trained already
+        if _is_integer_scalar(value) or (
+            "global_step" in key and isinstance(value, numbers.Integral)
+        ):
             raise ValueError(
                 "%s.%s looks like a global step, which would stand still. Say "
                 "global_step_attr=%r if it is, or keep it as a plain number if not."
@@ -273,9 +297,9 @@ def hyperparameters(optimizer, fed):
     found = {}
     for key, value in vars(optimizer).items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
-        if is_number and key in reads and key not in fed and key[:1] == "_":
-            if key[1:] in parameters:
-                found[key[1:]] = value
+        is_argument = key[:1] == "_" and key[1:] in parameters
+        if is_number and is_argument and key in reads and key not in fed:
+            found[key[1:]] = value
     return found
 
 
@@ -326,14 +350,9 @@ def check_can_be_adopted(optimizer, fed):
       fed: the names of the attributes that the bridge feeds.
 
     Raises:
-      TypeError: no v1 optimizer, or one that cannot update resource variables.
+      TypeError: it cannot update resource variables.
       ValueError: one that holds variables or optimizers, or computes its gradients itself.
     """
-    if not isinstance(optimizer, BASE):
-        raise TypeError(
-            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s."
-            % (optimizer, type(optimizer).__name__)
-        )
     cls = type(optimizer)
     parameters = inspect.signature(cls.__init__).parameters
     for key, value in vars(optimizer).items():
@@ -345,7 +364,7 @@ def check_can_be_adopted(optimizer, fed):
                     "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
                     "one itself." % (cls.__name__, key)
                 )
-            if isinstance(item, tf.Variable) and key[1:] not in parameters:
+            if isinstance(item, tf.Variable) and key.lstrip("_") not in parameters:
                 raise ValueError(
                     "%s.%s is a variable (%s), which no Keras checkpoint would hold. Create state "
                     "in _create_slots with _create_non_slot_variable or _zeros_slot."
@@ -358,9 +377,10 @@ def check_can_be_adopted(optimizer, fed):
         )
     if cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
-            "%s does not define _resource_apply_dense(self, grad, handle), without which it updates "
-            "ref variables only; Keras has resource variables. Add it (and _resource_apply_sparse"
-            "(self, grad, handle, indices) for embeddings): as _apply_dense, with handle.handle "
+            "%s does not define _resource_apply_dense(self, grad, handle), without which it "
+            "updates ref variables only; Keras has resource variables. Add it (and "
+            "_resource_apply_sparse(self, grad, handle, indices) for embeddings): as _apply_dense, "
+            "with handle.handle "
             "and the Resource… kernels of tf.raw_ops." % cls.__name__
         )
 

@@ -13,7 +13,7 @@ def to_keras(
     lr_attr=None,
     global_step_attr=None,
     fused=True,
-    **keras_arguments
+    **keras_arguments,
 ):
     """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
 
@@ -31,10 +31,10 @@ def to_keras(
       lr_attr: the attribute in which the optimizer keeps its learning rate, where that is not
         `_learning_rate` or `_lr`; False if it has none.
       global_step_attr: the attribute in which it keeps the global step, if not `_global_step`.
-      fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass False
-        to train embeddings with jit_compile=True.
-      **keras_arguments: what Keras' own optimizers take: `clipnorm`, `clipvalue`, `global_clipnorm`,
-        `decay`, `gradient_aggregator`, `gradient_transformers`.
+      fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass
+        False to train embeddings with jit_compile=True.
+      **keras_arguments: what Keras' own optimizers take: `clipnorm`, `clipvalue`,
+        `global_clipnorm`, `decay`, `gradient_aggregator`, `gradient_transformers`.
 
     Returns:
       A `tf.keras.optimizers.Optimizer` (`tf.keras.optimizers.legacy.Optimizer` from 2.11 on).
@@ -62,5 +62,24 @@ def to_keras(
         lr_attr=lr_attr,
         global_step_attr=global_step_attr,
         fused=fused,
-        **keras_arguments
+        **keras_arguments,
     )
+
+
+def custom_objects():
+    """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
+
+    ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a
+    process that has made no such optimizer yet. v1 classes of your own must be registered with
+    `register_optimizer`, too.
+
+    Returns:
+      A dict from names to classes.
+
+    Raises:
+      ImportError: Keras 2 is needed and not installed.
+    """
+    from legacy_opt.compat.optimizer_v2 import BridgedOptimizer  # imports Keras
+
+    name = BridgedOptimizer.__name__
+    return {name: BridgedOptimizer, "%s>%s" % (versions.KERAS_PACKAGE, name): BridgedOptimizer}

@@ -22,7 +22,7 @@ def _summed(slices):
 
 
 def sums_duplicates_first(base):
-    """Returns the OptimizerV2 class `base` with the right clipping, done when gradients are applied.
+    """Returns the OptimizerV2 class `base` with the right clipping, where gradients are applied.
 
     From TensorFlow 2.4 on, Keras clips there. Before, it clips where `minimize` or `get_gradients`
     computes the gradients, so not in custom loops, and knows no global_clipnorm.
@@ -43,8 +43,6 @@ def _Summing(base):
 
 def _Clipping(base):
     class Clipping(base):
-        clipvalue = clipnorm = global_clipnorm = None
-
         def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
             limits = {
                 "clipvalue": clipvalue,
@@ -62,13 +60,16 @@ def _Clipping(base):
         def get_config(self):
             config = {"name": self._name}
             for key in ("clipvalue", "clipnorm", "global_clipnorm"):
-                if getattr(self, key) is not None:
-                    config[key] = getattr(self, key)
+                if vars(self)[key] is not None:
+                    config[key] = vars(self)[key]
             return config
 
         def __getattribute__(self, name):
-            # Where Keras computes gradients it asks `hasattr(self, "clipnorm")`.
-            if name in ("clipvalue", "clipnorm") and vars(self).get("_computing"):
+            # Keras has these only where there is a limit, and asks by `hasattr`: where it computes
+            # gradients, and whether it can scale the loss.
+            if name in ("clipvalue", "clipnorm") and (
+                vars(self).get("_computing") or vars(self).get(name) is None
+            ):
                 raise AttributeError(name)
             return super().__getattribute__(name)
 
@@ -94,8 +95,10 @@ def _Clipping(base):
 
         def _clipped(self, grads_and_vars):
             grads_and_vars = list(grads_and_vars)
-            limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
-            if all(limit is None for limit in limits):
+            value, norm, global_norm = (
+                vars(self)[key] for key in ("clipvalue", "clipnorm", "global_clipnorm")
+            )
+            if value is None and norm is None and global_norm is None:
                 return grads_and_vars
             if tf.distribute.get_strategy().num_replicas_in_sync > 1:
                 raise ValueError(
@@ -104,15 +107,15 @@ def _Clipping(base):
                 )
             pairs = summed([(g, v) for g, v in grads_and_vars if g is not None])
             grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
-            if self.clipvalue is not None:
-                limit = self.clipvalue
-                grads = [_map(g, lambda g: tf.clip_by_value(g, -limit, limit)) for g in grads]
-            if self.clipnorm is not None:
-                limit = self.clipnorm
-                grads = [_map(g, lambda g: tf.clip_by_norm(g, limit)) for g in grads]
-            if self.global_clipnorm is not None and grads:
-                grads, _ = tf.clip_by_global_norm(grads, self.global_clipnorm)
-            return list(zip(grads, variables)) + [pair for pair in grads_and_vars if pair[0] is None]
+            if value is not None:
+                grads = [_map(g, lambda g: tf.clip_by_value(g, -value, value)) for g in grads]
+            if norm is not None:
+                grads = [_map(g, lambda g: tf.clip_by_norm(g, norm)) for g in grads]
+            if global_norm is not None and grads:
+                grads, _ = tf.clip_by_global_norm(grads, global_norm)
+            return list(zip(grads, variables)) + [
+                pair for pair in grads_and_vars if pair[0] is None
+            ]
 
     return Clipping
 

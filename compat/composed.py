@@ -1,7 +1,7 @@
 """Sparse updates of TensorFlow's own optimizers without its fused kernels, for XLA.
 
-XLA has no ResourceSparseApply… kernels. These are the formulas of the kernels' documentation, on the
-touched rows; the last bits may differ from the kernels'. Adam and GradientDescent need none.
+XLA has no ResourceSparseApply… kernels. These are the formulas of the kernels' documentation, on
+the touched rows; the last bits may differ from the kernels'. Adam and GradientDescent need none.
 """
 
 import tensorflow as tf

@@ -181,7 +181,7 @@ def _plain(value, argument, cls):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
-        "%s cannot be saved: its argument %s is %r, which is no plain data. Give the class a method "
-        "get_config(self) that returns its arguments as numbers, strings, lists and dicts."
+        "%s cannot be saved: its argument %s is %r, which is no plain data. Give the class a "
+        "method get_config(self) that returns its arguments as numbers, strings, lists and dicts."
         % (cls.__name__, argument, value)
     )

@@ -13,11 +13,10 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import adopted, clipping, composed, config, schedules
+from legacy_opt.compat.optimizer_v2_state import OwnsState
 
-Base = versions.optimizer_v2()
 
-
-class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
+class BridgedOptimizer(OwnsState):
     """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
 
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
@@ -26,10 +25,8 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
-    _constant_hyperparameters = versions.regroups_constant_factors()
     _graph_is_built = False
-    creates_variables = False  # whether a variable that is being created is this optimizer's own
-    _restoring = False
+    _applying = False
 
     def __init__(
         self,
@@ -39,19 +36,17 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
         lr_attr=None,
         global_step_attr=None,
         fused=True,
-        **keras_arguments
+        **keras_arguments,
     ):
         rates = adopted.learning_rate_attributes(optimizer, lr_attr)
-        adopted.check_can_be_adopted(optimizer, rates + (adopted.STEP_ATTRIBUTE, global_step_attr))
         step = adopted.step_attribute(optimizer, global_step_attr, rates)
+        adopted.check_can_be_adopted(optimizer, rates + (adopted.STEP_ATTRIBUTE, step))
         self._arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         self._rates, self._step = rates, step
-        self._step_dtype = getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
+        dtype = getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
+        self._step_dtype = tf.as_dtype(dtype).base_dtype
         self._whole = adopted.overrides_apply_gradients(optimizer)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
-        self.non_slots = {}
-        self._slot_order = []
-        self._applying = False
         self._adopted = adopted.adopt(optimizer, self)
         if not fused and hasattr(self._adopted, "use_fused_kernels"):
             self._adopted.use_fused_kernels = False
@@ -59,7 +54,7 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
 
     def _set_hyperparameters(self, optimizer, learning_rate, decay):
         """Makes Keras hyperparameters of what v1 reads anew in each step."""
-        fed = {key: tf.float32 for key in self._rates}
+        fed = dict.fromkeys(self._rates, tf.float32)
         if self._step is not None:
             fed[self._step] = self._step_dtype
         self._v1_numbers = adopted.hyperparameters(optimizer, fed)
@@ -79,134 +74,20 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
             self._set_hyper("decay", decay)
         for name, value in self._v1_numbers.items():
             self._set_hyper(name, value)
-        self._fixed = config.arguments_of(type(optimizer)) - {"name", "global_step"}
-
-    # State: Keras owns it, the adopted optimizer says what there is.
-
-    def _create_slots(self, var_list):
-        for variable in var_list:
-            if not hasattr(variable, "handle"):
-                raise ValueError(
-                    "%r is a ref variable, which Keras optimizers cannot update. Make it with "
-                    "use_resource=True or tf.compat.v1.enable_resource_variables()." % variable.name
-                )
-        with self._step_fed(), adopted.no_foreign_variables(self._adopted, self):
-            self._adopted._create_slots(list(var_list))
-        for variable in var_list:
-            key = versions.slot_key(variable)
-            if not self._restoring and key not in self._slot_order:
-                self._slot_order.append(key)
-        self._sort_weights()
-
-    def _sort_weights(self):
-        """Brings `weights` into the order of training, whatever a restore created first."""
-        ordered = [self.iterations] + list(self.non_slots.values())
-        keys = self._slot_order + [key for key in self._slots if key not in self._slot_order]
-        for key in keys:
-            ordered.extend(self._slots.get(key, {}).values())
-        position = {id(weight): number for number, weight in enumerate(ordered)}
-        self._weights.sort(key=lambda weight: position.get(id(weight), len(ordered)))
-
-    def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """Returns the slot variable, which is created and restored if it is not there.
-
-        Args:
-          variable: the variable it belongs to.
-          slot_name: its name.
-          shape: its shape, which may differ from the variable's.
-          dtype: its dtype, likewise.
-          initial_value: called without arguments to get the tensor that it starts from.
-        """
-        if slot_name not in self._slot_names:
-            self._slot_names.append(slot_name)
-        slots = self._slots.setdefault(versions.slot_key(variable), {})
-        if slot_name not in slots:
-            strategy = tf.distribute.get_strategy()
-            with self._creating(), strategy.extended.colocate_vars_with(variable):
-                slot = tf.compat.v2.Variable(
-                    initial_value,
-                    trainable=False,
-                    name="%s/%s" % (variable._shared_name, slot_name),
-                    dtype=dtype,
-                    shape=shape,
-                )
-            versions.track_keras_variable(slot)
-            slots[slot_name] = slot
-            self._restore_slot_variable(slot_name, variable, slot)
-            self._weights.append(slot)
-        return slots[slot_name]
-
-    def adopt_non_slot(self, name, initial_value):
-        """Returns the variable that all share, which is created and restored if need be."""
-        if name not in self.non_slots:
-            value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
-            with self._creating():
-                self.non_slots[name] = self.add_weight(
-                    name,
-                    shape=value.shape,
-                    dtype=value.dtype,
-                    initializer=lambda shape, dtype=None, **_: value,
-                    trainable=False,
-                    aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                )
-            self._weights.append(self.non_slots[name])
-        return self.non_slots[name]
-
-    def adopted_slot(self, variable, slot_name):
-        """Returns the slot variable, or None."""
-        return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
-
-    @contextlib.contextmanager
-    def _creating(self):
-        """The scope in which this optimizer's own variables are created."""
-        before, self.creates_variables = self.creates_variables, True
-        scope = getattr(self, "_distribution_strategy_scope", contextlib.ExitStack)
-        try:
-            with scope():
-                yield
-        finally:
-            self.creates_variables = before
-
-    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
-        # Keras would make a missing slot here in the variable's own shape and dtype, and whatever
-        # slots the checkpoint names.
-        if tf.executing_eagerly() and self.adopted_slot(variable, slot_name) is None:
-            self._restoring = True
-            try:
-                self._create_all_weights([variable])
-            finally:
-                self._restoring = False
-        if self.adopted_slot(variable, slot_name) is None:
-            deferred = self._deferred_slot_restorations.setdefault(slot_name, {})
-            deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)
-            return None
-        return super()._create_or_restore_slot_variable(
-            slot_variable_position=slot_variable_position,
-            slot_name=slot_name,
-            variable=variable,
-            **kw
-        )
-
-    if not hasattr(Base, "_create_all_weights"):
-
-        def _create_all_weights(self, var_list):
-            _ = self.iterations
-            self._create_hypers()
-            self._create_slots(var_list)
+        self._fixed = config.arguments_of(type(optimizer)) - {"name", "global_step", "lr"}
 
     # The step.
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        grads_and_vars = list(grads_and_vars)
-        variables = [variable for _, variable in grads_and_vars]
-        with self._fed(), adopted.no_foreign_variables(self._adopted, self):
-            if self._whole:
-                return self._apply_whole(grads_and_vars, kwargs.get("name"))
+        pairs = list(grads_and_vars)
+        with self._fed(), self._told(pairs), adopted.no_foreign_variables(self._adopted, self):
             with self._hyperparameters_fed():
+                if self._whole:
+                    return self._apply_whole(pairs, kwargs.get("name"))
                 self._adopted._prepare()
             self._update_ops = []
-            done = super()._distributed_apply(distribution, grads_and_vars, *args, **kwargs)
-            finished = self._finish(distribution, variables)
+            done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
+            finished = self._finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
             return done
         driven = self._drive_global_step([done])
@@ -215,6 +96,12 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
             for item in distribution.experimental_local_results(value):
                 parts += [part for part in tf.nest.flatten(item) if part is not None]
         return tf.group(*parts)
+
+    def _told(self, grads_and_vars):
+        """Tells a RuleOptimizer all that will be applied: it may do work for all at once."""
+        if hasattr(self._adopted, "applying"):
+            return self._adopted.applying(grads_and_vars)
+        return contextlib.ExitStack()
 
     def _apply_whole(self, grads_and_vars, name):
         """Calls the optimizer's own apply_gradients, which advances `iterations` as well."""
@@ -227,17 +114,19 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
         return self._adopted.apply_gradients(grads_and_vars, self.iterations, name)
 
     def _resource_apply_dense(self, grad, handle, apply_state=None):
-        return self._noted(self._adopted._resource_apply_dense(grad, handle))
+        with self._rate_of_dtype(grad.dtype):
+            return self._noted(self._adopted._resource_apply_dense(grad, handle))
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
         rule = None if self._arguments["fused"] else composed.rule_for(self._adopted)
         if rule is not None:
-            (pair,) = clipping.summed([(tf.IndexedSlices(grad, indices), handle)])
-            grad, indices = pair[0].values, pair[0].indices
-            return self._noted(
-                composed.apply_sparse(rule, self._adopted, grad, handle, indices)
-            )
-        with adopted.sparse_updates_explained(self._adopted):
+            with adopted.sparse_updates_explained(self._adopted):
+                (pair,) = clipping.summed([(tf.IndexedSlices(grad, indices), handle)])
+                grad, indices = pair[0].values, pair[0].indices
+                return self._noted(
+                    composed.apply_sparse(rule, self._adopted, grad, handle, indices)
+                )
+        with self._rate_of_dtype(grad.dtype), adopted.sparse_updates_explained(self._adopted):
             return self._noted(
                 self._adopted._resource_apply_sparse_duplicate_indices(grad, handle, indices)
             )
@@ -299,14 +188,35 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
                         del state[key]
 
     @contextlib.contextmanager
+    def _rate_of_dtype(self, dtype):
+        """Casts the learning rate for updates that read it themselves, past `_prepare`.
+
+        There v1 has a Python number, which goes with any dtype and is not rounded to float32.
+        """
+        state = vars(self._adopted)
+        before = {attribute: state[attribute] for attribute in self._rates}
+        if dtype != tf.float32:
+            number = self._v1_numbers.get("learning_rate")
+            for attribute, fed in before.items():
+                state[attribute] = rate = tf.cast(fed, dtype)
+                if dtype == tf.float64 and isinstance(number, numbers.Real):
+                    unrounded = tf.constant(number, dtype)
+                    is_number = tf.equal(fed, np.float32(number))
+                    state[attribute] = tf.compat.v2.where(is_number, unrounded, rate)
+        try:
+            yield
+        finally:
+            state.update(before)
+
+    @contextlib.contextmanager
     def _hyperparameters_fed(self):
         """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
-        if self._constant_hyperparameters:
-            self._graph_is_built = self._graph_is_built or not tf.executing_eagerly()
-            yield
-            return
         state = vars(self._adopted)
-        fed = {"_" + name: name for name in self._v1_numbers if name != "learning_rate"}
+        names = [name for name in self._v1_numbers if name != "learning_rate"]
+        constants = [name for name in names if callable(self._hyper[name])]
+        if constants and not tf.executing_eagerly():
+            self._graph_is_built = True
+        fed = {"_" + name: name for name in names if name not in constants}
         before = {attribute: state[attribute] for attribute in fed}
         state.update((key, tf.convert_to_tensor(self._get_hyper(fed[key]))) for key in fed)
         try:
@@ -333,31 +243,45 @@ class BridgedOptimizer(clipping.sums_duplicates_first(Base)):
     def _set_hyper(self, name, value):
         if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
-            constant = self._constant_hyperparameters and name != "learning_rate"
+            constant = name != "learning_rate" and callable(self._hyper.get(name))
             if constant and self._graph_is_built:
                 raise RuntimeError(
-                    "%s=%r comes too late: in this TensorFlow a graph holds %s as a constant, as it "
-                    "would compute other bits from a variable. Set it before the first step."
-                    % (name, value, name)
+                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
+                    "since it would compute other bits from a variable. Set it before the first "
+                    "step." % (name, value, name)
                 )
             self._v1_numbers[name] = value
             for attribute in self._rates if name == "learning_rate" else ("_" + name,):
                 vars(self._adopted)[attribute] = value
-            if constant:  # Keras makes no variable of what it has to call
-                value = functools.partial(dict.get, self._v1_numbers, name)
+            if constant:
+                return
         super()._set_hyper(name, value)
+
+    def _create_hypers(self):
+        if not self._hypers_created:
+            with tf.init_scope():
+                if not tf.executing_eagerly() or versions.regroups_constant_factors():
+                    # TensorFlow's graph rewriting computes other bits with a constant than with a
+                    # variable, and in v1 it is a constant. Keras makes no variable of a callable.
+                    for name in self._v1_numbers:
+                        if name != "learning_rate":
+                            number = functools.partial(dict.get, self._v1_numbers, name)
+                            self._hyper[name] = number
+        super()._create_hypers()
 
     def __setattr__(self, name, value):
         if name in vars(self).get("_fixed", ()) and name not in self._hyper:
             raise AttributeError(
-                "%s does not read %s anew in each step, so it cannot be changed while training. Make "
-                "a new optimizer." % (type(self._adopted).__name__, name)
+                "%s does not read %s anew in each step, so it cannot be changed while training. "
+                "Make a new optimizer." % (type(self._adopted).__name__, name)
             )
         super().__setattr__(name, value)
 
     def _current_number(self, name):
         """Returns a hyperparameter for the configuration: unrounded if nothing has changed it."""
         value = self._serialize_hyperparameter(name)
+        if tf.is_tensor(value):  # what a function returned
+            value = versions.keras_2().backend.get_value(value)
         number = self._v1_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number

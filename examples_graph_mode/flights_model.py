@@ -46,6 +46,8 @@ class Tower:
     loss: Any
     train_op: Any
     global_step: Any
+    optimizer: Any
+    variables: Any
 
 
 def build_logits(ids, dense, vocabulary_size, settings):
@@ -122,10 +124,9 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope):
         logits = build_logits(ids, dense, vocabulary_size, settings)
         loss = build_loss(logits, late)
         variables = tf.trainable_variables(tf.get_variable_scope().name + "/")
-        train_op = build_optimizer(settings, global_step).minimize(
-            loss, global_step=global_step, var_list=variables
-        )
-        return Tower(tf.nn.sigmoid(logits), loss, train_op, global_step)
+        optimizer = build_optimizer(settings, global_step)
+        train_op = optimizer.minimize(loss, global_step=global_step, var_list=variables)
+        return Tower(tf.nn.sigmoid(logits), loss, train_op, global_step, optimizer, variables)
 
 
 def decay_steps(steps, decay_step):

@@ -50,10 +50,10 @@ class Trainer:
             self.dense = tf.placeholder(tf.float32, [None, flights.dense.shape[1]], "dense")
             self.late = tf.placeholder(tf.float32, [None], "late")
             inputs = self.ids, self.dense, self.late, flights.vocabulary_size
-            towers = [build_tower(*inputs, each, name) for name, each in settings.items()]
-            self.predictions = tf.stack([tower.prediction for tower in towers])
-            self.train_op = tf.group(*[tower.train_op for tower in towers])
-            self.global_step = towers[0].global_step  # they all advance together
+            self.towers = [build_tower(*inputs, each, name) for name, each in settings.items()]
+            self.predictions = tf.stack([tower.prediction for tower in self.towers])
+            self.train_op = tf.group(*[tower.train_op for tower in self.towers])
+            self.global_step = self.towers[0].global_step  # they all advance together
             self.initializer = tf.global_variables_initializer()
             self.saver = tf.train.Saver(max_to_keep=3, save_relative_paths=True)
         self.graph.finalize()

@@ -174,6 +174,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             with tf.control_dependencies(decayed):
                 done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
+        if building == versions.FUNCTION:  # TensorFlow 2.4 cannot wait for an outer graph's tensor
+            grads = [tf.identity(grad) for grad in grads]
         with tf.control_dependencies(grads):
             due = period > powers
         if building == versions.EAGER:
@@ -248,7 +250,10 @@ class FlatElement(Slot):
 
     def read(self, slot, access, like):
         if access.indices is not None:
-            return as_column(gather_nd(slot, self._positions(slot, access.indices)), like)
+            positions = self._positions(slot, access.indices)
+            if versions.compiling_with_xla():  # which has no kernel for ResourceGatherNd
+                return as_column(tf.gather_nd(slot.read_value(), positions), like)
+            return as_column(gather_nd(slot, positions), like)
         if slot.shape.rank == 0:
             return access.read(slot)
         if slot.shape.is_fully_defined():

@@ -5,6 +5,7 @@ gradients), slot creation, hyperparameters as tensors, and a closing step. All o
 once. An optimizer is a constructor and a `rule`.
 """
 
+import contextlib
 from types import SimpleNamespace
 
 import tensorflow as tf
@@ -256,11 +257,22 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             else (grad, variable)
             for grad, variable in grads_and_vars
         )
-        self._applying = (grads_and_vars, global_step)
-        try:
+        with self.applying(grads_and_vars, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 self._warn_if_the_step_stands_still(global_step)
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+
+    @contextlib.contextmanager
+    def applying(self, grads_and_vars, global_step=None):
+        """Tells `_prepare` what will be applied, for `prepare_step`; bridges use it, too.
+
+        Args:
+          grads_and_vars: list of (gradient, variable) pairs.
+          global_step: the variable that will be advanced, or None.
+        """
+        self._applying = (grads_and_vars, global_step)
+        try:
+            yield
         finally:
             self._applying = None
             self._prepared = {}

@@ -4,6 +4,7 @@ Everything here goes by what a TensorFlow *has*; version numbers are for message
 names of TensorFlow that the package cannot do without are touched here and nowhere else.
 """
 
+import functools
 import importlib
 import sys
 
@@ -149,9 +150,8 @@ def own_component(variable):
 
     To be called where one replica is being updated.
     """
-    if not isinstance(variable, tf.distribute.DistributedValues) and not hasattr(
-        variable, "_distributed_container"
-    ):
+    distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
+    if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
         return variable
     for name in ("_get", "get"):  # the first from TensorFlow 2.1 on
         if callable(getattr(variable, name, None)):
@@ -171,6 +171,20 @@ def compiling_with_xla():
                 return True
             context = context.outer_context
         graph = getattr(graph, "outer_graph", None)
+    return False
+
+
+@functools.lru_cache(maxsize=None)
+def xla_compiles_unique():
+    """Whether XLA can find the distinct ids of a sparse gradient, tried once."""
+    with tf.init_scope():
+        for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
+            try:
+                compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
+                compiled(tf.constant([1, 1]))
+                return True
+            except (TypeError, tf.errors.OpError):
+                continue
     return False
 
 
@@ -194,9 +208,25 @@ def track_keras_variable(variable):
     sys.modules[base.__module__].backend.track_variable(variable)
 
 
+def writing_saved_model():
+    """Whether TensorFlow is writing a SavedModel, and its saving code is among the callers.
+
+    No version tells an optimizer for what kind of file it is asked for its slots.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").endswith(".python.saved_model.save"):
+            return True
+        frame = frame.f_back
+    return False
+
+
+KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves
+
+
 def register_with_keras_2(cls):
     """Lets Keras 2 load `cls` under its own and its registered name."""
     utils = keras_2().utils
     if hasattr(utils, "register_keras_serializable"):
-        utils.register_keras_serializable(package="legacy_opt")(cls)
+        utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)
     utils.get_custom_objects()[cls.__name__] = cls

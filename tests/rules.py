@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from legacy_opt import RuleOptimizer, Slot
+from legacy_opt.access import Rows
 
 
 class AdagradRule(RuleOptimizer):
@@ -76,3 +77,74 @@ class AdamRule(RuleOptimizer):
             "beta1_power": values.beta1_power * hyper.beta1,
             "beta2_power": values.beta2_power * hyper.beta2,
         }
+
+
+class DiffGradOptimizer(RuleOptimizer):
+    """Adam with friction where the gradient changes little (Dubey et al. 2019)."""
+
+    slots = {"m": Slot(), "v": Slot(), "prev_grad": Slot()}
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        name="DiffGrad",
+    ):
+        super().__init__(
+            use_locking,
+            name,
+            learning_rate=learning_rate,
+            beta1=beta1,
+            beta2=beta2,
+            epsilon=epsilon,
+        )
+
+    def non_slots(self):
+        return {"beta1_power": self._beta1, "beta2_power": self._beta2}
+
+    def rule(self, grad, value, slots, hyper):
+        m = hyper.beta1 * slots.m + (1 - hyper.beta1) * grad
+        v = hyper.beta2 * slots.v + (1 - hyper.beta2) * tf.square(grad)
+        friction = tf.sigmoid(tf.abs(slots.prev_grad - grad))
+        rate = hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)
+        step = rate * (friction * m / (tf.sqrt(v) + hyper.epsilon))
+        return step, {"m": m, "v": v, "prev_grad": grad}
+
+    def update_non_slots(self, values, hyper):
+        return {
+            "beta1_power": values.beta1_power * hyper.beta1,
+            "beta2_power": values.beta2_power * hyper.beta2,
+        }
+
+
+class AccumulatedSGDOptimizer(RuleOptimizer):
+    """Gradient descent with the mean gradient of every `micro_batches` steps."""
+
+    slots = {"total": Slot()}
+
+    def __init__(self, learning_rate, micro_batches, use_locking=False, name="AccumulatedSGD"):
+        super().__init__(use_locking, name, learning_rate=learning_rate)
+        self._micro_batches = micro_batches
+
+    def non_slots(self):
+        return {"remaining": self._micro_batches - 1}
+
+    def apply_update(self, update):
+        variable, total, everything = update.variable, update.slots.total, update.access.whole
+        due = tf.equal(update.hyper.remaining, 0)
+        if update.sparse:  # all rows if it is time, touched or not; else none, which costs nothing
+            everything = Rows(tf.range(tf.where(due, tf.shape(variable)[0], 0)))
+        with tf.control_dependencies([update.access.add(total, update.grad)]):
+            summed = everything.read(total)
+        nothing = tf.zeros_like(summed)
+        mean = summed / self._micro_batches
+        step = tf.compat.v2.where(due, update.hyper.learning_rate * mean, nothing)
+        rest = tf.compat.v2.where(due, nothing, summed)
+        with tf.control_dependencies([step, rest]):
+            return tf.group(everything.subtract(variable, step), everything.assign(total, rest))
+
+    def update_non_slots(self, values, hyper):
+        return {"remaining": tf.math.floormod(values.remaining - 1, self._micro_batches)}

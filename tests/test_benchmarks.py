@@ -7,9 +7,10 @@ import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
-from benchmarks import measuring, optimizers, report, run, workloads
-from legacy_opt import AdagradDecayOptimizer
+from benchmarks import bridge, measuring, optimizers, report, run, workloads
+from legacy_opt import AdagradDecayOptimizer, versions
 
 TINY = {w.name: w.scaled_down(5000) for w in workloads.WORKLOADS}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
@@ -47,6 +48,19 @@ def test_contestants_take_turns_and_each_starts_a_round():
     assert calls[:-8] == sorted(calls[:-8])
     assert {name: len(block) for name, block in times.items()} == {"a": 4, "b": 4}
     assert all((block > 0).all() for block in times.values())
+
+
+def test_steps_that_time_themselves_are_asked_for_their_times():
+    class Fixed:
+        counts = []
+
+        def times(self, count):
+            self.counts.append(count)
+            return [0.001] * (count - 1) + [7]
+
+    times = measuring.alternate({"fixed": Fixed()}, 2)
+    assert Fixed.counts == [5, 20, 20]
+    np.testing.assert_array_equal(times["fixed"], [0.001, 0.001])
 
 
 def test_zipf_ids_are_rows_with_duplicates():
@@ -117,7 +131,9 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(optimizers, "ENTRIES", never)
     path = tmp_path / "bench.json"
-    assert run.main(["--scale-down", "5000", "--repeats", "2", "--json", str(path)]) == 0
+    names = "W1,W2,W3,W4,B1,B4"  # scaled down, B2 and B3 are like B1 and B4
+    arguments = ["--only", names, "--scale-down", "5000", "--repeats", "2", "--json", str(path)]
+    assert run.main(arguments) == 0
     saved = json.loads(path.read_text())
     assert {"tensorflow", "cpu", "cores", "date", "rounds"} <= set(saved["environment"])
     seen = {(r["workload"], r["variables"], r["compared_with"]) for r in saved["results"]}
@@ -125,6 +141,16 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
         for name in ("W1", "W2", "W3", "W4"):
             assert (name, variables, "stock Adagrad") in seen
         assert ("W4", variables, "itself on W3") in seen
+    bridged = {
+        (r["workload"], r["way"], r["compared_with"])
+        for r in saved["results"]
+        if r["optimizer"].startswith("bridged")
+    }
+    step = bridge.name_of("step")
+    assert {("B1", "fit", "Keras SGD"), ("B1", "fit", "Keras Adam")} < bridged
+    for other in ("Keras SGD", "Keras Adam", "v1 Momentum", "v1 Adam"):
+        assert ("B1", step, other) in bridged
+    assert ("B4", step, "itself on B3") in bridged
     for entry in saved["results"]:
         assert entry["ratio"]["lower"] <= entry["ratio"]["median"] <= entry["ratio"]["upper"]
         assert entry["milliseconds"]["median"] > 0
@@ -145,7 +171,7 @@ def test_script_runs_from_any_directory(tmp_path):
             os.path.join(ROOT, "benchmarks", "run.py"),
             "--quick",
             "--only",
-            "w1,W3",
+            "w1,W3,b3",
             "--scale-down",
             "5000",
             "--json",
@@ -158,7 +184,9 @@ def test_script_runs_from_any_directory(tmp_path):
     )
     assert done.returncode == 0, done.stdout
     saved = json.loads((tmp_path / "out.json").read_text())
-    assert {entry["workload"] for entry in saved["results"]} == {"W1", "W3"}
+    assert {entry["workload"] for entry in saved["results"]} == {"W1", "W3", "B3"}
+    v1_or_v2 = "Session" if tf.__version__.startswith("1.") else "tf.function"
+    assert {r["way"] for r in saved["results"] if r["workload"] == "B3"} == {v1_or_v2}
     assert {entry["variables"] for entry in saved["results"]} == {"resource"}
     assert saved["environment"]["rounds"] == 7
 
@@ -173,3 +201,107 @@ def test_wrong_arguments_name_what_is_wrong(arguments, capsys):
 def test_one_by_one_is_the_form_without_preparation():
     assert issubclass(optimizers.AdagradDecayOneByOne, AdagradDecayOptimizer)
     assert optimizers.AdagradDecayOneByOne(0.1, None).prepare_step([]) == {}
+
+
+SMALL = {w.name: w.scaled_down(8)._replace(ids=w.ids and 64) for w in bridge.WORKLOADS}
+SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
+
+
+def trained(kind, name, optimizer, steps=3):
+    """Returns the variables after some steps, and how many Keras or v1 counted."""
+    contestant = bridge.CONTESTANTS[kind](SMALL[name], bridge.MAKERS[optimizer])
+    if kind == "fit":
+        assert len(contestant.step.times(steps)) == steps
+    else:
+        for _ in range(steps):
+            contestant.step()
+    values = [contestant.value(variable) for variable in contestant.variables]
+    count = int(contestant.value(contestant.iterations))
+    contestant.close()
+    return values, count
+
+
+@pytest.fixture(params=["eager", "graph"])
+def mode(request):
+    """Both of the ways that a benchmark runs: as TensorFlow 2 does, and as 1.15 does."""
+    if request.param == "eager":
+        yield
+    else:
+        with tf.Graph().as_default():
+            yield
+
+
+def test_goals_of_the_bridge_are_measured():
+    assert {w.name: (w.shape, w.variables) for w in bridge.WORKLOADS} == {
+        "B1": ((64, 64), 10),
+        "B2": ((64, 64), 200),
+        "B3": ((10**6, 16), 1),
+        "B4": ((10**7, 16), 1),
+    }
+    for workload in bridge.WORKLOADS[:2]:
+        goals = {
+            (way, one[1], other[1]): goal
+            for way in bridge.ways(workload)
+            for one, other, goal in bridge.comparisons(workload, way)
+            if goal is not None
+        }
+        assert goals == {
+            ("step", "bridged Momentum", "Keras SGD"): 1.10,
+            ("step", "bridged Momentum", "v1 Momentum"): 1.10,
+            ("step", "bridged Adam", "Keras Adam"): 1.10,
+            ("step", "bridged Adam", "v1 Adam"): 1.10,
+            ("fit", "bridged Momentum", "Keras SGD"): 1.10,
+            ("fit", "bridged Adam", "Keras Adam"): 1.10,
+        }
+    grown = bridge.comparisons(bridge.WORKLOADS[3], "step")
+    for name in ("bridged Adagrad", "bridged AdagradDecay"):
+        assert (("B4", name), ("B3", name), 1.15) in grown
+
+
+@pytest.mark.parametrize(
+    "arguments, names",
+    [([], "W1 W2 W3 W4 B1 B2 B3 B4"), (["--quick"], "W1 W2 W3 B1 B2 B3"), (["--only", "b4"], "B4")],
+)
+def test_everything_is_measured_unless_asked_otherwise(arguments, names, tmp_path, monkeypatch):
+    asked = []
+
+    def measure_all(names, *rest):
+        asked.extend(names)
+        return [], []
+
+    monkeypatch.setattr(run, "measure_all", measure_all)
+    assert run.main(arguments + ["--json", str(tmp_path / "bench.json")]) == 0
+    assert asked == names.split()
+
+
+def test_only_bridge_means_its_workloads():
+    assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
+
+
+@pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "Adagrad", "AdagradDecay"])
+@pytest.mark.parametrize("name", ["B1", "B3"])
+def test_bridge_and_v1_do_the_same_work(mode, name, optimizer):
+    bridged, bridged_count = trained("step", name, "bridged " + optimizer)
+    plain, plain_count = trained("step", name, "v1 " + optimizer)
+    assert bridged_count == plain_count == 3
+    assert len(bridged) == SMALL[name].variables
+    assert all(value.any() for value in plain)
+    for one, other in zip(bridged, plain):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("kind", ["step", "fit"])
+@pytest.mark.parametrize("optimizer, keras", [("Momentum", "SGD"), ("Adam", "Adam")])
+def test_bridge_and_keras_do_the_same_work(mode, kind, optimizer, keras):
+    bridged, bridged_count = trained(kind, "B2", "bridged " + optimizer)
+    own, own_count = trained(kind, "B2", "Keras " + keras)
+    assert bridged_count == own_count == (3 if kind == "step" else 4)  # fit: one untimed before
+    assert len(bridged) == len(own) == SMALL["B2"].variables == 25
+    assert all(value.any() for value in own)
+    for one, other in zip(bridged, own):
+        np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
+
+
+def test_keras_own_optimizers_are_of_the_kind_that_is_bridged():
+    for name in ("Keras SGD", "Keras Adam"):
+        assert isinstance(bridge.MAKERS[name](None), versions.optimizer_v2())

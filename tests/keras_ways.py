@@ -1,0 +1,259 @@
+"""Ways to run a v1 optimizer as a Keras optimizer, and the Session that each is held against.
+
+All of them return a `running.Trace`. Besides the slots it holds the variables that all share (the
+powers of beta), as they were before the last step, under ``("shared", name)``.
+"""
+
+import gc
+from typing import Callable, NamedTuple, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import to_keras
+from tests import problems, running
+
+v1 = tf.compat.v1
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+WITHOUT_REWRITING = v1.ConfigProto()
+WITHOUT_REWRITING.graph_options.rewrite_options.disable_meta_optimizer = True
+
+
+def bridged(make):
+    return to_keras(make(None), api="optimizer_v2")
+
+
+def _slots(optimizer, variables):
+    return {
+        (name, slot): optimizer.get_slot(variable, slot)
+        for slot in optimizer.get_slot_names()
+        for name, variable in variables.items()
+    }
+
+
+def _shared(optimizer):
+    return {("shared", name): variable for name, variable in optimizer.non_slots.items()}
+
+
+def _shared_in_v1(optimizer, variables):
+    slots = {id(slot) for slot in _slots(optimizer, variables).values()}
+    return {
+        ("shared", variable.op.name): variable
+        for variable in optimizer.variables()
+        if id(variable) not in slots
+    }
+
+
+def _numpy(variables):
+    return {key: variable.numpy() for key, variable in variables.items()}
+
+
+# Fed gradients.
+
+
+def mixed(dtype, only=(), steps=24):
+    """Makes a problem with dense gradients and with rows whose ids repeat."""
+    dense = problems.make("dense", dtype, steps)
+    rows = problems.make("duplicates", dtype, steps, seed=1)
+    names = only or ("matrix", "vector", "table", "cube")
+
+    def chosen(one, other):
+        both = {**one, **other}
+        return {name: both[name] for name in names}
+
+    return problems.Problem(
+        chosen(dense.values, rows.values),
+        [chosen(*pair) for pair in zip(dense.gradients, rows.gradients)],
+        tuple(name for name in rows.sparse if name in names),
+        dtype,
+    )
+
+
+def session(problem, make, config=None):
+    """Runs the v1 optimizer in a graph-mode Session: what the bridge has to equal."""
+    shared = {}
+
+    def note(sess, optimizer, variables, number):
+        if number == problem.steps - 1:
+            shared.update(sess.run(_shared_in_v1(optimizer, variables)))
+
+    trace = running.session(problem, make, use_resource=True, between=note, config=config)
+    trace.slots.update(shared)
+    return trace
+
+
+def session_without_rewriting(problem, make):
+    return session(problem, make, WITHOUT_REWRITING)
+
+
+def graph(problem, make):
+    """Runs the Keras optimizer in a graph-mode Session."""
+    with tf.Graph().as_default():
+        variables = running._variables(problem, True)
+        placeholders = running._placeholders(problem)
+        optimizer = bridged(make)
+        gradients = running._as_gradients(problem, placeholders, variables)
+        train_op = optimizer.apply_gradients(gradients)
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            values, shared = [], {}
+            for number, step in enumerate(problem.gradients):
+                if number == problem.steps - 1:
+                    shared = sess.run(_shared(optimizer))
+                sess.run(train_op, running._feed(placeholders, step))
+                values.append(sess.run(variables))
+            assert sess.run(optimizer.iterations) == problem.steps
+            return running.Trace(values, {**sess.run(_slots(optimizer, variables)), **shared})
+
+
+def eager(problem, make, wrap=lambda train: train):
+    """Runs the Keras optimizer eagerly; `wrap` may turn the step into something else."""
+    variables = {
+        name: tf.Variable(value, name=name, dtype=value.dtype)
+        for name, value in problem.values.items()
+    }
+    optimizer = bridged(make)
+
+    def train(tensors):
+        optimizer.apply_gradients(running._as_gradients(problem, tensors, variables))
+
+    train = wrap(train)
+    values, shared = [], {}
+    for number, step in enumerate(problem.gradients):
+        if number == problem.steps - 1:
+            shared = _numpy(_shared(optimizer))
+        train(tf.nest.map_structure(tf.constant, running._plain(step)))
+        values.append(_numpy(variables))
+    assert int(optimizer.iterations.numpy()) == problem.steps
+    return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **shared})
+
+
+def function(problem, make):
+    def wrap(train):
+        return tf.function(train, input_signature=[running.signature(problem)])
+
+    return eager(problem, make, wrap)
+
+
+# A small model: ids [batch, 3] -> Embedding -> Flatten -> Dense, mean squared error.
+
+# A power of two, so that no way to write the mean can round otherwise. And the targets are eighths,
+# which every dtype holds: Keras makes float32 of them.
+BATCH = 8
+
+
+class Model(NamedTuple):
+    """The weights that a small model starts from, those it trains, and its batches."""
+
+    values: dict
+    trained: tuple
+    dtype: str
+    batches: list
+
+    @property
+    def steps(self):
+        return len(self.batches)
+
+
+def small_model(dtype, only=(), steps=24):
+    """Makes a model that trains what is like the variables of `mixed` that `only` names."""
+    random = np.random.RandomState(3)
+    cast = problems.numpy_dtype(dtype)
+    values = {"table": random.randn(9, 2), "kernel": random.randn(6, 1), "bias": random.randn(1)}
+    values = {name: value.astype(cast) for name, value in values.items()}
+    alike = {"table": "table", "kernel": "matrix", "bias": "vector"}
+    trained = tuple(name for name in values if not only or alike[name] in only)
+    batches = [
+        (
+            random.randint(0, 9, size=(BATCH, 3)),
+            (random.randint(-16, 17, size=(BATCH, 1)) / 8).astype(cast),
+        )
+        for _ in range(steps)
+    ]
+    return Model(values, trained, dtype, batches)
+
+
+def fit(model, make):
+    """Trains the small model with `fit`."""
+    keras = versions.keras_2()
+    with_bias = "bias" in model.trained
+    embedding = keras.layers.Embedding(
+        9, 2, input_length=3, dtype=model.dtype, trainable="table" in model.trained
+    )
+    dense = keras.layers.Dense(1, use_bias=with_bias, dtype=model.dtype)
+    layers = keras.Sequential([embedding, keras.layers.Flatten(dtype=model.dtype), dense])
+    layers.build((None, 3))
+    embedding.set_weights([model.values["table"]])
+    dense.set_weights([model.values[name] for name in ("kernel", "bias")[: 1 + with_bias]])
+    variables = {"table": embedding.embeddings, "kernel": dense.kernel, "bias": dense.bias}
+    variables = {name: variables[name] for name in model.trained}
+    optimizer = bridged(make)
+    layers.compile(optimizer, "mse")
+    values, shared = [], {}
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            values.append(_numpy(variables))
+            if len(values) == model.steps - 1:
+                shared.update(_numpy(_shared(optimizer)))
+
+    ids, targets = (np.concatenate(parts) for parts in zip(*model.batches))
+    layers.fit(ids, targets, BATCH, shuffle=False, verbose=0, callbacks=[Recorder()])
+    gc.collect()  # TensorFlow 1.15 crashes if an iterator is collected while a graph is built
+    assert int(optimizer.iterations.numpy()) == model.steps
+    return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **shared})
+
+
+def session_model(model, make):
+    """Trains the small model with the v1 optimizer in a graph-mode Session."""
+    with tf.Graph().as_default():
+        weights = running._variables(problems.Problem(model.values, [], (), model.dtype), True)
+        ids = v1.placeholder(tf.int64, [None, 3])
+        targets = v1.placeholder(tf.as_dtype(model.dtype), [None, 1])
+        rows = tf.nn.embedding_lookup(weights["table"], ids)
+        output = tf.matmul(tf.reshape(rows, [-1, 6]), weights["kernel"])
+        if "bias" in model.trained:
+            output = tf.nn.bias_add(output, weights["bias"])
+        loss = tf.reduce_mean(tf.math.squared_difference(output, targets))
+        variables = {name: weights[name] for name in model.trained}
+        step = running._global_step("int64")
+        optimizer = make(step)
+        pairs = optimizer.compute_gradients(loss, list(variables.values()))
+        # Keras has all gradients before it changes a weight. In a Session, tf.contrib.opt's weight
+        # decay would race with the forward pass.
+        with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
+            train_op = optimizer.apply_gradients(pairs, step)
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            values, shared = [], {}
+            for number, batch in enumerate(model.batches):
+                if number == model.steps - 1:
+                    shared = sess.run(_shared_in_v1(optimizer, variables))
+                sess.run(train_op, dict(zip((ids, targets), batch)))
+                values.append(sess.run(variables))
+            return running.Trace(values, {**sess.run(_slots(optimizer, variables)), **shared})
+
+
+class Way(NamedTuple):
+    """A way to run the Keras optimizer.
+
+    Attributes:
+      task: called with a dtype and a case's `only`, returns what is to be trained.
+      run: called with the task and a case's `make`, returns the `Trace`.
+      reference: the same with the v1 optimizer in a Session.
+      dtypes: those that it can be asked for. Not every Keras has layers of 16 bits.
+    """
+
+    task: Callable
+    run: Callable
+    reference: Callable
+    dtypes: Tuple[str, ...] = DTYPES
+
+
+WAYS = {
+    "graph": Way(mixed, graph, session),
+    "function": Way(mixed, function, session),
+    "eager": Way(mixed, eager, session_without_rewriting),
+    "fit": Way(small_model, fit, session_model, ("float32", "float64")),
+}

@@ -1,0 +1,119 @@
+"""compare_with_session tells whether the bridge keeps an optimizer's bits, and where not."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.compat import compare_with_session
+
+v1 = tf.compat.v1
+BRIDGE = {"api": "optimizer_v2"}
+
+
+class BridgeKnowing(v1.train.MomentumOptimizer):
+    """Computes something else when it is adopted, from a step on, in one kind of update."""
+
+    def __init__(self, kind, factor):
+        super().__init__(0.1, 0.9)
+        self.kind = kind
+        self.factor = factor
+
+    def _factor(self, kind):
+        return self.factor if kind == self.kind and hasattr(self, "_owner") else 1.0
+
+    def _resource_apply_dense(self, grad, handle):
+        return super()._resource_apply_dense(grad * self._factor("dense"), handle)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        return super()._resource_apply_sparse(grad * self._factor("sparse"), handle, indices)
+
+
+class DenseOnly(v1.train.Optimizer):
+    def __init__(self):
+        super().__init__(False, "DenseOnly")
+        self._lr = 0.1
+
+    def _resource_apply_dense(self, grad, handle):
+        return handle.assign_sub(self._lr * grad, read_value=False)
+
+
+class ForgetsItsSlot(v1.train.MomentumOptimizer):
+    """The variables agree after one step, the slots do not."""
+
+    def _resource_apply_dense(self, grad, handle):
+        done = super()._resource_apply_dense(grad, handle)
+        if not hasattr(self, "_owner"):
+            return done
+        with tf.control_dependencies([] if done is None else [done]):
+            slot = self.get_slot(handle, "momentum")
+            return slot.assign(tf.zeros_like(slot), read_value=False)
+
+
+@pytest.mark.parametrize("graph", [False, True])
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        v1.train.AdamOptimizer(0.01),
+        legacy_opt.AdagradDecayOptimizerV2(0.1, None, accumulator_decay_step=3),
+    ],
+    ids=lambda optimizer: type(optimizer).__name__,
+)
+def test_equal(optimizer, graph):
+    before = dict(vars(optimizer))
+    if graph:
+        with tf.Graph().as_default():
+            found = compare_with_session(optimizer, **BRIDGE)
+    else:
+        found = compare_with_session(optimizer, **BRIDGE)
+    assert found and found.equal
+    assert (found.steps, found.variables) == (20, ("kernel", "bias", "table"))
+    assert (found.step, found.variable, found.difference) == (None, None, 0.0)
+    assert str(found).startswith("equal bit for bit: 20 steps of kernel, bias, table")
+    assert vars(optimizer) == before
+
+
+@pytest.mark.parametrize(["kind", "variable"], [("dense", "kernel"), ("sparse", "table")])
+def test_tells_the_first_difference(kind, variable):
+    found = compare_with_session(BridgeKnowing(kind, 1 + 2**-20), steps=3, **BRIDGE)
+    assert not found
+    assert (found.step, found.variable) == (1, variable)
+    assert 0 < found.difference < 1e-6
+    assert str(found) == "different at step 1 of 3: %s by up to %g" % (variable, found.difference)
+
+
+def test_compares_the_slots():
+    found = compare_with_session(ForgetsItsSlot(0.1, 0.9), steps=1, **BRIDGE)
+    assert not found
+    assert (found.step, found.variable) == (1, "kernel/momentum")
+    assert found.difference > 0.1
+
+
+def test_without_a_sparse_update_compares_the_dense_variables():
+    found = compare_with_session(DenseOnly(), **BRIDGE)
+    assert found
+    assert found.variables == ("kernel", "bias")
+
+
+def test_decays_by_the_global_step_in_both():
+    step = tf.Variable(7, dtype=tf.int64)
+    rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
+    assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **BRIDGE)
+
+
+@pytest.mark.parametrize(
+    "rate", [lambda: 0.1, tf.Variable(0.1), np.float32(0.1)], ids=["callable", "variable", "numpy"]
+)
+def test_takes_other_learning_rates_at_their_value(rate):
+    assert compare_with_session(v1.train.AdagradOptimizer(rate), **BRIDGE)
+
+
+def test_bad_arguments():
+    with tf.Graph().as_default():
+        rate = tf.constant(0.1)
+        with pytest.raises(ValueError, match="learning rate with a value"):
+            compare_with_session(v1.train.AdagradOptimizer(rate), **BRIDGE)
+    with pytest.raises(ValueError, match="steps must be positive, got 0"):
+        compare_with_session(v1.train.AdagradOptimizer(0.1), steps=0, **BRIDGE)
+    with pytest.raises(TypeError, match="takes a tf.compat.v1.train.Optimizer"):
+        compare_with_session("adam", **BRIDGE)

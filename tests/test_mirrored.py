@@ -1,0 +1,48 @@
+"""MirroredStrategy over two devices: bridged optimizers, and v1 optimizers themselves."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+
+
+def run(checks, full, graph_mode=False):
+    """Runs checks of `tests.mirrored` in a process of their own, with one strategy."""
+    environment = dict(os.environ)
+    if graph_mode:
+        environment["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.mirrored"] + checks + ["--full"] * full,
+        cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    for check in checks:
+        assert "\n%s passed\n" % check in "\n" + done.stdout
+
+
+def test_two_replicas(full):
+    run(["bridge", "v1", "learning_rate", "clipping", "refusal", "fit"], full)
+
+
+@pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
+def test_v1_optimizers_in_an_estimator(full):
+    run(["estimator"], full)
+
+
+@pytest.mark.full
+def test_made_outside_own_sum_and_checkpoints(full):
+    run(["made_outside", "own_sum", "checkpoint"], full)
+
+
+@pytest.mark.full
+def test_fit_in_graph_mode_keras(full):
+    run(["fit"], full, graph_mode=hasattr(tf, "contrib"))
