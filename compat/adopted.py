@@ -144,9 +144,10 @@ def no_foreign_variables(optimizer, owner):
     def create(next_creator, **arguments):
         if not owner.creates_variables:
             raise ValueError(
-                "%s creates the variable %r itself, which no Keras checkpoint would hold. Create "
+                "%s creates a variable itself (%s), which no Keras checkpoint would hold. Create "
                 "state in _create_slots with _create_non_slot_variable, _zeros_slot or "
-                "_get_or_make_slot." % (type(optimizer).__name__, arguments.get("name"))
+                "_get_or_make_slot."
+                % (type(optimizer).__name__, arguments.get("name") or "without a name")
             )
         return next_creator(**arguments)
 
@@ -209,14 +210,8 @@ def learning_rate_attributes(optimizer, lr_attr=None):
       lr_attr: the user's word: a name; False if there is no learning rate; None to look.
 
     Raises:
-      TypeError: it is no v1 optimizer.
       ValueError: none was found, or several that differ.
     """
-    if not isinstance(optimizer, BASE):
-        raise TypeError(
-            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s."
-            % (optimizer, type(optimizer).__name__)
-        )
     state, name = vars(optimizer), type(optimizer).__name__
     if lr_attr is False:
         return ()
@@ -342,34 +337,25 @@ def _named_while_updating(cls):
     return names
 
 
-def check_can_be_adopted(optimizer, fed):
-    """Refuses what would train, but not as it should.
-
-    Args:
-      optimizer: the v1 optimizer.
-      fed: the names of the attributes that the bridge feeds.
+def check_class(optimizer):
+    """Refuses optimizers of a kind that a bridge cannot drive.
 
     Raises:
-      TypeError: it cannot update resource variables.
-      ValueError: one that holds variables or optimizers, or computes its gradients itself.
+      TypeError: it is no v1 optimizer, or cannot update resource variables.
+      ValueError: it holds another optimizer, or computes its gradients itself.
     """
+    if not isinstance(optimizer, BASE):
+        raise TypeError(
+            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s.%s"
+            % (optimizer, type(optimizer).__name__, _hint(optimizer))
+        )
     cls = type(optimizer)
-    parameters = inspect.signature(cls.__init__).parameters
-    for key, value in vars(optimizer).items():
-        if key in fed or key in _BASE_ATTRIBUTES:
-            continue
-        for item in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(item, BASE):
-                raise ValueError(
-                    "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
-                    "one itself." % (cls.__name__, key)
-                )
-            if isinstance(item, tf.Variable) and key.lstrip("_") not in parameters:
-                raise ValueError(
-                    "%s.%s is a variable (%s), which no Keras checkpoint would hold. Create state "
-                    "in _create_slots with _create_non_slot_variable or _zeros_slot."
-                    % (cls.__name__, key, item.name)
-                )
+    for attribute, item in _attributes(optimizer):
+        if isinstance(item, BASE):
+            raise ValueError(
+                "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
+                "one itself." % (cls.__name__, attribute)
+            )
     if cls.compute_gradients is not BASE.compute_gradients:
         raise ValueError(
             "%s overrides compute_gradients, which Keras never calls: it computes the gradients "
@@ -380,9 +366,47 @@ def check_can_be_adopted(optimizer, fed):
             "%s does not define _resource_apply_dense(self, grad, handle), without which it "
             "updates ref variables only; Keras has resource variables. Add it (and "
             "_resource_apply_sparse(self, grad, handle, indices) for embeddings): as _apply_dense, "
-            "with handle.handle "
-            "and the Resource… kernels of tf.raw_ops." % cls.__name__
+            "with handle.handle and the Resource… kernels of tf.raw_ops." % cls.__name__
         )
+
+
+def _hint(optimizer):
+    if isinstance(optimizer, type):
+        return " Pass an instance, not the class."
+    if hasattr(optimizer, "iterations"):
+        return " It is a Keras optimizer already."
+    return ""
+
+
+def check_variables(optimizer, fed):
+    """Refuses optimizers that keep variables of their own, which no checkpoint would hold.
+
+    Args:
+      optimizer: the v1 optimizer.
+      fed: the names of the attributes that the bridge feeds.
+
+    Raises:
+      ValueError: it holds a variable that was no argument of its constructor.
+    """
+    parameters = inspect.signature(type(optimizer).__init__).parameters
+    for attribute, item in _attributes(optimizer):
+        if attribute in fed or attribute.lstrip("_") in parameters:
+            continue
+        if isinstance(item, tf.Variable):
+            raise ValueError(
+                "%s.%s is a variable (%s), which no Keras checkpoint would hold. Create state "
+                "in _create_slots with _create_non_slot_variable or _zeros_slot."
+                % (type(optimizer).__name__, attribute, item.name)
+            )
+
+
+def _attributes(optimizer):
+    """Yields the names and values of an optimizer's attributes, containers item by item."""
+    for attribute, value in vars(optimizer).items():
+        if attribute not in _BASE_ATTRIBUTES:
+            value = list(value.values()) if isinstance(value, dict) else value
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                yield attribute, item
 
 
 def overrides_apply_gradients(optimizer):

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks
-from legacy_opt.compat import adopted
+from legacy_opt.compat import adopted, schedules
 from legacy_opt.compat.bridge import to_keras
 
 v1 = tf.compat.v1
@@ -39,9 +39,11 @@ class Comparison(NamedTuple):
         return self.equal
 
     def __str__(self):
-        what = "%d steps of %s" % (self.steps, ", ".join(self.variables))
         if self.equal:
-            return "equal bit for bit: %s, and all slots" % what
+            what = "%d steps of %s" % (self.steps, ", ".join(self.variables))
+            left_out = [name for name in _SHAPES if name not in self.variables]
+            note = " (without %s: no sparse update)" % ", ".join(left_out) if left_out else ""
+            return "equal bit for bit: %s, and all slots%s" % (what, note)
         return "different at step %d of %d: %s by up to %g" % (
             self.step,
             self.steps,
@@ -71,6 +73,7 @@ def compare_with_session(optimizer, steps=20, **to_keras_arguments):
       ValueError: `steps` is not positive, or the learning rate is a tensor of a graph.
     """
     checks.positive_integer("steps", steps)
+    adopted.check_class(optimizer)
     rates = adopted.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = adopted.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _Problem(optimizer, steps)
@@ -166,7 +169,7 @@ def _session_run(optimizer, rates, step_attribute, problem):
         for attribute in rates:
             rate = vars(optimizer)[attribute]
             if isinstance(rate, functools.partial):
-                vars(optimizer)[attribute] = rate.func(step)
+                vars(optimizer)[attribute] = schedules.in_plain_numbers(rate.func)(step)
         inputs = [v1.placeholder(*spec) for spec in problem.specs()]
         train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)), step)
         return _run(train_op, inputs, variables, optimizer, problem)

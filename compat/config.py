@@ -120,8 +120,8 @@ def from_config(data):
     cls = _find(data["class_name"])
     if cls is None:
         raise ValueError(
-            "The saved optimizer is a %r, which is not registered. Import its class and call "
-            "legacy_opt.compat.register_optimizer(%s) before loading."
+            "The saved optimizer is a %r, which is not registered. Import its class, and call "
+            "legacy_opt.compat.register_optimizer(the_class, name=%r) before loading."
             % (data["class_name"], data["class_name"])
         )
     arguments = dict(data["config"])

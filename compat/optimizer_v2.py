@@ -38,9 +38,10 @@ class BridgedOptimizer(OwnsState):
         fused=True,
         **keras_arguments,
     ):
+        adopted.check_class(optimizer)
         rates = adopted.learning_rate_attributes(optimizer, lr_attr)
         step = adopted.step_attribute(optimizer, global_step_attr, rates)
-        adopted.check_can_be_adopted(optimizer, rates + (adopted.STEP_ATTRIBUTE, step))
+        adopted.check_variables(optimizer, rates + (adopted.STEP_ATTRIBUTE, step))
         self._arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         self._rates, self._step = rates, step
         dtype = getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)

@@ -37,13 +37,38 @@ def for_keras(rate, optimizer):
     if isinstance(rate, functools.partial) and len(rate.args) == 1 and not rate.keywords:
         step = rate.args[0]
         if isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer:
-            return ByIterations(rate.func, optimizer)
+            return _as_keras_schedule(rate.func) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
         raise ValueError(
             "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
             " Pass a number, a Keras schedule or a callable." % (rate,)
         )
     return checks.hyperparameter("learning_rate", rate)
+
+
+def _as_keras_schedule(schedule):
+    """Returns this Keras' own schedule of the same name and settings, which can be saved, or None.
+
+    v1's decay functions use the schedules of an older Keras, inside TensorFlow.
+    """
+    cls = getattr(versions.keras_2().optimizers.schedules, type(schedule).__name__, None)
+    return None if cls is None else in_plain_numbers(schedule, cls)
+
+
+def in_plain_numbers(schedule, cls=None):
+    """Returns a schedule of the same settings that holds no tensors and so fits every graph.
+
+    Args:
+      schedule: what v1's decay functions bind to a step; one without settings is returned as it is.
+      cls: the class to make; None takes the schedule's own.
+    """
+    if not hasattr(schedule, "get_config"):
+        return schedule
+    number = lambda item: item.numpy().item() if tf.is_tensor(item) else item  # noqa: E731
+    settings = {}
+    for name, value in schedule.get_config().items():
+        settings[name] = [number(v) for v in value] if isinstance(value, list) else number(value)
+    return (cls or type(schedule)).from_config(settings)
 
 
 def step_behind(rate):

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
+from legacy_opt.slots import Slot
 from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning, warn
 
 
@@ -194,6 +195,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         step, changes = self._checked(
             self.rule(update.grad, value, SimpleNamespace(**seen), update.hyper), value, update
         )
+        for name, change in changes.items():
+            self._check_slot_shape(name, change, seen[name], update)
         changes = {
             name: self._as_tensor(change, getattr(update.slots, name))
             for name, change in changes.items()
@@ -233,6 +236,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 % (rule, unknown, sorted(declared))
             )
         return step, changes
+
+    def _check_slot_shape(self, name, change, seen, update):
+        value = change.value if isinstance(change, Addition) else change
+        sizes = [tf.TensorShape(getattr(x, "shape", None)).num_elements() for x in (value, seen)]
+        if None not in sizes and sizes[0] != sizes[1]:
+            raise ValueError(
+                "%s.rule returned the slot %r of %r in shape %s, where %s is needed."
+                % (type(self).__name__, name, update.variable.name, value.shape, seen.shape)
+            )
 
     @staticmethod
     def _as_tensor(change, slot):
@@ -306,6 +318,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
         for variable in var_list:
             for name, layout in self.slot_layouts(variable).items():
+                if not isinstance(layout, Slot):
+                    raise TypeError(
+                        "%s: the slot %r must be a Slot, as in Slot(), got %r."
+                        % (type(self).__name__, name, layout)
+                    )
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):

@@ -66,12 +66,15 @@ def cell(name, way, dtype):
     from tests.keras_cases import CASES
     from tests.keras_ways import WAYS
 
+    OWN = {"function": running.function, "eager": running.eager}
     task, run, reference_run, _ = WAYS[way]
     expected = reference(reference_run, task, name, dtype)
     actual = _attempt(run, task(dtype, CASES[name].only), CASES[name].make)
     failed = [isinstance(trace, Exception) for trace in (expected, actual)]
     if any(failed):
-        if all(failed):
+        # Only Sessions of TensorFlow 1.15 place what has no kernel on their XLA device.
+        own = way in OWN and reference(OWN[way], task, name, dtype)
+        if failed[1] and (failed[0] or isinstance(own, Exception)):
             return UNSUPPORTED
         return "only the %s fails: %s" % (("bridge", actual) if failed[1] else ("v1", expected))
     gap = largest_difference(actual, expected)

@@ -93,6 +93,7 @@ def test_without_a_sparse_update_compares_the_dense_variables():
     found = compare_with_session(DenseOnly(), **BRIDGE)
     assert found
     assert found.variables == ("kernel", "bias")
+    assert str(found).endswith("and all slots (without table: no sparse update)")
 
 
 def test_decays_by_the_global_step_in_both():
