@@ -277,7 +277,8 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, fed):
     """Finds the hyperparameters that can be set while training.
 
-    They are the numbers that `_prepare` reads anew in each step and no update method reads past it:
+    They are the numbers that `_prepare` makes tensors of anew in each step. Those that it compares
+    or reckons with in Python stay numbers, and so do those that an update method reads itself:
     Ftrl chooses its kernel by the shrinkage, once.
 
     Args:
@@ -288,7 +289,7 @@ def hyperparameters(optimizer, fed):
       A dict from the constructor's argument to its number, which is in the attribute `_<argument>`.
     """
     reads = _reads_of_prepare(optimizer, fed) - _named_while_updating(type(optimizer))
-    parameters = inspect.signature(type(optimizer).__init__).parameters
+    parameters = constructor_arguments(type(optimizer))
     found = {}
     for key, value in vars(optimizer).items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
@@ -298,9 +299,56 @@ def hyperparameters(optimizer, fed):
     return found
 
 
+def constructor_arguments(cls):
+    """Returns the names of the arguments that a class and its base classes are made with."""
+    names = set()
+    for home in cls.__mro__[: cls.__mro__.index(BASE)]:
+        if "__init__" in vars(home):
+            names.update(inspect.signature(home.__init__).parameters)
+    return names - {"self"}
+
+
+class _Watched(float):
+    """A number that tells when Python compares it or reckons with it and another number."""
+
+    note = None  # called then
+
+
+def _watch(operation):
+    def watched(self, *others):
+        if all(isinstance(other, numbers.Real) for other in others):
+            self.note()
+        return operation(self, *others)
+
+    return watched
+
+
+for _name in [
+    "add",
+    "radd",
+    "sub",
+    "rsub",
+    "mul",
+    "rmul",
+    "truediv",
+    "rtruediv",
+    "pow",
+    "rpow",
+    "neg",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "eq",
+    "bool",
+]:
+    setattr(_Watched, "__%s__" % _name, _watch(getattr(float, "__%s__" % _name)))
+_Watched.__hash__ = float.__hash__
+
+
 def _reads_of_prepare(optimizer, fed):
-    """Returns the names of the attributes that `_prepare` reads."""
-    reads = set()
+    """Returns the names of the attributes that `_prepare` reads and makes tensors of."""
+    reads, reckoned = set(), set()
 
     class Reader(type(optimizer)):
         def __getattribute__(self, name):
@@ -308,7 +356,11 @@ def _reads_of_prepare(optimizer, fed):
             return super().__getattribute__(name)
 
     reader = object.__new__(Reader)
-    vars(reader).update((name, _copied(value)) for name, value in vars(optimizer).items())
+    for name, value in vars(optimizer).items():
+        if isinstance(value, float):
+            value = _Watched(value)
+            value.note = functools.partial(reckoned.add, name)
+        vars(reader)[name] = _copied(value)
     with tf.Graph().as_default():
         for name, dtype in fed.items():
             vars(reader)[name] = tf.zeros([], dtype)
@@ -316,7 +368,7 @@ def _reads_of_prepare(optimizer, fed):
         with contextlib.suppress(Exception):
             reads.clear()
             reader._prepare()
-    return reads
+    return reads - reckoned
 
 
 # Methods that run before training, or tell what there is.
@@ -328,8 +380,14 @@ def _named_while_updating(cls):
     names = set()
     for home in cls.__mro__[: cls.__mro__.index(BASE)]:
         for name, method in vars(home).items():
-            if name not in _PREPARING and hasattr(method, "__code__"):
-                codes = [method.__code__]
+            for function in (
+                method,
+                getattr(method, "fget", None),
+                getattr(method, "__func__", None),
+            ):
+                if name in _PREPARING or not hasattr(function, "__code__"):
+                    continue
+                codes = [function.__code__]
                 while codes:
                     code = codes.pop()
                     names.update(code.co_names)

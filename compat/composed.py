@@ -112,8 +112,13 @@ RULES = {
 def rule_for(optimizer):
     """Returns the rule in place of the optimizer's sparse kernel, or None if it needs none."""
     for cls in type(optimizer).__mro__:
-        if "_resource_apply_sparse" in vars(cls):
-            return RULES.get(cls)
+        if cls in RULES:
+            return RULES[cls]
+        own = {"_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"} & set(
+            vars(cls)
+        )
+        if own:  # a class of the user's that does it otherwise
+            return None
     return None
 
 

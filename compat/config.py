@@ -124,18 +124,15 @@ def from_config(data):
             "legacy_opt.compat.register_optimizer(the_class, name=%r) before loading."
             % (data["class_name"], data["class_name"])
         )
-    arguments = dict(data["config"])
+    # An option that is off, and that this version of the class does not have.
+    known = _parameters(cls)
+    arguments = {key: value for key, value in data["config"].items() if value or key in known}
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
     for name, parameter in _parameters(cls).items():  # steps belong to a graph; the bridge has one
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
-
-
-def arguments_of(cls):
-    """Returns the names of the constructor's arguments, a set."""
-    return set(_parameters(cls))
 
 
 def _parameters(cls):
@@ -154,9 +151,11 @@ def _arguments(optimizer, cls, known):
             raise ValueError(_CANNOT_READ % (cls.__name__, "*" + name, cls.__name__))
         for attribute in ("_" + name, name):
             if attribute in state:
+                value, default = state[attribute], parameter.default
                 # Off by default and off: other versions of the class may not know it.
-                if state[attribute] or parameter.default is parameter.empty or parameter.default:
-                    yield name, state[attribute]
+                off = type(value) is type(default) and value == default and not value
+                if not off:
+                    yield name, value
                 break
         else:
             raise ValueError(_CANNOT_READ % (cls.__name__, name, cls.__name__))

@@ -22,6 +22,7 @@ class BridgedOptimizer(OwnsState):
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
     graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
+    (`step_dtype` is the dtype of a v1 global step that a configuration tells.)
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
@@ -36,6 +37,7 @@ class BridgedOptimizer(OwnsState):
         lr_attr=None,
         global_step_attr=None,
         fused=True,
+        step_dtype=None,
         **keras_arguments,
     ):
         adopted.check_class(optimizer)
@@ -44,7 +46,7 @@ class BridgedOptimizer(OwnsState):
         adopted.check_variables(optimizer, rates + (adopted.STEP_ATTRIBUTE, step))
         self._arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         self._rates, self._step = rates, step
-        dtype = getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
+        dtype = step_dtype or getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
         self._step_dtype = tf.as_dtype(dtype).base_dtype
         self._whole = adopted.overrides_apply_gradients(optimizer)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
@@ -59,6 +61,7 @@ class BridgedOptimizer(OwnsState):
         if self._step is not None:
             fed[self._step] = self._step_dtype
         self._v1_numbers = adopted.hyperparameters(optimizer, fed)
+        self._constants = set()  # the names of those that a graph holds as constants
         if self._rates:
             if learning_rate is None:
                 learning_rate = vars(optimizer)[self._rates[0]]
@@ -75,13 +78,16 @@ class BridgedOptimizer(OwnsState):
             self._set_hyper("decay", decay)
         for name, value in self._v1_numbers.items():
             self._set_hyper(name, value)
-        self._fixed = config.arguments_of(type(optimizer)) - {"name", "global_step", "lr"}
+        arguments = adopted.constructor_arguments(type(optimizer))
+        self._fixed = arguments - {"name", "global_step", "lr"}
 
     # The step.
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         pairs = list(grads_and_vars)
-        with self._fed(), self._told(pairs), adopted.no_foreign_variables(self._adopted, self):
+        with self.alone(), self._fed(), self._told(pairs), adopted.no_foreign_variables(
+            self._adopted, self
+        ):
             with self._hyperparameters_fed():
                 if self._whole:
                     return self._apply_whole(pairs, kwargs.get("name"))
@@ -115,10 +121,12 @@ class BridgedOptimizer(OwnsState):
         return self._adopted.apply_gradients(grads_and_vars, self.iterations, name)
 
     def _resource_apply_dense(self, grad, handle, apply_state=None):
+        self._check_dtype(grad, handle)
         with self._rate_of_dtype(grad.dtype):
             return self._noted(self._adopted._resource_apply_dense(grad, handle))
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
+        self._check_dtype(grad, handle)
         rule = None if self._arguments["fused"] else composed.rule_for(self._adopted)
         if rule is not None:
             with adopted.sparse_updates_explained(self._adopted):
@@ -134,6 +142,15 @@ class BridgedOptimizer(OwnsState):
 
     def _resource_apply_sparse(self, grad, handle, indices, apply_state=None):
         return self._resource_apply_sparse_duplicate_indices(grad, handle, indices)
+
+    def _check_dtype(self, grad, variable):
+        # Some kernels of TensorFlow abort the process.
+        dtype = getattr(variable, "true_dtype", variable.dtype).base_dtype
+        if grad.dtype.base_dtype != dtype:
+            raise TypeError(
+                "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
+                % (type(self._adopted).__name__, variable.name, grad.dtype.name, dtype.name)
+            )
 
     def _noted(self, op):
         if op is not None:
@@ -214,7 +231,7 @@ class BridgedOptimizer(OwnsState):
         """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
         state = vars(self._adopted)
         names = [name for name in self._v1_numbers if name != "learning_rate"]
-        constants = [name for name in names if callable(self._hyper[name])]
+        constants = [name for name in names if name in self._constants]
         if constants and not tf.executing_eagerly():
             self._graph_is_built = True
         fed = {"_" + name: name for name in names if name not in constants}
@@ -239,12 +256,27 @@ class BridgedOptimizer(OwnsState):
         finally:
             state[self._step] = before
 
+    @contextlib.contextmanager
+    def _fed_for_slots(self, new):
+        """Gives `_create_slots` the step, and for new slots the hyperparameters as they are now."""
+        state = vars(self._adopted)
+        before = dict(state)
+        if new and tf.executing_eagerly() and not tf.distribute.has_strategy():
+            for name in self._v1_numbers:
+                if name != "learning_rate":
+                    state["_" + name] = self._current_number(name)
+        try:
+            with self._step_fed():
+                yield
+        finally:
+            state.update((key, before[key]) for key in before if key[1:] in self._v1_numbers)
+
     # Hyperparameters and configuration.
 
     def _set_hyper(self, name, value):
         if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
-            constant = name != "learning_rate" and callable(self._hyper.get(name))
+            constant = name in self._constants
             if constant and self._graph_is_built:
                 raise RuntimeError(
                     "%s=%r comes too late: the graph that is built already holds %s as a constant, "
@@ -256,6 +288,8 @@ class BridgedOptimizer(OwnsState):
                 vars(self._adopted)[attribute] = value
             if constant:
                 return
+        elif name in self._constants:
+            self._constants.remove(name)
         super()._set_hyper(name, value)
 
     def _create_hypers(self):
@@ -265,7 +299,8 @@ class BridgedOptimizer(OwnsState):
                     # TensorFlow's graph rewriting computes other bits with a constant than with a
                     # variable, and in v1 it is a constant. Keras makes no variable of a callable.
                     for name in self._v1_numbers:
-                        if name != "learning_rate":
+                        if name != "learning_rate" and isinstance(self._hyper[name], numbers.Real):
+                            self._constants.add(name)
                             number = functools.partial(dict.get, self._v1_numbers, name)
                             self._hyper[name] = number
         super()._create_hypers()
@@ -304,6 +339,8 @@ class BridgedOptimizer(OwnsState):
                 current["learning_rate"] = 1.0  # the constructor wants some number
             for attribute in self._rates:
                 current.setdefault(attribute.lstrip("_"), current["learning_rate"])
+        if self._step_dtype != tf.int64:
+            result["step_dtype"] = self._step_dtype.name
         if self._initial_decay:
             result["decay"] = self._initial_decay
         skip = (self._step or adopted.STEP_ATTRIBUTE,)

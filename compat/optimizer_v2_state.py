@@ -1,6 +1,7 @@
 """The state of the OptimizerV2 bridge: Keras owns it, the adopted optimizer says what there is."""
 
 import contextlib
+import threading
 
 import tensorflow as tf
 
@@ -8,6 +9,25 @@ from legacy_opt import versions
 from legacy_opt.compat import adopted, clipping
 
 Base = clipping.sums_duplicates_first(versions.optimizer_v2())
+
+
+class Lock:
+    """A lock for the threads of one optimizer, of which a copied optimizer gets a new one."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+
+    def __enter__(self):
+        return self._lock.__enter__()
+
+    def __exit__(self, *error):
+        return self._lock.__exit__(*error)
+
+    def __deepcopy__(self, memo):
+        return Lock()
+
+    def __reduce__(self):
+        return Lock, ()
 
 
 class OwnsState(Base):
@@ -26,12 +46,18 @@ class OwnsState(Base):
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
         super().__init__(name, **keras_arguments)
+        self._lock = Lock()
         self.non_slots = {}
         self._slot_order = {}  # its keys: those of the variables, in the order of training
         self._slots_unlike_variables = set()
 
-    def _step_fed(self):
-        """The scope in which the adopted optimizer sees the step."""
+    def alone(self):
+        """The scope in which no other thread uses the adopted optimizer."""
+        # Replicas are threads that wait for each other.
+        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
+
+    def _fed_for_slots(self, new):
+        """The scope in which slots are created; `new` tells whether there are any to create."""
         raise NotImplementedError
 
     def _create_slots(self, var_list):
@@ -41,12 +67,12 @@ class OwnsState(Base):
                     "%r is a ref variable, which Keras optimizers cannot update. Make it with "
                     "use_resource=True or tf.compat.v1.enable_resource_variables()." % variable.name
                 )
-        with self._step_fed(), adopted.no_foreign_variables(self._adopted, self):
-            self._adopted._create_slots(list(var_list))
-        if not self._restoring:
-            keys = [versions.slot_key(variable) for variable in var_list]
-            new = [key for key in keys if key not in self._slot_order]
-            if new:
+        keys = [versions.slot_key(variable) for variable in var_list]
+        new = [key for key in keys if key not in self._slot_order]
+        with self.alone(), self._fed_for_slots(bool(new)):
+            with adopted.no_foreign_variables(self._adopted, self):
+                self._adopted._create_slots(list(var_list))
+            if new and not self._restoring:
                 self._slot_order.update((key, None) for key in new)
                 self._sort_weights()
 
@@ -100,10 +126,12 @@ class OwnsState(Base):
     def adopt_non_slot(self, name, initial_value):
         """Returns the variable that all share, which is created and restored if need be."""
         if name not in self.non_slots:
+            # Keras saves its own variables by these names, too.
+            taken = name == "iter" or name in self._hyper
             value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
             with self._creating():
                 self.non_slots[name] = self.add_weight(
-                    name,
+                    "v1_" + name if taken else name,
                     shape=value.shape,
                     dtype=value.dtype,
                     initializer=lambda shape, dtype=None, **_: value,

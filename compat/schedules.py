@@ -1,10 +1,12 @@
 """Learning rates of v1 optimizers as Keras takes them: what goes by a global step goes on."""
 
 import functools
+import inspect
 
 import tensorflow as tf
 
-from legacy_opt import checks, versions
+from legacy_opt import GlobalStepWarning, checks, versions
+from legacy_opt.update import warn
 
 
 class ByIterations:
@@ -43,6 +45,9 @@ def for_keras(rate, optimizer):
             "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
             " Pass a number, a Keras schedule or a callable." % (rate,)
         )
+    step_behind(rate)
+    if callable(rate):
+        _warn_of_a_step(rate)
     return checks.hyperparameter("learning_rate", rate)
 
 
@@ -72,19 +77,56 @@ def in_plain_numbers(schedule, cls=None):
 
 
 def step_behind(rate):
-    """Returns the graph's global step if the tensor `rate` is computed from it, otherwise None."""
+    """Returns the step variable from which the tensor `rate` of a graph is computed, or None.
+
+    It is the graph's global step, or the only integer scalar variable there.
+
+    Raises:
+      ValueError: there are several such variables, and the graph's global step is none of them.
+    """
     if not versions.is_symbolic(rate):
         return None
-    step = tf.compat.v1.train.get_global_step(rate.graph)
-    if step is None:
-        return None
-    source = step.handle.op if hasattr(step, "handle") else step.op
-    seen, waiting = set(), [rate.op]
+    sources = _ops_behind(rate)
+    steps = [
+        variable
+        for variable in rate.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
+        if (variable.handle.op if hasattr(variable, "handle") else variable.op) in sources
+    ]
+    global_step = tf.compat.v1.train.get_global_step(rate.graph)
+    if any(step is global_step for step in steps):
+        return global_step
+    if len(steps) > 1:
+        raise ValueError(
+            "learning_rate=%r is computed from several integer variables: %s. Which of them is the "
+            "step? Make it the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
+            % (rate, ", ".join(step.name for step in steps))
+        )
+    return steps[0] if steps else None
+
+
+def _ops_behind(tensor):
+    """Returns the operations that a tensor is computed from, a set."""
+    seen, waiting = set(), [tensor.op]
     while waiting:
         op = waiting.pop()
-        if op is source:
-            return step
         if op not in seen:
             seen.add(op)
             waiting.extend(tensor.op for tensor in op.inputs)
-    return None
+    return seen
+
+
+def _warn_of_a_step(function):
+    """Warns where a learning rate function reads an integer variable, as a global step is."""
+    try:
+        names = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    for name, value in dict(names.globals, **names.nonlocals).items():
+        if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
+            warn(
+                "The learning rate is a function that reads the variable %s (%s). If that is a "
+                "step, Keras does not advance it, and the learning rate stays what it is. Pass the "
+                "decay itself or a Keras schedule, which go by iterations." % (name, value.name),
+                GlobalStepWarning,
+            )

@@ -136,8 +136,13 @@ def keras_2():
 
 def slot_key(variable):
     """Returns the key under which OptimizerV2 keeps the slots of `variable`."""
+    return _optimizer_v2_module()._var_key(variable)
+
+
+@functools.lru_cache(maxsize=None)
+def _optimizer_v2_module():
     (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
-    return sys.modules[base.__module__]._var_key(variable)
+    return sys.modules[base.__module__]
 
 
 def keras_schedule_class():
@@ -204,8 +209,7 @@ def regroups_constant_factors():
 
 def track_keras_variable(variable):
     """Tells graph-mode Keras that it has to initialize a variable."""
-    (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
-    sys.modules[base.__module__].backend.track_variable(variable)
+    _optimizer_v2_module().backend.track_variable(variable)
 
 
 def writing_saved_model():

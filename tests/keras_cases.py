@@ -136,24 +136,24 @@ if versions.has_contrib():
             ),
         }
     )
-    _OTHER, _STEP = "another optimizer", "_local_step looks like a global step"
+    _OTHER = "another optimizer"
     _AGN = opt.AGNCustomGetter("/job:worker/task:0")
     _ELASTIC = opt.ElasticAverageCustomGetter("/job:worker/task:0")
     _MODEL = opt.ModelAverageCustomGetter("/job:worker/task:0")
     REFUSED.update(
         {
-            "AGN": (_held(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _STEP),
+            "AGN": (_held(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
             "DropStaleGradient": (_held(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
             "ElasticAverage": (
                 _held(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
-                _STEP,
+                _OTHER,
             ),
             "GGT": (_case(opt.GGTOptimizer), "overrides compute_gradients"),
             "ModelAverage": (
                 _held(
                     opt.ModelAverageOptimizer, num_worker=1, is_chief=True, ma_custom_getter=_MODEL
                 ),
-                _STEP,
+                _OTHER,
             ),
             "MovingAverage": (_held(opt.MovingAverageOptimizer), _OTHER),
             "VariableClipping": (
