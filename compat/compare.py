@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks
-from legacy_opt.compat import adopted, schedules
+from legacy_opt.compat import adopted, inspection, schedules
 from legacy_opt.compat.bridge import to_keras
 
 v1 = tf.compat.v1
@@ -73,9 +73,9 @@ def compare_with_session(optimizer, steps=20, **to_keras_arguments):
       ValueError: `steps` is not positive, or the learning rate is a tensor of a graph.
     """
     checks.positive_integer("steps", steps)
-    adopted.check_class(optimizer)
-    rates = adopted.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
-    step = adopted.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
+    inspection.check_class(optimizer)
+    rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
+    step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _Problem(optimizer, steps)
     expected = _session_run(_replica(optimizer, rates), rates, step, problem)
     bridged = to_keras(_replica(optimizer, rates), **to_keras_arguments)
@@ -124,7 +124,7 @@ class _Problem:
 
 
 def _has_sparse_update(optimizer):
-    cls, base = type(optimizer), adopted.BASE
+    cls, base = type(optimizer), inspection.BASE
     return (
         cls._resource_apply_sparse is not base._resource_apply_sparse
         or cls._resource_apply_sparse_duplicate_indices

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import adopted, clipping, composed, config, schedules
+from legacy_opt.compat import adopted, clipping, composed, config, inspection, schedules
 from legacy_opt.compat.optimizer_v2_state import OwnsState
 
 
@@ -40,15 +40,15 @@ class BridgedOptimizer(OwnsState):
         step_dtype=None,
         **keras_arguments,
     ):
-        adopted.check_class(optimizer)
-        rates = adopted.learning_rate_attributes(optimizer, lr_attr)
-        step = adopted.step_attribute(optimizer, global_step_attr, rates)
-        adopted.check_variables(optimizer, rates + (adopted.STEP_ATTRIBUTE, step))
+        inspection.check_class(optimizer)
+        rates = inspection.learning_rate_attributes(optimizer, lr_attr)
+        step = inspection.step_attribute(optimizer, global_step_attr, rates)
+        inspection.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
         self._arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
         self._rates, self._step = rates, step
         dtype = step_dtype or getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
         self._step_dtype = tf.as_dtype(dtype).base_dtype
-        self._whole = adopted.overrides_apply_gradients(optimizer)
+        self._whole = inspection.overrides_apply_gradients(optimizer)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
         self._adopted = adopted.adopt(optimizer, self)
         if not fused and hasattr(self._adopted, "use_fused_kernels"):
@@ -60,7 +60,7 @@ class BridgedOptimizer(OwnsState):
         fed = dict.fromkeys(self._rates, tf.float32)
         if self._step is not None:
             fed[self._step] = self._step_dtype
-        self._v1_numbers = adopted.hyperparameters(optimizer, fed)
+        self._v1_numbers = inspection.hyperparameters(optimizer, fed)
         self._constants = set()  # the names of those that a graph holds as constants
         if self._rates:
             if learning_rate is None:
@@ -78,16 +78,15 @@ class BridgedOptimizer(OwnsState):
             self._set_hyper("decay", decay)
         for name, value in self._v1_numbers.items():
             self._set_hyper(name, value)
-        arguments = adopted.constructor_arguments(type(optimizer))
+        arguments = inspection.constructor_arguments(type(optimizer))
         self._fixed = arguments - {"name", "global_step", "lr"}
 
     # The step.
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         pairs = list(grads_and_vars)
-        with self.alone(), self._fed(), self._told(pairs), adopted.no_foreign_variables(
-            self._adopted, self
-        ):
+        only_ours = adopted.no_foreign_variables(self._adopted, self)
+        with self.alone(), self._fed(), self._told(pairs), only_ours:
             with self._hyperparameters_fed():
                 if self._whole:
                     return self._apply_whole(pairs, kwargs.get("name"))
@@ -343,7 +342,7 @@ class BridgedOptimizer(OwnsState):
             result["step_dtype"] = self._step_dtype.name
         if self._initial_decay:
             result["decay"] = self._initial_decay
-        skip = (self._step or adopted.STEP_ATTRIBUTE,)
+        skip = (self._step or inspection.STEP_ATTRIBUTE,)
         result["optimizer"] = config.to_config(self._adopted, cls, current, skip)
         return result
 

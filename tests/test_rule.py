@@ -505,3 +505,34 @@ def test_warnings_point_at_the_line_of_the_user():
             warning.category, (legacy_opt.GlobalStepWarning, legacy_opt.UseLockingWarning)
         ):
             assert warning.filename == __file__
+
+
+class ForgetsTheParentheses(legacy_opt.RuleOptimizer):
+    slots = {"a": legacy_opt.Slot}
+
+    def __init__(self):
+        super().__init__(False, "Forgets", learning_rate=0.1)
+
+
+class ReturnsAWholeRow(legacy_opt.RuleOptimizer):
+    slots = {"a": legacy_opt.RowSlot()}
+
+    def __init__(self):
+        super().__init__(False, "Whole", learning_rate=0.1)
+
+    def rule(self, grad, value, slots, hyper):
+        return grad, {"a": grad}
+
+
+@pytest.mark.parametrize(
+    ["optimizer", "error", "message"],
+    [
+        (ForgetsTheParentheses, TypeError, r"the slot 'a' must be a Slot, as in Slot\(\)"),
+        (ReturnsAWholeRow, ValueError, r"returned the slot 'a' of 'w.*' in shape \(4, 3\)"),
+    ],
+)
+def test_mistakes_with_slots_are_named(optimizer, error, message):
+    with tf.Graph().as_default():
+        w = tf.compat.v1.get_variable("w", [4, 3])
+        with pytest.raises(error, match=message):
+            optimizer().apply_gradients([(tf.ones([4, 3]), w)])
