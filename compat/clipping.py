@@ -65,11 +65,10 @@ def _Clipping(base):
             return config
 
         def __getattribute__(self, name):
-            # Keras has these only where there is a limit, and asks by `hasattr`: where it computes
-            # gradients, and whether it can scale the loss.
-            if name in ("clipvalue", "clipnorm") and (
-                vars(self).get("_computing") or vars(self).get(name) is None
-            ):
+            # Keras to 2.0 has these attributes only where there is a limit, and asks by `hasattr`:
+            # where it computes gradients, and whether it can scale the loss.
+            may_lack = name in ("clipvalue", "clipnorm") and not hasattr(base, "_clip_gradients")
+            if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
                 raise AttributeError(name)
             return super().__getattribute__(name)
 
