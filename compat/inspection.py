@@ -155,7 +155,7 @@ def _reads_of_prepare(optimizer, fed):
 
     reader = object.__new__(Reader)
     for name, value in vars(optimizer).items():
-        if isinstance(value, float):
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
             value.note = functools.partial(reckoned.add, name)
         vars(reader)[name] = copied(value)

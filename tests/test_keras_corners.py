@@ -186,10 +186,11 @@ class ComparesWhilePreparing(MomentumOptimizer):
     "optimizer", [ReadsThroughAProperty, ReckonsWhilePreparing, ComparesWhilePreparing]
 )
 def test_what_is_a_number_to_the_class_stays_one(optimizer):
-    optimizer, w = bridged(optimizer(1.0, 0.9)), variable()
-    tf.function(lambda: step(optimizer, w))()
-    with pytest.raises(AttributeError, match="does not read momentum anew"):
-        optimizer.momentum = 0.5
+    for momentum in (0.9, 1):
+        keras_optimizer, w = bridged(optimizer(1.0, momentum)), variable()
+        tf.function(lambda o=keras_optimizer, w=w: step(o, w))()
+        with pytest.raises(AttributeError, match="does not read momentum anew"):
+            keras_optimizer.momentum = 0.5
 
 
 class TakesOptions(v1.train.GradientDescentOptimizer):
