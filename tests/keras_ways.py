@@ -4,7 +4,6 @@ All of them return a `running.Trace`. Besides the slots it holds the variables t
 powers of beta), as they were before the last step, under ``("shared", name)``.
 """
 
-import gc
 from typing import Callable, NamedTuple, Tuple
 
 import numpy as np
@@ -200,7 +199,6 @@ def fit(model, make):
 
     ids, targets = (np.concatenate(parts) for parts in zip(*model.batches))
     layers.fit(ids, targets, BATCH, shuffle=False, verbose=0, callbacks=[Recorder()])
-    gc.collect()  # TensorFlow 1.15 crashes if an iterator is collected while a graph is built
     assert int(optimizer.iterations.numpy()) == model.steps
     return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **shared})
 
