@@ -30,7 +30,8 @@ This page was made with {dtypes}. "all" means that all four ways are equal in al
 run in float32 and float64 only. A dtype that the v1 optimizer itself does not train in a Session
 there is named behind "without"; the bridge raises an error with it too. Any other entry is a way
 that differs, with its largest difference; where the v1 optimizer itself, without the bridge,
-computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so.
+computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a way
+that is "unsupported", v1 and the bridge both raise an error.
 
 `make matrix` writes this page.
 """
@@ -134,7 +135,7 @@ def summary(cells):
             continue
         for way, result in ways.items():
             if result != EQUAL:
-                differing.append("%s %s: %s" % (way, dtype, result))
+                differing.append("%s %s: %s" % (way, dtype, result.split(":")[0]))
     entry = "; ".join(differing) or "all"
     return entry + (" without " + ", ".join(without) if without else "")
 
