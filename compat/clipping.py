@@ -1,5 +1,7 @@
 """Gradient clipping as Keras promises it, with the gradients of equal ids summed first."""
 
+import contextlib
+
 import tensorflow as tf
 
 
@@ -72,19 +74,21 @@ def _Clipping(base):
                 raise AttributeError(name)
             return super().__getattribute__(name)
 
-        def get_gradients(self, loss, params):
+        @contextlib.contextmanager
+        def _limits_hidden(self):
             self._computing = True
             try:
-                return super().get_gradients(loss, params)
+                yield
             finally:
                 self._computing = False
 
+        def get_gradients(self, loss, params):
+            with self._limits_hidden():
+                return super().get_gradients(loss, params)
+
         def _compute_gradients(self, *args, **kwargs):
-            self._computing = True
-            try:
+            with self._limits_hidden():
                 return super()._compute_gradients(*args, **kwargs)
-            finally:
-                self._computing = False
 
         def _clip_gradients(self, grads):  # 2.1 to 2.3
             return grads
@@ -107,9 +111,9 @@ def _Clipping(base):
             pairs = summed([(g, v) for g, v in grads_and_vars if g is not None])
             grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
             if value is not None:
-                grads = [_map(g, lambda g: tf.clip_by_value(g, -value, value)) for g in grads]
+                grads = [tf.clip_by_value(g, -value, value) for g in grads]
             if norm is not None:
-                grads = [_map(g, lambda g: tf.clip_by_norm(g, norm)) for g in grads]
+                grads = [tf.clip_by_norm(g, norm) for g in grads]
             if global_norm is not None and grads:
                 grads, _ = tf.clip_by_global_norm(grads, global_norm)
             return list(zip(grads, variables)) + [
@@ -117,9 +121,3 @@ def _Clipping(base):
             ]
 
     return Clipping
-
-
-def _map(grad, function):
-    if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(function(grad.values), grad.indices, grad.dense_shape)
-    return function(grad)

@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt.compat.inspection import BASE
 
-BASE = tf.compat.v1.train.Optimizer
 _registered = {}  # name -> class
 
 

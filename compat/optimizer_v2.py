@@ -11,7 +11,7 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import checks, versions
 from legacy_opt.compat import adopted, clipping, composed, config, inspection, schedules
 from legacy_opt.compat.optimizer_v2_state import OwnsState
 
@@ -144,12 +144,7 @@ class BridgedOptimizer(OwnsState):
 
     def _check_dtype(self, grad, variable):
         # Some kernels of TensorFlow abort the process.
-        dtype = getattr(variable, "true_dtype", variable.dtype).base_dtype
-        if grad.dtype.base_dtype != dtype:
-            raise TypeError(
-                "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
-                % (type(self._adopted).__name__, variable.name, grad.dtype.name, dtype.name)
-            )
+        checks.gradient_dtype(type(self._adopted).__name__, grad, variable)
 
     def _noted(self, op):
         if op is not None:
@@ -205,72 +200,63 @@ class BridgedOptimizer(OwnsState):
                         del state[key]
 
     @contextlib.contextmanager
+    def _lent(self, attributes):
+        """Gives the adopted optimizer these attributes for a while."""
+        state = vars(self._adopted)
+        before = {attribute: state[attribute] for attribute in attributes}
+        state.update(attributes)
+        try:
+            yield
+        finally:
+            state.update(before)
+
     def _rate_of_dtype(self, dtype):
         """Casts the learning rate for updates that read it themselves, past `_prepare`.
 
         There v1 has a Python number, which goes with any dtype and is not rounded to float32.
         """
-        state = vars(self._adopted)
-        before = {attribute: state[attribute] for attribute in self._rates}
-        if dtype != tf.float32:
-            number = self._v1_numbers.get("learning_rate")
-            for attribute, fed in before.items():
-                state[attribute] = rate = tf.cast(fed, dtype)
-                if dtype == tf.float64 and isinstance(number, numbers.Real):
-                    unrounded = tf.constant(number, dtype)
-                    is_number = tf.equal(fed, np.float32(number))
-                    state[attribute] = tf.compat.v2.where(is_number, unrounded, rate)
-        try:
-            yield
-        finally:
-            state.update(before)
+        if dtype == tf.float32:
+            return self._lent({})
+        number = self._v1_numbers.get("learning_rate")
+        lent = {}
+        for attribute in self._rates:
+            fed = vars(self._adopted)[attribute]
+            lent[attribute] = rate = tf.cast(fed, dtype)
+            if dtype == tf.float64 and isinstance(number, numbers.Real):
+                unrounded = tf.constant(number, dtype)
+                is_number = tf.equal(fed, np.float32(number))
+                lent[attribute] = tf.compat.v2.where(is_number, unrounded, rate)
+        return self._lent(lent)
 
-    @contextlib.contextmanager
     def _hyperparameters_fed(self):
         """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
-        state = vars(self._adopted)
-        names = [name for name in self._v1_numbers if name != "learning_rate"]
-        constants = [name for name in names if name in self._constants]
-        if constants and not tf.executing_eagerly():
+        if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
-        fed = {"_" + name: name for name in names if name not in constants}
-        before = {attribute: state[attribute] for attribute in fed}
-        state.update((key, tf.convert_to_tensor(self._get_hyper(fed[key]))) for key in fed)
-        try:
-            yield
-        finally:
-            state.update(before)
+        names = [name for name in self._other_names() if name not in self._constants]
+        fed = {"_" + name: tf.convert_to_tensor(self._get_hyper(name)) for name in names}
+        return self._lent(fed)
 
-    @contextlib.contextmanager
     def _step_fed(self):
         """Gives the adopted optimizer the step, as slots' dtypes and rules may go by it."""
         if self._step is None:
-            yield
-            return
-        state = vars(self._adopted)
-        before = state[self._step]
-        state[self._step] = tf.cast(self.iterations.read_value(), self._step_dtype)
-        try:
-            yield
-        finally:
-            state[self._step] = before
+            return self._lent({})
+        step = tf.cast(self.iterations.read_value(), self._step_dtype)
+        return self._lent({self._step: step})
 
     @contextlib.contextmanager
     def _fed_for_slots(self, new):
         """Gives `_create_slots` the step, and for new slots the hyperparameters as they are now."""
-        state = vars(self._adopted)
-        before = dict(state)
-        if new and tf.executing_eagerly() and not tf.distribute.has_strategy():
-            for name in self._v1_numbers:
-                if name != "learning_rate":
-                    state["_" + name] = self._current_number(name)
-        try:
-            with self._step_fed():
-                yield
-        finally:
-            state.update((key, before[key]) for key in before if key[1:] in self._v1_numbers)
+        known = new and tf.executing_eagerly() and not tf.distribute.has_strategy()
+        names = self._other_names() if known else ()
+        now = {"_" + name: self._current_number(name) for name in names}
+        with self._lent(now), self._step_fed():
+            yield
 
     # Hyperparameters and configuration.
+
+    def _other_names(self):
+        """Returns the names of the hyperparameters other than the learning rate."""
+        return [name for name in self._v1_numbers if name != "learning_rate"]
 
     def _set_hyper(self, name, value):
         if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
@@ -297,8 +283,8 @@ class BridgedOptimizer(OwnsState):
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
                     # TensorFlow's graph rewriting computes other bits with a constant than with a
                     # variable, and in v1 it is a constant. Keras makes no variable of a callable.
-                    for name in self._v1_numbers:
-                        if name != "learning_rate" and isinstance(self._hyper[name], numbers.Real):
+                    for name in self._other_names():
+                        if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)
                             number = functools.partial(dict.get, self._v1_numbers, name)
                             self._hyper[name] = number

@@ -162,16 +162,7 @@ def gradient(optimizer_name, grad, variable, sparse):
       TypeError: if the dtypes differ.
       ValueError: if the shapes do not fit.
     """
-    if grad.dtype.base_dtype != variable.dtype.base_dtype:
-        raise TypeError(
-            "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
-            % (
-                optimizer_name,
-                variable.name,
-                grad.dtype.base_dtype.name,
-                variable.dtype.base_dtype.name,
-            )
-        )
+    gradient_dtype(optimizer_name, grad, variable)
     expected, given = variable.shape, grad.shape
     if sparse and expected.rank is not None:
         expected = tf.TensorShape([None]).concatenate(expected[1:])
@@ -183,6 +174,21 @@ def gradient(optimizer_name, grad, variable, sparse):
     if given.rank is None or not given[int(sparse) :].is_fully_defined():
         return tf.ensure_shape(grad, expected)
     return grad
+
+
+def gradient_dtype(optimizer_name, grad, variable):
+    """Checks that a gradient has its variable's dtype.
+
+    Raises:
+      TypeError: if it has not.
+    """
+    # A mixed precision policy shows a variable in the dtype that it is cast to.
+    expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
+    if grad.dtype.base_dtype != expected:
+        raise TypeError(
+            "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
+            % (optimizer_name, variable.name, grad.dtype.base_dtype.name, expected.name)
+        )
 
 
 def trainable_dtype(optimizer_name, variable, valid):

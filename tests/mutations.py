@@ -71,8 +71,8 @@ MUTATIONS = (
     Mutation(
         "the step stands still",
         BRIDGE,
-        "state[self._step] = tf.cast(self.iterations.read_value(), self._step_dtype)",
-        "state[self._step] = tf.zeros([], self._step_dtype)",
+        "step = tf.cast(self.iterations.read_value(), self._step_dtype)",
+        "step = tf.zeros([], self._step_dtype)",
         _exact(["AdagradDA l1, l2", "AdagradDecay"]),
     ),
     Mutation(
@@ -85,8 +85,8 @@ MUTATIONS = (
     Mutation(
         "hyperparameters stay what they were",
         BRIDGE,
-        "state.update((key, tf.convert_to_tensor(self._get_hyper(fed[key]))) for key in fed)",
-        "del fed",
+        "return self._lent(fed)",
+        "return self._lent({})",
         ("tests/test_keras_hyperparameters.py", "-k", "what_v1_reads_in_each_step"),
     ),
     Mutation(
@@ -113,7 +113,7 @@ MUTATIONS = (
     Mutation(
         "the learning rate keeps its dtype",
         BRIDGE,
-        "state[attribute] = rate = tf.cast(fed, dtype)",
+        "lent[attribute] = rate = tf.cast(fed, dtype)",
         "continue",
         (EXACT, "-k", "updates_that_read_the_learning_rate"),
     ),
