@@ -11,7 +11,6 @@ learning: expect worse numbers here than from flights_session.py.
 Estimator is part of TensorFlow up to 2.15.
 """
 
-import argparse
 import calendar
 import os
 import sys
@@ -21,14 +20,9 @@ import numpy as np
 import pandas as pd
 import tensorflow.compat.v1 as tf
 
-from flights_arguments import decay_rate, positive_float, positive_int
+from flights_arguments import one_optimizer_parser, one_optimizer_settings
 from flights_data import load_flights
 from flights_model import (
-    DECAY_RATE,
-    DECAY_STEP,
-    LEARNING_RATES,
-    OPTIMIZERS,
-    Settings,
     build_logits,
     build_loss,
     build_optimizer,
@@ -119,19 +113,8 @@ def steps_done(directory):
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    add = parser.add_argument
-    add("--out", default="flights_estimator_out", metavar="DIR", help="(%(default)s)")
-    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights_model.py")
-    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
-    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
-    add(
+    parser = one_optimizer_parser(__doc__, "flights_estimator_out")
+    parser.add_argument(
         "--months",
         type=int,
         nargs="+",
@@ -145,15 +128,7 @@ def parse_arguments(argv=None):
 
 def make_estimator(arguments, vocabulary_size):
     """Returns the Estimator that the command line describes."""
-    rate = arguments.learning_rate or LEARNING_RATES["mlp"][arguments.optimizer]
-    settings = Settings(
-        optimizer=arguments.optimizer,
-        learning_rate=rate,
-        decay_step=arguments.decay_step,
-        decay_rate=arguments.decay_rate,
-        embedding_dim=arguments.embedding_dim,
-        seed=arguments.seed,
-    )
+    settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
         model_dir=os.path.join(arguments.out, settings.optimizer),
         tf_random_seed=settings.seed,

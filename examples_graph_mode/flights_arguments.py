@@ -1,6 +1,8 @@
-"""Types for argparse, shared by the examples."""
+"""What the examples' command lines share: types, and the options of those with one optimizer."""
 
 import argparse
+
+from flights_model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, OPTIMIZERS, Settings
 
 
 def positive_int(text):
@@ -25,3 +27,37 @@ def decay_rate(text):
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError("%r is not between 0 and 1" % text)
     return value
+
+
+def one_optimizer_parser(description, out):
+    """Returns a parser of the options that say how one optimizer trains the network.
+
+    Args:
+        description: the program's docstring, for --help.
+        out: the default output directory.
+    """
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", default=out, metavar="DIR", help="(%(default)s)")
+    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
+    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights_model.py")
+    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
+    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    return parser
+
+
+def one_optimizer_settings(arguments):
+    """Returns the `Settings` that the options of `one_optimizer_parser` ask for."""
+    return Settings(
+        optimizer=arguments.optimizer,
+        learning_rate=arguments.learning_rate or LEARNING_RATES["mlp"][arguments.optimizer],
+        decay_step=arguments.decay_step,
+        decay_rate=arguments.decay_rate,
+        embedding_dim=arguments.embedding_dim,
+        seed=arguments.seed,
+    )

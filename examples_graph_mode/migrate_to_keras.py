@@ -13,7 +13,6 @@ code is 0 if they are equal; if not, it is 1, and the first difference is printe
 The output directory receives session_and_keras.png.
 """
 
-import argparse
 import os
 import sys
 import time
@@ -26,15 +25,10 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from tqdm import tqdm
 
-from flights_arguments import decay_rate, positive_float, positive_int
+from flights_arguments import one_optimizer_parser, one_optimizer_settings, positive_int
 from flights_data import load_flights
 from flights_model import (
-    DECAY_RATE,
-    DECAY_STEP,
     HIDDEN_UNITS,
-    LEARNING_RATES,
-    OPTIMIZERS,
-    Settings,
     build_optimizer,
 )
 from flights_report import WINDOW, format_table, loss_per_flight, metrics_table
@@ -301,19 +295,10 @@ def write_plot(path, flights, runs, title):
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    parser = one_optimizer_parser(__doc__, "flights_keras_out")
+    parser.add_argument(
+        "--steps", type=positive_int, help="stop after so many steps (the whole year)"
     )
-    add = parser.add_argument
-    add("--out", default="flights_keras_out", metavar="DIR", help="(%(default)s)")
-    add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights_model.py")
-    add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
-    add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
-    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
-    add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
-    add("--seed", type=int, default=0, help="(%(default)s)")
     return parser.parse_args(argv)
 
 
@@ -329,14 +314,7 @@ def main(argv=None):
     flights = load_flights()
     if arguments.steps:
         flights = flights.first(arguments.steps * arguments.batch_size)
-    settings = Settings(
-        optimizer=arguments.optimizer,
-        learning_rate=arguments.learning_rate or LEARNING_RATES["mlp"][arguments.optimizer],
-        decay_step=arguments.decay_step,
-        decay_rate=arguments.decay_rate,
-        embedding_dim=arguments.embedding_dim,
-        seed=arguments.seed,
-    )
+    settings = one_optimizer_settings(arguments)
     print("%d flights; TensorFlow %s." % (flights.size, tf.__version__))
     session, start = train_in_session(flights, settings, arguments.batch_size)
     keras_run = train_in_keras(flights, settings, arguments.batch_size, start)
