@@ -1,5 +1,7 @@
 """to_keras: the door from a v1 optimizer to a Keras optimizer."""
 
+import importlib
+
 from legacy_opt import versions
 
 _APIS = ("auto", "optimizer_v2", "keras3")
@@ -34,28 +36,21 @@ def to_keras(
       fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass
         False to train embeddings with jit_compile=True.
       **keras_arguments: what Keras' own optimizers take: `clipnorm`, `clipvalue`,
-        `global_clipnorm`, `decay`, `gradient_aggregator`, `gradient_transformers`.
+        `global_clipnorm`; in Keras 2 `decay`, `gradient_aggregator`, `gradient_transformers`; in
+        Keras 3 `weight_decay`, `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
+        `loss_scale_factor`, `gradient_accumulation_steps`.
 
     Returns:
-      A `tf.keras.optimizers.Optimizer` (`tf.keras.optimizers.legacy.Optimizer` from 2.11 on).
+      A `tf.keras.optimizers.Optimizer` (for Keras 2 from TensorFlow 2.11 on a
+      `tf.keras.optimizers.legacy.Optimizer`).
 
     Raises:
-      ImportError: Keras 2 is needed and not installed.
-      NotImplementedError: `api` asks for Keras 3.
+      ImportError: the Keras that is asked for is not installed, or not on TensorFlow.
       TypeError: `optimizer` is no v1 optimizer, or cannot update resource variables.
       ValueError: the learning rate or the step is in no known attribute, or the optimizer would
         train but not as it should; the message tells why.
     """
-    if api not in _APIS:
-        raise ValueError("api must be one of %s, got %r." % (", ".join(map(repr, _APIS)), api))
-    if api == "keras3" or (api == "auto" and versions.keras_facts()["generation"] == 3):
-        raise NotImplementedError(
-            "There is no bridge to Keras 3 yet%s. For Keras 2 (the package tf_keras) pass "
-            "api='optimizer_v2'." % (", which tf.keras is here" if api == "auto" else "")
-        )
-    from legacy_opt.compat.optimizer_v2 import BridgedOptimizer  # imports Keras
-
-    return BridgedOptimizer(
+    return bridge_class(api)(
         optimizer,
         learning_rate=learning_rate,
         name=name,
@@ -66,20 +61,35 @@ def to_keras(
     )
 
 
-def custom_objects():
+def bridge_class(api):
+    """Returns the Keras optimizer class of an `api`, and imports its Keras.
+
+    Raises:
+      ImportError: that Keras is not installed, or runs on something else than TensorFlow.
+      ValueError: there is no such `api`.
+    """
+    if api not in _APIS:
+        raise ValueError("api must be one of %s, got %r." % (", ".join(map(repr, _APIS)), api))
+    if api == "auto":
+        api = "keras3" if versions.keras_facts()["generation"] == 3 else "optimizer_v2"
+    return importlib.import_module("legacy_opt.compat." + api).BridgedOptimizer
+
+
+def custom_objects(api="auto"):
     """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
 
     ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a
     process that has made no such optimizer yet. v1 classes of your own must be registered with
     `register_optimizer`, too.
 
+    Args:
+      api: the kind of Keras optimizer, as for `to_keras`.
+
     Returns:
       A dict from names to classes.
 
     Raises:
-      ImportError: Keras 2 is needed and not installed.
+      ImportError: that Keras is not installed.
     """
-    from legacy_opt.compat.optimizer_v2 import BridgedOptimizer  # imports Keras
-
-    name = BridgedOptimizer.__name__
-    return {name: BridgedOptimizer, "%s>%s" % (versions.KERAS_PACKAGE, name): BridgedOptimizer}
+    cls = bridge_class(api)
+    return {cls.__name__: cls, "%s>%s" % (versions.KERAS_PACKAGE, cls.__name__): cls}

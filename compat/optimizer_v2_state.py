@@ -1,7 +1,6 @@
 """The state of the OptimizerV2 bridge: Keras owns it, the adopted optimizer says what there is."""
 
 import contextlib
-import threading
 
 import tensorflow as tf
 
@@ -9,25 +8,6 @@ from legacy_opt import versions
 from legacy_opt.compat import adopted, clipping
 
 Base = clipping.sums_duplicates_first(versions.optimizer_v2())
-
-
-class Lock:
-    """A lock for the threads of one optimizer, of which a copied optimizer gets a new one."""
-
-    def __init__(self):
-        self._lock = threading.RLock()
-
-    def __enter__(self):
-        return self._lock.__enter__()
-
-    def __exit__(self, *error):
-        return self._lock.__exit__(*error)
-
-    def __deepcopy__(self, memo):
-        return Lock()
-
-    def __reduce__(self):
-        return Lock, ()
 
 
 class OwnsState(Base):
@@ -46,19 +26,9 @@ class OwnsState(Base):
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
         super().__init__(name, **keras_arguments)
-        self._lock = Lock()
         self.non_slots = {}
         self._slot_order = {}  # its keys: those of the variables, in the order of training
         self._slots_unlike_variables = set()
-
-    def alone(self):
-        """The scope in which no other thread uses the adopted optimizer."""
-        # Replicas are threads that wait for each other.
-        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
-
-    def _fed_for_slots(self, new):
-        """The scope in which slots are created; `new` tells whether there are any to create."""
-        raise NotImplementedError
 
     def _create_slots(self, var_list):
         for variable in var_list:

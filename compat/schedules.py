@@ -20,26 +20,35 @@ class ByIterations:
         return self.schedule(self.optimizer.iterations)
 
 
-def for_keras(rate, optimizer):
+def for_keras(rate, optimizer, keras):
     """Returns a learning rate as a Keras hyperparameter.
 
     Args:
       rate: a number, tensor, variable, Keras schedule, callable without arguments, or what
         `tf.compat.v1.train.exponential_decay(…, global_step, …)` and its like return.
       optimizer: the Keras optimizer, whose `iterations` take the global step's place.
+      keras: that optimizer's Keras.
 
     Raises:
       TypeError: it is something else.
       ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
     """
-    if isinstance(rate, versions.keras_schedule_class()):
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         return rate
+    if callable(rate) and hasattr(rate, "get_config"):
+        translated = _of_this_keras(rate, keras)
+        if translated is None:
+            raise TypeError(
+                "learning_rate=%r is a schedule of another Keras than the optimizer's (%s). Pass "
+                "one of %s.optimizers.schedules." % (rate, keras.__name__, keras.__name__)
+            )
+        return translated
     # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
     # bridge advances iterations, so bound to that variable it would stand still.
     if isinstance(rate, functools.partial) and len(rate.args) == 1 and not rate.keywords:
         step = rate.args[0]
         if isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer:
-            return _as_keras_schedule(rate.func) or ByIterations(rate.func, optimizer)
+            return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
         raise ValueError(
             "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
@@ -51,12 +60,12 @@ def for_keras(rate, optimizer):
     return checks.hyperparameter("learning_rate", rate)
 
 
-def _as_keras_schedule(schedule):
+def _of_this_keras(schedule, keras):
     """Returns this Keras' own schedule of the same name and settings, which can be saved, or None.
 
     v1's decay functions use the schedules of an older Keras, inside TensorFlow.
     """
-    cls = getattr(versions.keras_2().optimizers.schedules, type(schedule).__name__, None)
+    cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
 
 
@@ -73,6 +82,8 @@ def in_plain_numbers(schedule, cls=None):
     settings = {}
     for name, value in schedule.get_config().items():
         settings[name] = [number(v) for v in value] if isinstance(value, list) else number(value)
+    if settings.get("name", "") is None:  # v1's default, which Keras 3 does not take
+        del settings["name"]
     return (cls or type(schedule)).from_config(settings)
 
 

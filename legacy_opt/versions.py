@@ -134,6 +134,36 @@ def keras_2():
         ) from error
 
 
+def keras_3():
+    """Returns Keras 3, the package keras, whose classes are those of `tf.keras` if that is Keras 3.
+
+    Raises:
+      ImportError: there is no Keras 3, or it runs on something else than TensorFlow.
+    """
+    try:
+        keras = importlib.import_module("keras")
+    except ImportError:
+        keras = None
+    if not hasattr(keras, "ops"):
+        raise ImportError(
+            "There is no Keras 3 here; tf.keras is Keras %s. Keras 3 needs TensorFlow 2.16 or "
+            "newer. For the Keras that is here, pass api='optimizer_v2'."
+            % keras_facts()["version"]
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise ImportError(
+            "Keras runs on %s here, and v1 optimizers on TensorFlow alone. Set the environment "
+            "variable KERAS_BACKEND=tensorflow before Keras is imported." % keras.backend.backend()
+        )
+    return keras
+
+
+def in_stateless_scope():
+    """Whether Keras 3 is collecting new values of variables in place of assigning them."""
+    scope = sys.modules.get("keras.src.backend.common.stateless_scope")
+    return scope is not None and scope.in_stateless_scope()
+
+
 def slot_key(variable):
     """Returns the key under which OptimizerV2 keeps the slots of `variable`."""
     return _optimizer_v2_module()._var_key(variable)
@@ -143,11 +173,6 @@ def slot_key(variable):
 def _optimizer_v2_module():
     (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
     return sys.modules[base.__module__]
-
-
-def keras_schedule_class():
-    """Returns the class LearningRateSchedule of this machine's Keras 2."""
-    return keras_2().optimizers.schedules.LearningRateSchedule
 
 
 def own_component(variable):
@@ -226,6 +251,11 @@ def writing_saved_model():
 
 
 KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves
+
+
+def register_with_keras_3(cls):
+    """Lets Keras 3 load `cls`."""
+    keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
 
 
 def register_with_keras_2(cls):

@@ -12,6 +12,11 @@ import time
 import pytest
 from allpairspy import AllPairs
 
+from legacy_opt import versions
+
+if versions.keras_facts()["generation"] == 2:
+    collect_ignore_glob = ["test_keras3_*.py", "test_native_keras.py"]
+
 # The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
 # expression for the whole reason that the test gives.
 KNOWN_SKIPS = (

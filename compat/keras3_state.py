@@ -1,0 +1,136 @@
+"""The state of the Keras 3 bridge: Keras owns it, the adopted optimizer says what there is."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import adopted
+
+keras = versions.keras_3()
+
+
+class OwnsVariables(keras.optimizers.Optimizer):
+    """A Keras 3 optimizer that owns the variables which an adopted v1 optimizer asks for.
+
+    Attributes are set in `vars(self)`: Keras would track, and save, what is assigned.
+    """
+
+    creates_variables = False  # whether a variable that is being created is this optimizer's own
+
+    def __init__(self, **keras_arguments):
+        super().__init__(**keras_arguments)
+        vars(self).update(
+            non_slots={},  # name -> tf.Variable
+            _slots_of={},  # a variable's key -> slot name -> keras.Variable
+            _slot_names=[],
+        )
+
+    def build(self, variables):
+        """Creates all state for these variables, the only ones that can be trained.
+
+        Args:
+          variables: a list of keras.Variable or tf.Variable. Without any, as Keras calls it when it
+            loads a model without weights, there is nothing to do.
+        """
+        variables = list(variables)
+        if self.built and self._trainable_variables:
+            self._check_variables_are_known(variables)
+            return
+        with tf.init_scope(), self._own_strategy():
+            super().build(variables)
+            if variables:
+                with self._fed_for_slots(True), adopted.no_foreign_variables(self._adopted, self):
+                    self._adopted._create_slots([tf_variable(variable) for variable in variables])
+
+    def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
+        """Returns the slot variable, which is created if it is not there.
+
+        Args:
+          variable: the tf.Variable it belongs to.
+          slot_name: its name.
+          shape: its shape, which may differ from the variable's.
+          dtype: its dtype, likewise.
+          initial_value: called without arguments to get the tensor that it starts from.
+        """
+        slots = self._slots_of.setdefault(self._var_key(variable), {})
+        if slot_name not in slots:
+            if slot_name not in self._slot_names:
+                self._slot_names.append(slot_name)
+            with self._distribution_strategy.extended.colocate_vars_with(variable):
+                slots[slot_name] = self._create(
+                    "%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value
+                )
+        return tf_variable(slots[slot_name])
+
+    def adopt_non_slot(self, name, initial_value):
+        """Returns the variable that all share, which is created if it is not there."""
+        if name not in self.non_slots:
+            value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
+            variable = self._create(
+                name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
+            )
+            self.non_slots[name] = tf_variable(variable)
+        return self.non_slots[name]
+
+    def adopted_slot(self, variable, slot_name):
+        """Returns the slot variable, or None."""
+        slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
+        return None if slot is None else tf_variable(slot)
+
+    def get_slot(self, variable, slot_name):
+        """Returns a slot of a variable, a keras.Variable.
+
+        Raises:
+          KeyError: there is none of that name, or none yet.
+        """
+        return self._slots_of[self._var_key(variable)][slot_name]
+
+    def get_slot_names(self):
+        """Returns the names of the slots; there are none before `build`."""
+        return list(self._slot_names)
+
+    @property
+    def weights(self):
+        """All variables of this optimizer as tf.Variables, in the order of `variables`."""
+        return [tf_variable(variable) for variable in self.variables]
+
+    def _create(self, name, shape, dtype, initial_value, **options):
+        vars(self)["creates_variables"] = True
+        try:
+            return self.add_variable(
+                shape=tuple(tf.TensorShape(shape).as_list()),
+                dtype=tf.as_dtype(dtype).name,
+                initializer=lambda shape, dtype=None: initial_value(),
+                name=name,
+                **options,
+            )
+        finally:
+            vars(self)["creates_variables"] = False
+
+    def _path_of(self, variable):
+        """Returns a name for a variable that tells its layer, where there is one."""
+        index = self._get_variable_index(variable)
+        original = self._trainable_variables[index]
+        name = getattr(original, "path", None) or original.name
+        return name.replace("/", "_").replace(":", "_")
+
+    def _own_strategy(self):
+        """The scope of the strategy that this optimizer was made in."""
+        inside = tf.distribute.has_strategy()
+        return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
+
+    def _create_or_restore_slot_variable(self, *args, **kwargs):
+        # TensorFlow's checkpoints call this where an optimizer of v1 or Keras 2 was saved, and
+        # would go on without a word if it were not there.
+        raise ValueError(
+            "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots "
+            "Keras 3 would not restore. Restore it into to_keras(…, api='optimizer_v2'), or leave "
+            "the optimizer out: tf.train.Checkpoint(model=…)."
+        )
+
+
+def tf_variable(variable):
+    """Returns the tf.Variable that a variable of Keras holds, a tf.Variable as it is."""
+    # Not by keras.Variable, of which the variables of layers are no instances up to Keras 3.6.
+    return variable if isinstance(variable, tf.Variable) else variable.value
