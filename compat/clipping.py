@@ -5,22 +5,36 @@ import contextlib
 import tensorflow as tf
 
 
-def summed(grads_and_vars):
-    """Returns the pairs with one row for each id in sparse gradients.
+def summed(slices):
+    """Returns a sparse gradient with one row for each id, the sum of all that it has."""
+    ids, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
+    return tf.IndexedSlices(values, ids, slices.dense_shape)
+
+
+def gathered(grads_and_vars):
+    """Returns the pairs with the sum of an id's rows in its first row, and zeros in its others.
 
     Keras clips each occurrence of an id by itself, so that the row's real gradient, their sum, can
-    be larger than the limit.
+    be larger than the limit. The ids stay as they are: optimizers look for distinct ids themselves,
+    and where XLA does so twice, it takes what pads its first answer for rows of id 0.
     """
     return [
-        (_summed(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
+        (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
         for grad, variable in grads_and_vars
     ]
 
 
-def _summed(slices):
-    ids, positions = tf.unique(slices.indices)
-    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
-    return tf.IndexedSlices(values, ids, slices.dense_shape)
+def _gathered(slices):
+    _, positions = tf.unique(slices.indices)
+    count = tf.shape(positions)[0]
+    rows = tf.range(count)
+    sums = tf.math.unsorted_segment_sum(slices.values, positions, count)
+    first = tf.math.unsorted_segment_min(rows, positions, count)
+    is_first = tf.equal(tf.gather(first, positions), rows)
+    zeros = tf.zeros_like(slices.values)
+    values = tf.compat.v1.where(is_first, tf.gather(sums, positions), zeros)
+    return tf.IndexedSlices(values, slices.indices, slices.dense_shape)
 
 
 def sums_duplicates_first(base):
@@ -37,7 +51,7 @@ def _Summing(base):
         def _transform_gradients(self, grads_and_vars):
             limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
             if any(limit is not None for limit in limits):
-                grads_and_vars = summed(grads_and_vars)
+                grads_and_vars = gathered(grads_and_vars)
             return super()._transform_gradients(grads_and_vars)
 
     return Summing
@@ -108,7 +122,7 @@ def _Clipping(base):
                     "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
                     "which this Keras does not hand out. Clip in the loss, or use TensorFlow 2.4."
                 )
-            pairs = summed([(g, v) for g, v in grads_and_vars if g is not None])
+            pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
             grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
             if value is not None:
                 grads = [tf.clip_by_value(g, -value, value) for g in grads]

@@ -78,9 +78,9 @@ def compare_with_session(optimizer, steps=20, **to_keras_arguments):
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _Problem(optimizer, steps)
     expected = _session_run(_replica(optimizer, rates), rates, step, problem)
-    bridged = to_keras(_replica(optimizer, rates), **to_keras_arguments)
+    make = functools.partial(to_keras, _replica(optimizer, rates), **to_keras_arguments)
     run = _function_run if tf.executing_eagerly() else _graph_run
-    actual = run(bridged, problem)
+    actual = run(make, problem)
     return _first_difference(expected, actual, problem)
 
 
@@ -175,8 +175,9 @@ def _session_run(optimizer, rates, step_attribute, problem):
         return _run(train_op, inputs, variables, optimizer, problem)
 
 
-def _graph_run(optimizer, problem):
+def _graph_run(make, problem):
     with tf.Graph().as_default():
+        optimizer = make()  # Keras 3 creates its first variables here
         variables = _keras_variables(problem)
         inputs = [v1.placeholder(*spec) for spec in problem.specs()]
         train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)))
@@ -193,7 +194,8 @@ def _run(train_op, inputs, variables, optimizer, problem):
         return seen, session.run(_slots(optimizer, variables))
 
 
-def _function_run(optimizer, problem):
+def _function_run(make, problem):
+    optimizer = make()
     variables = _keras_variables(problem)
 
     @tf.function(input_signature=[tf.TensorSpec(shape, kind) for kind, shape in problem.specs()])
@@ -217,7 +219,7 @@ def _slots(optimizer, variables):
         for slot_name in sorted(optimizer.get_slot_names()):
             with contextlib.suppress(KeyError):  # a Keras optimizer without this slot
                 found["%s/%s" % (name, slot_name)] = optimizer.get_slot(variable, slot_name)
-    return {key: slot for key, slot in found.items() if slot is not None}
+    return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
 
 
 def _first_difference(expected, actual, problem):

@@ -46,6 +46,7 @@ class Drives:
     """
 
     _adopted = None
+    _kind = None  # the Keras that it is for, and the `api` by that name
 
     def _study(self, optimizer, learning_rate, keras, **arguments):
         """Finds out what there is to know of a v1 optimizer, before Keras' own constructor.
@@ -84,6 +85,11 @@ class Drives:
             _whole=inspection.overrides_apply_gradients(optimizer),
             _running=_Running(),
         )
+
+    def __repr__(self):
+        # What Keras shows of an optimizer that is not for it.
+        name = type(self._adopted).__name__
+        return "<%s, bridged to %s by to_keras(…, api=%r)>" % ((name,) + self._kind)
 
     def _adopt(self, optimizer):
         """Makes the copy of a v1 optimizer that this optimizer drives."""
@@ -125,14 +131,17 @@ class Drives:
 
     def _apply_whole(self, grads_and_vars, step, name=None):
         """Calls the optimizer's own apply_gradients, which advances `step` as well."""
+        self._check_one_replica()
+        with self._hyperparameters_fed():
+            return self._adopted.apply_gradients(grads_and_vars, step, name)
+
+    def _check_one_replica(self):
         if tf.distribute.has_strategy():
             raise ValueError(
                 "%s overrides apply_gradients, which TensorFlow calls for one replica only. Use it "
                 "without a distribution strategy, or move that work to _prepare or _finish."
                 % type(self._adopted).__name__
             )
-        with self._hyperparameters_fed():
-            return self._adopted.apply_gradients(grads_and_vars, step, name)
 
     def _prepare_v1(self):
         with self._hyperparameters_fed():
@@ -149,10 +158,11 @@ class Drives:
         rule = None if self._arguments["fused"] else composed.rule_for(self._adopted)
         if rule is not None:
             with adopted.sparse_updates_explained(self._adopted):
-                (pair,) = clipping.summed([(tf.IndexedSlices(grad, indices), variable)])
-                grad, indices = pair[0].values, pair[0].indices
+                one_each = clipping.summed(tf.IndexedSlices(grad, indices))
                 return self._noted(
-                    composed.apply_sparse(rule, self._adopted, grad, variable, indices)
+                    composed.apply_sparse(
+                        rule, self._adopted, one_each.values, variable, one_each.indices
+                    )
                 )
         with self._rate_of_dtype(grad.dtype), adopted.sparse_updates_explained(self._adopted):
             return self._noted(

@@ -24,6 +24,10 @@ class BridgedOptimizer(Drives, OwnsVariables):
     the dtype of a v1 global step that a configuration tells.)
     """
 
+    _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
+
+    _kind = "Keras 3", "keras3"
+
     def __init__(
         self,
         optimizer,
@@ -45,28 +49,43 @@ class BridgedOptimizer(Drives, OwnsVariables):
             step_dtype=step_dtype,
         )
         _check(keras_arguments, has_rate=bool(self._rates))
+        _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
         super().__init__(
             learning_rate=_as_keras_takes_it(self._v1_numbers.get("learning_rate", 0.0)),
             name=optimizer.get_name() if name is None else name,
             **keras_arguments,
         )
+        self._make_rate_float32()
         self._adopt(optimizer)
         # Keras has attributes of its own by some names, as weight_decay.
         names = [name for name in self._other_names() if not hasattr(self, name)]
         for hyperparameter in self._other_names():
             if hyperparameter not in names:
                 del self._v1_numbers[hyperparameter]
-        vars(self)["_fixed"] -= {name for name in self._fixed if hasattr(self, name)}
         vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
 
-    def _add_hyperparameter(self, name):
+    def _make_rate_float32(self):
+        """Replaces a learning rate variable of another dtype, which is what `floatx` says."""
+        variable = self._learning_rate
+        if getattr(variable, "dtype", "float32") != "float32":
+            self._untrack_variable(variable)
+            self._learning_rate = self._add_variable(
+                "learning_rate", self._v1_numbers.get("learning_rate", 0.0)
+            )
+
+    def _add_variable(self, name, number):
         return self.add_variable(
             shape=(),
             dtype="float32",
-            initializer=keras.initializers.Constant(self._v1_numbers[name]),
+            initializer=keras.initializers.Constant(number),
             name=name,
             aggregation="only_first_replica",
         )
+
+    def _add_hyperparameter(self, name):
+        variable = self._add_variable(name, self._v1_numbers[name])
+        self._name("hyper_" + name, variable)
+        return variable
 
     # The step.
 
@@ -80,20 +99,44 @@ class BridgedOptimizer(Drives, OwnsVariables):
         Raises:
           ValueError: a variable is unknown, or the call is stateless.
         """
-        if versions.in_stateless_scope():
-            raise ValueError(
-                "%s updates variables in place, so it has no stateless use. Call "
-                "apply_gradients outside of a StatelessScope." % type(self._adopted).__name__
-            )
-        grads = [_Rows.of(grad) if isinstance(grad, tf.IndexedSlices) else grad for grad in grads]
+        self._check_stateful()
+        grads = [_as_gradient(grad) for grad in grads]
         with self.alone():
-            super().apply(grads, trainable_variables)
+            if versions.building() in (versions.GRAPH, versions.CONTROL_FLOW):
+                return self._apply_in_graph(grads, trainable_variables)
+            return super().apply(grads, trainable_variables)
+
+    def apply_gradients(self, grads_and_vars):
+        """Updates variables: `apply` for (gradient, variable) pairs.
+
+        Returns:
+          The number of steps, a keras.Variable; in a TF1 graph an operation to run.
+        """
+        pairs = list(grads_and_vars)
+        done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
+        return self._iterations if done is None else done
+
+    def _apply_in_graph(self, grads, variables):
+        """Returns an operation, of which Keras would return none to run in a Session."""
+        if variables is not None and not self.built:
+            self.build(variables)
+        vars(self)["_graph_is_built"] = True
+
+        @tf.function(autograph=False)
+        def step():
+            super(BridgedOptimizer, self).apply(grads, variables)
+            global_step = schedules.step_behind(self._v1_numbers.get("learning_rate"))
+            if global_step is not None:  # which would stand still
+                global_step.assign(tf.cast(self._current_step(), global_step.dtype.base_dtype))
+            return tf.convert_to_tensor(self._iterations)
+
+        return step().op
 
     def _clip_gradients(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
         # Keras clips each occurrence of an id by itself, and not all kinds of sparse gradients.
-        pairs = clipping.summed([(grad, None) for grad in grads])
+        pairs = clipping.gathered([(grad, None) for grad in grads])
         clipped = super()._clip_gradients([_values(grad) for grad, _ in pairs])
         return [_with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
 
@@ -101,10 +144,12 @@ class BridgedOptimizer(Drives, OwnsVariables):
         pairs = list(grads_and_vars)
         with self._driving(pairs):
             if self._whole:
+                self._check_one_replica()
                 # It may advance the step or not; Keras does it anyway.
                 step = tf_variable(self._iterations)
                 before = step.read_value()
-                self._apply_whole(pairs, step)
+                step.assign(self._current_step())  # fewer, if gradients are accumulated
+                self._apply_whole([(_narrowed(*pair), pair[1]) for pair in pairs], step)
                 step.assign(before)
                 return
             self._prepare_v1()
@@ -114,6 +159,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls it."""
         del learning_rate  # the adopted optimizer has it
+        gradient = _narrowed(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._update_sparse(gradient.values, variable, gradient.indices)
         else:
@@ -128,6 +174,8 @@ class BridgedOptimizer(Drives, OwnsVariables):
     # Hyperparameters and configuration.
 
     def _current_hyperparameters(self):
+        if self._graph_is_built:
+            return {}
         return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
 
     def __getattr__(self, name):
@@ -138,11 +186,18 @@ class BridgedOptimizer(Drives, OwnsVariables):
 
     def __setattr__(self, name, value):
         if name in vars(self).get("_hyper", ()):
+            if self._graph_is_built:
+                raise RuntimeError(
+                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
+                    "since it would compute other bits from a variable. Set it before the first "
+                    "step." % (name, value, name)
+                )
             value = checks.hyperparameter(name, value)
             self._number_is_set(name, value)
             self._hyper[name].assign(value)
             return
-        self._check_settable(name)
+        if self._adopted is not None:  # else it is Keras' own constructor that sets
+            self._check_settable(name)
         super().__setattr__(name, value)
 
     @property
@@ -161,7 +216,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
     def _present_value(self, name):
         if name != "learning_rate":
             return self._hyper[name].numpy()
-        rate = OwnsVariables.get_config(self)["learning_rate"]
+        rate = self._configuration_of_keras()["learning_rate"]
         return np.float32(rate) if isinstance(rate, float) else rate
 
     def get_config(self):
@@ -170,7 +225,21 @@ class BridgedOptimizer(Drives, OwnsVariables):
         Raises:
           ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
         """
-        return self._with_v1(super().get_config())
+        configuration = self._configuration_of_keras()
+        if not self._rates:
+            del configuration["learning_rate"]
+        return self._with_v1(configuration)
+
+    def _configuration_of_keras(self):
+        """Returns Keras' part; a learning rate function is in it as the number that it is now."""
+        rate = self._learning_rate
+        if not callable(rate) or hasattr(rate, "get_config"):
+            return super().get_config()
+        vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
+        try:
+            return super().get_config()
+        finally:
+            vars(self)["_learning_rate"] = rate
 
     @classmethod
     def from_config(cls, config_, custom_objects=None):
@@ -193,6 +262,21 @@ class _Rows(tf.IndexedSlices):
 
     def __truediv__(self, divisor):
         return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))
+
+
+def _as_gradient(grad):
+    if isinstance(grad, tf.IndexedSlices):
+        return _Rows.of(grad)
+    is_array = grad is None or hasattr(grad, "dtype")
+    return grad if is_array else tf.convert_to_tensor(grad)
+
+
+def _narrowed(grad, variable):
+    """Undoes what Keras' LossScaleOptimizer does: it widens 16-bit gradients to float32."""
+    widened = grad is not None and grad.dtype == tf.float32 and variable.dtype.size == 2
+    if not widened:
+        return grad
+    return _with_values(grad, tf.cast(_values(grad), variable.dtype))
 
 
 def _values(grad):
@@ -232,17 +316,29 @@ def _check(keras_arguments, has_rate):
             "learning_rate." % keras_arguments["decay"]
         )
     for name in ("clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"):
-        value = keras_arguments.get(name)
-        if value is not None and not value > 0:
-            raise ValueError("%s must be positive, got %r." % (name, value))
+        if keras_arguments.get(name) is not None:
+            checks.positive(name, keras_arguments[name])
     steps = keras_arguments.get("gradient_accumulation_steps")
     if steps is not None:
         checks.positive_integer("gradient_accumulation_steps", steps)
-    if keras_arguments.get("weight_decay") and not has_rate:
+    decay = keras_arguments.get("weight_decay")
+    if decay is not None and checks.number("weight_decay", decay) < 0:
+        raise ValueError("weight_decay must not be negative, got %r." % decay)
+    if decay and not has_rate:
         raise ValueError(
             "weight_decay=%r: Keras multiplies it by the learning rate, which this optimizer does "
-            "not have." % keras_arguments["weight_decay"]
+            "not have." % decay
         )
+
+
+def _check_names(keras_arguments, own, v1_name):
+    """Refuses what both Keras and the v1 optimizer would do."""
+    for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
+        if name in own and keras_arguments.get(name) is not None:
+            raise ValueError(
+                "%s=%r: Keras would do it besides %s, which has an argument of that name itself. "
+                "Set it there." % (name, keras_arguments[name], v1_name)
+            )
 
 
 versions.register_with_keras_3(BridgedOptimizer)

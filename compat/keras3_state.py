@@ -6,11 +6,12 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import adopted
+from legacy_opt.compat.keras3_saving import SavedByName
 
 keras = versions.keras_3()
 
 
-class OwnsVariables(keras.optimizers.Optimizer):
+class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables which an adopted v1 optimizer asks for.
 
     Attributes are set in `vars(self)`: Keras would track, and save, what is assigned.
@@ -19,6 +20,13 @@ class OwnsVariables(keras.optimizers.Optimizer):
     creates_variables = False  # whether a variable that is being created is this optimizer's own
 
     def __init__(self, **keras_arguments):
+        strategy = tf.distribute.get_strategy()
+        if not versions.keras_3_distributes(strategy):
+            raise ImportError(
+                "Keras %s is too old for %s: its fit would train with the gradient times the "
+                "number of replicas. Install a newer one with: pip install -U keras"
+                % (keras.__version__, type(strategy).__name__)
+            )
         super().__init__(**keras_arguments)
         vars(self).update(
             non_slots={},  # name -> tf.Variable
@@ -33,15 +41,32 @@ class OwnsVariables(keras.optimizers.Optimizer):
           variables: a list of keras.Variable or tf.Variable. Without any, as Keras calls it when it
             loads a model without weights, there is nothing to do.
         """
+        self._check_stateful()
         variables = list(variables)
         if self.built and self._trainable_variables:
             self._check_variables_are_known(variables)
             return
-        with tf.init_scope(), self._own_strategy():
+        self._check_strategy(variables)
+        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+            # Replicas are threads. What a checkpoint restores is assigned to all of them at once.
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: self._build_for(variables))
+        else:
+            self._build_for(variables)
+
+    def _build_for(self, variables):
+        with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
             super().build(variables)
             if variables:
                 with self._fed_for_slots(True), adopted.no_foreign_variables(self._adopted, self):
                     self._adopted._create_slots([tf_variable(variable) for variable in variables])
+
+    def _check_stateful(self):
+        if versions.in_stateless_scope():
+            raise ValueError(
+                "%s keeps and updates variables in place, so it has no stateless use. Call build "
+                "and apply_gradients outside of a StatelessScope." % type(self._adopted).__name__
+            )
 
     def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
         """Returns the slot variable, which is created if it is not there.
@@ -61,6 +86,9 @@ class OwnsVariables(keras.optimizers.Optimizer):
                 slots[slot_name] = self._create(
                     "%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value
                 )
+            self._name(
+                "slot_%d_%s" % (self._get_variable_index(variable), slot_name), slots[slot_name]
+            )
         return tf_variable(slots[slot_name])
 
     def adopt_non_slot(self, name, initial_value):
@@ -71,6 +99,7 @@ class OwnsVariables(keras.optimizers.Optimizer):
                 name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
             )
             self.non_slots[name] = tf_variable(variable)
+            self._name("shared_" + name, variable)
         return self.non_slots[name]
 
     def adopted_slot(self, variable, slot_name):
@@ -89,6 +118,11 @@ class OwnsVariables(keras.optimizers.Optimizer):
     def get_slot_names(self):
         """Returns the names of the slots; there are none before `build`."""
         return list(self._slot_names)
+
+    def __dir__(self):
+        # TensorFlow's checkpoints look for this name, and then refuse slots that are saved with the
+        # optimizer's other variables, as Keras saves them.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
     def weights(self):
@@ -115,19 +149,20 @@ class OwnsVariables(keras.optimizers.Optimizer):
         name = getattr(original, "path", None) or original.name
         return name.replace("/", "_").replace(":", "_")
 
+    def _check_strategy(self, variables):
+        for variable in variables:
+            strategy = getattr(tf_variable(variable), "distribute_strategy", None)
+            if strategy is not None and strategy is not self._distribution_strategy:
+                raise ValueError(
+                    "The variable %r was made under a %s, and the optimizer %r was not. Make it in "
+                    "the strategy's scope, too: with strategy.scope(): …"
+                    % (variable.name, type(strategy).__name__, self.name)
+                )
+
     def _own_strategy(self):
         """The scope of the strategy that this optimizer was made in."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
-
-    def _create_or_restore_slot_variable(self, *args, **kwargs):
-        # TensorFlow's checkpoints call this where an optimizer of v1 or Keras 2 was saved, and
-        # would go on without a word if it were not there.
-        raise ValueError(
-            "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots "
-            "Keras 3 would not restore. Restore it into to_keras(…, api='optimizer_v2'), or leave "
-            "the optimizer out: tf.train.Checkpoint(model=…)."
-        )
 
 
 def tf_variable(variable):

@@ -27,6 +27,7 @@ class BridgedOptimizer(Drives, OwnsState):
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
     _graph_is_built = False
+    _kind = "Keras 2", "optimizer_v2"
 
     def __init__(
         self,

@@ -32,6 +32,11 @@ class OwnsState(Base):
 
     def _create_slots(self, var_list):
         for variable in var_list:
+            if isinstance(variable.dtype, str):
+                raise TypeError(
+                    "%r is a variable of Keras 3, and this optimizer is for Keras 2: make it with "
+                    "to_keras(…, api='keras3')." % variable.name
+                )
             if variable.dtype != variable.dtype.base_dtype:
                 raise ValueError(
                     "%r is a ref variable, which Keras optimizers cannot update. Make it with "

@@ -4,8 +4,9 @@
 
 The model learns twice from the same flights in the same order, from the same starting values: in a
 TF1 graph and Session, as in flights_session.py, and as a Keras model with `compile` and `fit`. The
-optimizer is the same v1 object in both; `to_keras` makes a Keras optimizer of it. Each batch is
-predicted before it is learned from.
+optimizer is the same v1 object in both; `to_keras` makes an optimizer of it for the Keras that
+`tf.keras` is: Keras 3 from TensorFlow 2.16 on, Keras 2 before. Each batch is predicted before it is
+learned from.
 
 Then all predictions, variables and slots of the two are compared with np.array_equal. The exit
 code is 0 if they are equal; if not, it is 1, and the first difference is printed.
@@ -34,9 +35,10 @@ from flights_model import (
 from flights_report import WINDOW, format_table, loss_per_flight, metrics_table
 from flights_training import Trainer, replacing
 from legacy_opt.compat import to_keras
-from legacy_opt.versions import keras_2
+from legacy_opt.versions import keras_facts
 
-keras = keras_2()  # tf.keras, or the package tf_keras where tf.keras is Keras 3
+keras = tf.keras
+KERAS = "Keras " + keras_facts()["version"]
 
 
 class Run(NamedTuple):
@@ -149,18 +151,15 @@ def build_model(fields, features, vocabulary_size, embedding_dim):
     return keras.Model([ids, dense], layers.Add()(parts))
 
 
-def weights_by_name(model):
-    """Returns the model's weights under the names of the session example's variables."""
-    layer = model.get_layer
-    return {
-        "bias": layer("wide").bias,
-        "wide": layer("wide").wide,
-        "wide_dense": layer("wide_dense").kernel,
-        "embeddings": layer("embeddings").embeddings,
-        "hidden_weights": layer("hidden").kernel,
-        "hidden_bias": layer("hidden_bias").bias,
-        "output_weights": layer("output").kernel,
-    }
+# Each layer's weights under the names of the session example's variables.
+WEIGHTS = {
+    "wide": ["bias", "wide"],
+    "wide_dense": ["wide_dense"],
+    "embeddings": ["embeddings"],
+    "hidden": ["hidden_weights"],
+    "hidden_bias": ["hidden_bias"],
+    "output": ["output_weights"],
+}
 
 
 class Predictions(keras.metrics.Metric):
@@ -171,42 +170,50 @@ class Predictions(keras.metrics.Metric):
 
     def __init__(self, examples):
         super().__init__(name="examples", dtype="float32")
-        self.values = self.add_weight("values", shape=[examples], initializer="zeros")
-        self.seen = self.add_weight("seen", shape=[], initializer="zeros", dtype=tf.int64)
+        self.values = self.add_weight(name="values", shape=[examples], initializer="zeros")
+        self.seen = self.add_weight(name="seen", shape=[], initializer="zeros", dtype="int64")
 
     def update_state(self, y_true, y_pred, sample_weight=None):
         probability = tf.sigmoid(tf.squeeze(y_pred, axis=1))
         count = tf.size(probability, out_type=tf.int64)
-        rows = self.seen + tf.range(count)
-        write = self.values.scatter_nd_update(rows[:, tf.newaxis], probability)
-        with tf.control_dependencies([write]):
+        rows = (self.seen + tf.range(count))[:, tf.newaxis]
+        values = tf.tensor_scatter_nd_update(self.values, rows, probability)
+        with tf.control_dependencies([self.values.assign(values)]):
             return self.seen.assign_add(count)
 
     def result(self):
         return tf.identity(self.seen)
 
     def reset_state(self):
-        keras.backend.set_value(self.seen, 0)
+        """Does nothing: before the only epoch all is zero."""
 
     reset_states = reset_state  # its name up to TensorFlow 2.4
+
+
+def value_of(variable):
+    """Returns the value of a variable of Keras as an array."""
+    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return it as it is
 
 
 def train_in_keras(flights, settings, batch_size, start):
     """Trains with `fit`, from the starting values `start`; returns the `Run`."""
     fields, features = flights.ids.shape[1], flights.dense.shape[1]
     model = build_model(fields, features, flights.vocabulary_size, settings.embedding_dim)
-    weights = weights_by_name(model)
-    keras.backend.batch_set_value([(weights[name], value) for name, value in start.items()])
+    weights = {}
+    for layer, names in WEIGHTS.items():
+        model.get_layer(layer).set_weights([start[name] for name in names])
+        weights.update(zip(names, model.get_layer(layer).weights))
 
     # The session example's optimizer as it is. The step that it counted in a variable of the graph
     # is Keras' `iterations` now.
-    optimizer = to_keras(build_optimizer(settings, global_step=None), api="optimizer_v2")
+    optimizer = to_keras(build_optimizer(settings, global_step=None))
     predictions = Predictions(flights.size)
     model.compile(
         optimizer=optimizer,
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
         metrics=[predictions],
     )
+    model.jit_compile = False  # Keras 3 takes XLA on GPUs; it rounds in other places
     dataset = tf.data.Dataset.from_tensor_slices(((flights.ids, flights.dense), flights.late))
     dataset = dataset.batch(batch_size)  # in time order: no shuffle
     with tqdm(desc="Keras", total=-(-flights.size // batch_size), unit="batch") as bar:
@@ -218,11 +225,10 @@ def train_in_keras(flights, settings, batch_size, start):
         for slot in optimizer.get_slot_names()
         for name, weight in weights.items()
     }
-    get_value = keras.backend.get_value
     return Run(
-        get_value(predictions.values),
-        {name: get_value(weight) for name, weight in weights.items()},
-        {key: get_value(slot) for key, slot in slots.items()},
+        value_of(predictions.values),
+        {name: value_of(weight) for name, weight in weights.items()},
+        {key: value_of(slot) for key, slot in slots.items()},
     )
 
 
@@ -271,7 +277,7 @@ def write_plot(path, flights, runs, title):
     shown = slice(window - 1, None, max(1, flights.size // 4000))
     styles = [
         dict(color="gold", linewidth=7, label="TF1 graph in a Session"),
-        dict(color="black", linewidth=1.5, linestyle=(0, (4, 3)), label="tf.keras, model.fit"),
+        dict(color="black", linewidth=1.5, linestyle=(0, (4, 3)), label=KERAS + ", model.fit"),
     ]
     figure = Figure(figsize=(11, 5.5))
     FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
@@ -315,7 +321,7 @@ def main(argv=None):
     if arguments.steps:
         flights = flights.first(arguments.steps * arguments.batch_size)
     settings = one_optimizer_settings(arguments)
-    print("%d flights; TensorFlow %s." % (flights.size, tf.__version__))
+    print("%d flights; TensorFlow %s, %s." % (flights.size, tf.__version__, KERAS))
     session, start = train_in_session(flights, settings, arguments.batch_size)
     keras_run = train_in_keras(flights, settings, arguments.batch_size, start)
     report(flights, settings, session, keras_run, arguments)

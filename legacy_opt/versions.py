@@ -6,6 +6,7 @@ names of TensorFlow that the package cannot do without are touched here and nowh
 
 import functools
 import importlib
+import os
 import sys
 
 import tensorflow as tf
@@ -76,9 +77,19 @@ def keras_facts():
     Returns:
       A dict of `version`, `generation` (2 or 3), `home` ("tensorflow", "keras" or "tf_keras": the
       package that holds it) and `backend`.
+
+    Raises:
+      ImportError: `tf.keras` cannot be imported.
     """
     keras = tf.keras
-    home = keras.Model.__module__.split(".")[0]
+    try:
+        home = keras.Model.__module__.split(".")[0]
+    except (ImportError, RecursionError) as error:  # the latter where it is asked for again
+        raise ImportError(
+            "tf.keras cannot be imported; KERAS_BACKEND is %r. v1 optimizers run on TensorFlow "
+            "alone: set the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
+            % os.environ.get("KERAS_BACKEND")
+        ) from error
     version = getattr(keras, "__version__", None)
     if version is None:  # TensorFlow 2.13 to 2.15 do not pass it on
         version = importlib.import_module(home).__version__
@@ -123,8 +134,11 @@ def keras_2():
     Raises:
       ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
     """
-    if keras_facts()["generation"] == 2:
-        return tf.keras
+    try:
+        if keras_facts()["generation"] == 2:
+            return tf.keras
+    except ImportError:
+        pass  # a Keras 3 whose backend is not there, which is no matter here
     try:
         return importlib.import_module("tf_keras")
     except ImportError as error:
@@ -138,7 +152,7 @@ def keras_3():
     """Returns Keras 3, the package keras, whose classes are those of `tf.keras` if that is Keras 3.
 
     Raises:
-      ImportError: there is no Keras 3, or it runs on something else than TensorFlow.
+      ImportError: there is no Keras 3, it is too old, or runs on something else than TensorFlow.
     """
     try:
         keras = importlib.import_module("keras")
@@ -147,15 +161,31 @@ def keras_3():
     if not hasattr(keras, "ops"):
         raise ImportError(
             "There is no Keras 3 here; tf.keras is Keras %s. Keras 3 needs TensorFlow 2.16 or "
-            "newer. For the Keras that is here, pass api='optimizer_v2'."
-            % keras_facts()["version"]
+            "newer. For the Keras that is here, pass api='optimizer_v2'." % keras_facts()["version"]
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportError(
             "Keras runs on %s here, and v1 optimizers on TensorFlow alone. Set the environment "
             "variable KERAS_BACKEND=tensorflow before Keras is imported." % keras.backend.backend()
         )
+    if not isinstance(getattr(keras.optimizers.Optimizer, "iterations", None), property):
+        raise ImportError(
+            "Keras %s is too old for the bridge: its optimizers count no accumulated steps. "
+            "Install a newer one with: pip install -U keras" % keras.__version__
+        )
     return keras
+
+
+def keras_3_distributes(strategy):
+    """Whether Keras 3 divides a loss among a strategy's replicas, whose gradients it sums.
+
+    Measured: to Keras 3.7 it does not, so `fit` trains with a multiple of the gradient.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return True
+    loss = keras_3().losses.MeanSquaredError()
+    with tf.init_scope(), strategy.scope():
+        return float(loss(tf.ones([1, 1]), tf.zeros([1, 1]))) < 1
 
 
 def in_stateless_scope():

@@ -24,14 +24,16 @@ each step, all slots and the variables that all share are compared bit for bit.
 
 The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
 **eager**, without either, against a Session without graph rewriting; **fit**, a model with an
-embedding and a dense layer, against the same model in a Session.
+embedding and a dense layer, against the same model in a Session. The columns of Keras 3 hold these
+ways with variables of TensorFlow, **function** and **eager** also with `keras.Variable`, and
+**fit** also with `run_eagerly=True`. The others are of OptimizerV2.
 
-This page was made with {dtypes}. "all" means that all four ways are equal in all of these; fit is
-run in float32 and float64 only. A dtype that the v1 optimizer itself does not train in a Session
-there is named behind "without"; the bridge raises an error with it too. Any other entry is a way
-that differs, with its largest difference; where the v1 optimizer itself, without the bridge,
-computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a way
-that is "unsupported", v1 and the bridge both raise an error.
+This page was made with {dtypes}. "all" means that all ways are equal in all of these; fit is run in
+float32 and float64 only, on Keras 3 in all. A dtype that the v1 optimizer itself does not train in
+a Session there is named behind "without"; the bridge raises an error with it too. Any other entry
+is a way that differs, with its largest difference; where the v1 optimizer itself, without the
+bridge, computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a
+way that is "unsupported", v1 and the bridge both raise an error.
 
 `make matrix` writes this page.
 """
@@ -54,25 +56,23 @@ def _attempt(run, task, make):
         return error.with_traceback(None)
 
 
-def cell(name, way, dtype):
+def cell(name, way, dtype, api="optimizer_v2"):
     """Runs one cell.
 
     Returns:
       EQUAL; UNSUPPORTED if the v1 optimizer raises an error and the bridge does too; else a
       sentence that tells the difference.
     """
-    from tests import running
     from tests.keras_cases import CASES
-    from tests.keras_ways import WAYS
+    from tests.keras_ways import WAYS_OF
 
-    OWN = {"function": running.function, "eager": running.eager}
-    task, run, reference_run, _ = WAYS[way]
+    task, run, reference_run, own_run, _ = WAYS_OF[api][way]
     expected = reference(reference_run, task, name, dtype)
     actual = _attempt(run, task(dtype, CASES[name].only), CASES[name].make)
     failed = [isinstance(trace, Exception) for trace in (expected, actual)]
     if any(failed):
         # Only Sessions of TensorFlow 1.15 place what has no kernel on their XLA device.
-        own = way in OWN and reference(OWN[way], task, name, dtype)
+        own = own_run and reference(own_run, task, name, dtype)
         if failed[1] and (failed[0] or isinstance(own, Exception)):
             return UNSUPPORTED
         return "only the %s fails: %s" % (("bridge", actual) if failed[1] else ("v1", expected))
@@ -80,9 +80,9 @@ def cell(name, way, dtype):
     if gap is None:
         return EQUAL
     entry = "differs by %.1e" % gap
-    if way == "function":
-        own = reference(running.function, task, name, dtype)
-        slots = {key: slot for key, slot in actual.slots.items() if key[0] != "shared"}
+    if own_run is not None:
+        own = reference(own_run, task, name, dtype)
+        slots = {key: actual.slots[key] for key in own.slots}
         if largest_difference(actual._replace(slots=slots), own) is None:
             entry += " as v1 does"
     return entry
@@ -107,23 +107,40 @@ def largest_difference(actual, expected):
 
 
 def run_lane(path, dtypes=()):
-    """Runs every cell, and writes the results by case, dtype and way."""
+    """Runs every cell, and writes the results by column of the page, case, dtype and way."""
     import tensorflow as tf
 
-    from tests.keras_cases import CASES, CONTRIB
-    from tests.keras_ways import DTYPES, WAYS
+    from legacy_opt import versions
+    from tests.keras_cases import CONTRIB
 
     gc.disable()  # TensorFlow 1.15 crashes or hangs where it collects the iterators that fit made
+    columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
+    facts = versions.keras_facts()
+    if facts["generation"] == 3:
+        header = "%s Keras %s" % (tf.__version__, facts["version"])
+        columns[header] = run_api("keras3", dtypes)
+    content = {"contrib": sorted(CONTRIB), "columns": columns}
+    Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+
+
+def run_api(api, dtypes=()):
+    """Returns every cell of one kind of Keras optimizer, by case, dtype and way."""
+    from tests.keras_cases import CASES
+    from tests.keras_ways import DTYPES, WAYS_OF
+
     results = {}
     for name in CASES:
         results[name] = {
-            dtype: {way: cell(name, way, dtype) for way in WAYS if dtype in WAYS[way].dtypes}
+            dtype: {
+                key: cell(name, key, dtype, api)
+                for key, way in WAYS_OF[api].items()
+                if dtype in way.dtypes
+            }
             for dtype in dtypes or DTYPES
         }
         reference.cache_clear()
-        print("%-32s %s" % (name, summary(results[name])), flush=True)
-    content = {"version": tf.__version__, "contrib": sorted(CONTRIB), "cells": results}
-    Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+        print("%-12s %-32s %s" % (api, name, summary(results[name])), flush=True)
+    return results
 
 
 def summary(cells):
@@ -142,15 +159,16 @@ def summary(cells):
 
 def page(lanes):
     """Returns the page made of the lanes' results, in order."""
-    names = list(dict.fromkeys(name for lane in lanes for name in lane["cells"]))
+    columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
+    names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
     contrib = {name for lane in lanes for name in lane["contrib"]}
-    rows = [["optimizer"] + [lane["version"] for lane in lanes], ["---"] * (len(lanes) + 1)]
+    rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
     for name in names:
         label = "contrib.opt " + name if name in contrib else name
-        entries = [summary(lane["cells"][name]) if name in lane["cells"] else "–" for lane in lanes]
+        entries = [summary(cells[name]) if name in cells else "–" for cells in columns.values()]
         rows.append([label] + entries)
     dtypes = dict.fromkeys(
-        dtype for lane in lanes for cells in lane["cells"].values() for dtype in cells
+        dtype for cells in columns.values() for dtypes in cells.values() for dtype in dtypes
     )
     return (
         HEADER.format(dtypes=", ".join(dtypes))

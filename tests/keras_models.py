@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, versions
 from legacy_opt.compat import to_keras
 from tests import problems, running
+from tests.keras_ways import tf_variable
 
 v1 = tf.compat.v1
 keras = versions.keras_2()
@@ -150,7 +151,7 @@ def loop(problem, optimizer, way="function", between=None, apply=None):
 def slots_of(optimizer, variables):
     """Returns the slots of an optimizer, as keys of a `Trace`."""
     return {
-        (name, slot): optimizer.get_slot(variable, slot)
+        (name, slot): tf_variable(optimizer.get_slot(variable, slot))
         for slot in (optimizer.get_slot_names() if optimizer is not None else [])
         for name, variable in variables.items()
     }

@@ -5,10 +5,16 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import versions
 from legacy_opt.compat import compare_with_session
 
 v1 = tf.compat.v1
-BRIDGE = {"api": "optimizer_v2"}
+ONLY_KERAS_2 = versions.keras_facts()["generation"] == 2
+
+
+@pytest.fixture(params=["optimizer_v2", "auto"] + ([] if ONLY_KERAS_2 else ["keras3"]))
+def bridge(request):
+    return {"api": request.param}
 
 
 class BridgeKnowing(v1.train.MomentumOptimizer):
@@ -59,13 +65,13 @@ class ForgetsItsSlot(v1.train.MomentumOptimizer):
     ],
     ids=lambda optimizer: type(optimizer).__name__,
 )
-def test_equal(optimizer, graph):
+def test_equal(optimizer, graph, bridge):
     before = dict(vars(optimizer))
     if graph:
         with tf.Graph().as_default():
-            found = compare_with_session(optimizer, **BRIDGE)
+            found = compare_with_session(optimizer, **bridge)
     else:
-        found = compare_with_session(optimizer, **BRIDGE)
+        found = compare_with_session(optimizer, **bridge)
     assert found and found.equal
     assert (found.steps, found.variables) == (20, ("kernel", "bias", "table"))
     assert (found.step, found.variable, found.difference) == (None, None, 0.0)
@@ -74,47 +80,47 @@ def test_equal(optimizer, graph):
 
 
 @pytest.mark.parametrize(["kind", "variable"], [("dense", "kernel"), ("sparse", "table")])
-def test_tells_the_first_difference(kind, variable):
-    found = compare_with_session(BridgeKnowing(kind, 1 + 2**-20), steps=3, **BRIDGE)
+def test_tells_the_first_difference(kind, variable, bridge):
+    found = compare_with_session(BridgeKnowing(kind, 1 + 2**-20), steps=3, **bridge)
     assert not found
     assert (found.step, found.variable) == (1, variable)
     assert 0 < found.difference < 1e-6
     assert str(found) == "different at step 1 of 3: %s by up to %g" % (variable, found.difference)
 
 
-def test_compares_the_slots():
-    found = compare_with_session(ForgetsItsSlot(0.1, 0.9), steps=1, **BRIDGE)
+def test_compares_the_slots(bridge):
+    found = compare_with_session(ForgetsItsSlot(0.1, 0.9), steps=1, **bridge)
     assert not found
     assert (found.step, found.variable) == (1, "kernel/momentum")
     assert found.difference > 0.1
 
 
-def test_without_a_sparse_update_compares_the_dense_variables():
-    found = compare_with_session(DenseOnly(), **BRIDGE)
+def test_without_a_sparse_update_compares_the_dense_variables(bridge):
+    found = compare_with_session(DenseOnly(), **bridge)
     assert found
     assert found.variables == ("kernel", "bias")
     assert str(found).endswith("and all slots (without table: no sparse update)")
 
 
-def test_decays_by_the_global_step_in_both():
+def test_decays_by_the_global_step_in_both(bridge):
     step = tf.Variable(7, dtype=tf.int64)
     rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
-    assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **BRIDGE)
+    assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **bridge)
 
 
 @pytest.mark.parametrize(
     "rate", [lambda: 0.1, tf.Variable(0.1), np.float32(0.1)], ids=["callable", "variable", "numpy"]
 )
-def test_takes_other_learning_rates_at_their_value(rate):
-    assert compare_with_session(v1.train.AdagradOptimizer(rate), **BRIDGE)
+def test_takes_other_learning_rates_at_their_value(rate, bridge):
+    assert compare_with_session(v1.train.AdagradOptimizer(rate), **bridge)
 
 
-def test_bad_arguments():
+def test_bad_arguments(bridge):
     with tf.Graph().as_default():
         rate = tf.constant(0.1)
         with pytest.raises(ValueError, match="learning rate with a value"):
-            compare_with_session(v1.train.AdagradOptimizer(rate), **BRIDGE)
+            compare_with_session(v1.train.AdagradOptimizer(rate), **bridge)
     with pytest.raises(ValueError, match="steps must be positive, got 0"):
-        compare_with_session(v1.train.AdagradOptimizer(0.1), steps=0, **BRIDGE)
+        compare_with_session(v1.train.AdagradOptimizer(0.1), steps=0, **bridge)
     with pytest.raises(TypeError, match="takes a tf.compat.v1.train.Optimizer"):
-        compare_with_session("adam", **BRIDGE)
+        compare_with_session("adam", **bridge)

@@ -43,6 +43,13 @@ def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name,
         assert capsys.readouterr().out == output, code
 
 
+def test_the_page_on_which_keras_knows_this_one(tmp_path, capsys):
+    page = ROOT / "docs" / "which_keras.md"
+    (code,) = python_blocks(page)
+    run_block(code, tmp_path)
+    assert "| `%s` |" % capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+
+
 def test_the_tests_use_the_optimizers_that_the_page_shows():
     page = (ROOT / "docs" / "write_an_optimizer.md").read_text(encoding="utf-8")
     for optimizer in rules.DiffGradOptimizer, rules.AccumulatedSGDOptimizer:

@@ -228,7 +228,7 @@ SETTABLE = {
 }
 
 
-def _with_change(argument):
+def with_change(argument):
     """Trains in a Session with a number that changes before the seventh step."""
     make, first, second, attribute = SETTABLE[argument]
     made = []
@@ -268,7 +268,7 @@ def test_what_v1_reads_in_each_step_can_be_set(argument):
         return
     actual, again = models.loop(PROBLEM, optimizer, "function", between)
     assert again == 0
-    running.assert_same(actual, _with_change(argument))
+    running.assert_same(actual, with_change(argument))
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])

@@ -121,6 +121,19 @@ def test_without_fused_kernels_the_same_is_computed(name, way):
     assert_close(actual, expected)
 
 
+@pytest.mark.parametrize("limit", ["clipnorm", "clipvalue"])
+def test_clipping_compiles(limit):
+    """It sums the gradients of equal ids, and so does the update that comes after."""
+    arguments = {limit: 0.4}
+    optimizer = models.bridged("Momentum", fused=False, **arguments)
+    if needs_unique("Momentum"):
+        with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
+            train(optimizer, SHORT, **compiled())
+        return
+    expected = train(models.bridged("Momentum", **arguments), SHORT)
+    assert_close(train(optimizer, SHORT, **compiled()), expected)
+
+
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_a_missing_kernel_names_both_ways_out(name):
     optimizer = models.bridged(MAKERS[name]())

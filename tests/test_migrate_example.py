@@ -1,6 +1,7 @@
 """examples_graph_mode/migrate_to_keras.py: its verdict, and that the verdict can be another one."""
 
 import importlib.util
+import os
 import pathlib
 import re
 import subprocess
@@ -8,6 +9,8 @@ import sys
 
 import numpy as np
 import pytest
+
+from legacy_opt import versions
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
@@ -18,6 +21,11 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples_graph_mode"
 sys.path.insert(0, str(EXAMPLES))
 
 import migrate_to_keras  # noqa: E402
+
+# The versions of Keras that tf.keras can be here, with the environment variable that chooses.
+KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]
+if versions.keras_facts()["generation"] == 3:
+    KERAS.append(("1", versions.keras_2().__version__))
 
 
 def run(**changes):
@@ -31,11 +39,14 @@ def run(**changes):
     return migrate_to_keras.Run(**values)
 
 
-def test_program_finds_equal_bits(tmp_path):
+@pytest.mark.parametrize("legacy, version", KERAS)
+def test_program_finds_equal_bits(legacy, version, tmp_path):
     program = [sys.executable, str(EXAMPLES / "migrate_to_keras.py")]
     quick = ["--out", str(tmp_path), "--steps", "40", "--decay-step", "7"]
-    done = subprocess.run(program + quick, capture_output=True, text=True)
+    environment = dict(os.environ, TF_USE_LEGACY_KERAS=legacy)
+    done = subprocess.run(program + quick, capture_output=True, text=True, env=environment)
     assert done.returncode == 0, done.stdout + done.stderr
+    assert ", Keras %s.\n" % version in done.stdout
     verdict = r"equal bit for bit: 2560 predictions, 7 variables and 14 slots \(\d+ numbers\)"
     assert re.search(verdict, done.stdout)
     assert (tmp_path / "session_and_keras.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

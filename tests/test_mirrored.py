@@ -9,14 +9,20 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+KERAS_3_IS_HERE = versions.keras_facts()["generation"] == 3
+APIS = ["optimizer_v2"] + ["keras3"] * KERAS_3_IS_HERE
 
-def run(checks, full, graph_mode=False):
+
+def run(checks, full, api="optimizer_v2", graph_mode=False):
     """Runs checks of `tests.mirrored` in a process of their own, with one strategy."""
     environment = dict(os.environ)
     if graph_mode:
         environment["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
     done = subprocess.run(
-        [sys.executable, "-m", "tests.mirrored"] + checks + ["--full"] * full,
+        [sys.executable, "-m", "tests.mirrored"]
+        + checks
+        + ["--full"] * full
+        + ["--keras3"] * (api == "keras3"),
         cwd=os.path.dirname(os.path.dirname(os.path.abspath(__file__))),
         env=environment,
         stdout=subprocess.PIPE,
@@ -29,8 +35,10 @@ def run(checks, full, graph_mode=False):
         assert "\n%s passed\n" % check in "\n" + done.stdout
 
 
-def test_two_replicas(full):
-    run(["bridge", "v1", "learning_rate", "clipping", "refusal", "fit"], full)
+@pytest.mark.parametrize("api", APIS)
+def test_two_replicas(api, full):
+    checks = ["bridge", "learning_rate", "clipping", "refusal", "fit"]
+    run(checks + ["v1"] * (api == "optimizer_v2"), full, api)
 
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
@@ -39,8 +47,10 @@ def test_v1_optimizers_in_an_estimator(full):
 
 
 @pytest.mark.full
-def test_made_outside_own_sum_and_checkpoints(full):
-    run(["made_outside", "own_sum", "checkpoint"], full)
+@pytest.mark.parametrize("api", APIS)
+def test_made_outside_own_sum_and_checkpoints(api, full):
+    # apply_gradients of Keras 3 always sums.
+    run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
 
 
 @pytest.mark.full

@@ -1,0 +1,230 @@
+"""How the state of a bridged Keras 3 optimizer is saved: by names, which are checked on loading.
+
+Keras numbers an optimizer's variables. By numbers, the state of another optimizer, or of the same
+one with other options, would be loaded into wrong variables wherever the shapes allow it.
+"""
+
+import contextlib
+import json
+import warnings
+
+import numpy as np
+import tensorflow as tf
+
+# What there is before `build`, besides the hyperparameters.
+_STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
+# The attributes under which Keras' own optimizers track the same variables, by numbers.
+_STEP_OF_KERAS_2 = "iter"
+_NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
+
+
+class SavedByName:
+    """Saves the variables of a Keras 3 optimizer by names; mixed in before its class.
+
+    Nothing is loaded unless all of it fits.
+    """
+
+    def __init__(self, **keras_arguments):
+        vars(self).update(_names={}, _awaited=None, _later=[], _layout=_Layout(self))
+        super().__init__(**keras_arguments)
+
+    def _name(self, name, variable):
+        """Names a variable of this optimizer. Names tell the order of training, but no layers."""
+        self._names[name.replace("/", "_")] = variable
+
+    def add_variable_from_reference(self, reference_variable, name=None, **options):
+        """Adds a variable like another; Keras makes averages and sums of gradients so."""
+        variable = super().add_variable_from_reference(reference_variable, name=name, **options)
+        number = len([known for known in self._names if known.startswith("%s_" % name)])
+        self._name("%s_%d" % (name, number), variable)
+        return variable
+
+    def _named(self):
+        """Returns all variables by name."""
+        named = dict(self._names)
+        known = {id(variable) for variable in named.values()}
+        others = [variable for variable in self._variables if id(variable) not in known]
+        for number, variable in enumerate(others):
+            if variable is self._iterations:
+                named[_STEP] = variable
+            elif variable is self._learning_rate:
+                named[_RATE] = variable
+            else:
+                named["variable_%d" % number] = variable
+        return named
+
+    def _shapes(self):
+        return {name: list(variable.shape) for name, variable in self._named().items()}
+
+    def _misfit(self, saved):
+        """Returns what of a saved state does not fit this optimizer, or None.
+
+        Args:
+          saved: its shapes, a dict from names to lists.
+        """
+        own = self._shapes()
+        if not (self._trainable_variables and _is_built(saved)):
+            own, saved = _unbuilt(own), _unbuilt(saved)  # one of them is still to be built
+        for name in sorted(set(own) | set(saved)):
+            if name == _RATE and not (name in own and name in saved):
+                continue  # a schedule on one side
+            if own.get(name) != saved.get(name):
+                return "%s is %s there, and %s here" % (
+                    name,
+                    "of shape %s" % saved[name] if name in saved else "missing",
+                    "of shape %s" % own[name] if name in own else "missing",
+                )
+        return None
+
+    # .keras and .weights.h5
+
+    def save_own_variables(self, store):
+        """Writes all variables into a store of Keras."""
+        for name, variable in self._named().items():
+            store[name] = variable.numpy()
+
+    def load_own_variables(self, store):
+        """Reads all variables from a store of Keras.
+
+        An optimizer that was saved before it was built has only some. One that is not built yet
+        skips what it has no variables for, with a warning, as Keras' own optimizers do.
+
+        Raises:
+          ValueError: the state is that of another optimizer. Nothing has been loaded then.
+        """
+        named = self._named()
+        names = store.keys()
+        saved = {name: store[name] for name in names}
+        if _is_built(saved) and not self._trainable_variables:
+            warnings.warn(
+                "Skipping variable loading for optimizer %r, because it is not built yet: it has "
+                "%d variables whereas the saved optimizer has %d. Call "
+                "optimizer.build(model.trainable_variables) before loading to go on from there."
+                % (self.name, len(named), len(saved)),
+                stacklevel=2,
+            )
+            return
+        misfit = self._misfit({name: list(value.shape) for name, value in saved.items()})
+        if misfit is not None:
+            raise ValueError(
+                "The file holds the state of another optimizer than %r: %s. Nothing of it was "
+                "loaded. To leave it out, pass skip_mismatch=True to load_weights, or load before "
+                "compile." % (self.name, misfit)
+            )
+        for name, value in saved.items():
+            if name in named:
+                named[name].assign(value)
+
+    def set_weights(self, weights):
+        """Sets all variables, in the order of `variables`.
+
+        Raises:
+          ValueError: their number or a shape is wrong, or there are none yet. Nothing is set then.
+        """
+        weights, later = list(weights), []
+        if self.built and not self._trainable_variables:
+            # Keras builds without variables when it loads a model from .h5.
+            weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
+        _check_shapes(self.variables, weights)
+        super().set_weights(weights)
+        vars(self)["_later"] = [np.array(weight) for weight in later]  # not of an open file
+
+    # tf.train.Checkpoint
+
+    def _trackable_children(self, save_type="checkpoint", **arguments):
+        children = dict(super()._trackable_children(save_type, **arguments))
+        for name in _NUMBERED:
+            children.pop(name, None)
+        children.update(self._named())
+        if save_type == "checkpoint":
+            children["layout"] = self._layout
+        return children
+
+    def _lookup_dependency(self, name, *cached):
+        # With `cached`, TensorFlow asks for what a checkpoint holds.
+        if cached and name in _NUMBERED:
+            raise ValueError(
+                "This checkpoint was written with an optimizer of Keras' own, whose state does not "
+                "fit a v1 optimizer. " + _LEAVE_OUT
+            )
+        if cached and name == _STEP_OF_KERAS_2:
+            raise ValueError(_OF_V1_OR_KERAS_2)
+        return super()._lookup_dependency(name, *cached)
+
+    def _await(self, saved):
+        """Notes what a checkpoint will restore, or refuses it before anything is restored."""
+        self._check(saved)
+        vars(self)["_awaited"] = None if self._trainable_variables else saved
+
+    @contextlib.contextmanager
+    def _restoring_what_is_created(self):
+        """The scope of `build`: restores what a checkpoint has for the variables created in it."""
+        before, variables = set(self._names), len(self.variables)
+        yield
+        if self._later and self._trainable_variables:
+            _check_shapes(self.variables[variables:], self._later)
+            for variable, value in zip(self.variables[variables:], self._later):
+                variable.assign(value)
+            vars(self)["_later"] = []
+        if self._awaited is not None:
+            self._check(self._awaited)
+        vars(self)["_awaited"] = None
+        for name in set(self._names) - before:
+            self._handle_deferred_dependencies(name=name, trackable=self._names[name])
+
+    def _check(self, saved):
+        misfit = self._misfit(saved)
+        if misfit is not None:
+            raise ValueError(
+                "This checkpoint holds the state of another optimizer than %r: %s. Nothing of it "
+                "was restored. %s" % (self.name, misfit, _LEAVE_OUT)
+            )
+
+    def _create_or_restore_slot_variable(self, *args, **kwargs):
+        # TensorFlow's checkpoints call this where an optimizer of v1 or Keras 2 was saved, and
+        # would go on without a word if it were not there.
+        raise ValueError(_OF_V1_OR_KERAS_2)
+
+
+_OF_V1_OR_KERAS_2 = (
+    "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
+    "would not restore. Restore it into to_keras(…, api='optimizer_v2'), or leave the optimizer "
+    "out: tf.train.Checkpoint(model=…)."
+)
+_LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Checkpoint(model=…)."
+
+
+class _Layout(tf.train.experimental.PythonState):
+    """Tells a checkpoint what an optimizer's variables are; read before any is restored."""
+
+    def __init__(self, optimizer):
+        self._optimizer = optimizer
+
+    def serialize(self):
+        return json.dumps(self._optimizer._shapes())
+
+    def deserialize(self, string_value):
+        self._optimizer._await(json.loads(string_value))
+
+
+def _check_shapes(variables, weights):
+    shapes = [tuple(variable.shape) for variable in variables]
+    given = [tuple(weight.shape) for weight in weights]
+    if shapes != given:
+        raise ValueError(
+            "The optimizer has variables of the shapes %s, but the weights to set have the shapes "
+            "%s. Nothing was set." % (shapes, given)
+        )
+
+
+def _unbuilt(names):
+    """Returns those of a dict's items that an optimizer has before it is built."""
+    return {
+        name: value
+        for name, value in names.items()
+        if name in (_STEP, _RATE) or name.startswith(_HYPER)
+    }
+
+
+def _is_built(names):
+    return len(_unbuilt(names)) < len(names)

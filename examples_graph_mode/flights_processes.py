@@ -1,0 +1,112 @@
+"""Processes of a cluster on this machine: starts them, stops them, leaves none behind.
+
+Run as a program, it is a worker or a parameter server of a `ParameterServerStrategy`.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+
+class Cluster:
+    """Processes with addresses on loopback, all of which are gone when the `with` block ends.
+
+    What they print is seen at once; what they write to stderr is kept for an error message.
+
+    Args:
+        seconds: how long `wait` waits.
+        **jobs: the number of tasks of each job, as worker=2.
+    """
+
+    def __init__(self, seconds, **jobs):
+        self.seconds = seconds
+        self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
+        self.addresses = {job: free_addresses(count) for job, count in jobs.items()}
+        self.processes = {}  # "worker 0" -> (process, the file that its stderr goes to)
+
+    def __enter__(self):
+        return self
+
+    def start(self, job, program, *arguments):
+        """Starts a Python program for every task of a job; TF_CONFIG tells it which one it is."""
+        for index in range(len(self.addresses[job])):
+            place = {"cluster": self.addresses, "task": {"type": job, "index": index}}
+            errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
+            process = subprocess.Popen(
+                [sys.executable, program] + list(arguments),
+                env=dict(os.environ, TF_CONFIG=json.dumps(place)),
+                stdin=subprocess.PIPE,
+                stderr=errors,
+            )
+            self.processes["%s %d" % (job, index)] = process, errors
+
+    def wait(self, job):
+        """Waits for the processes of a job.
+
+        Raises:
+            SystemExit: if some process fails, or if they take too long.
+        """
+        stop = time.time() + self.seconds
+        waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] == job]
+        while any(process.poll() is None for process in waiting):
+            for name, (process, errors) in self.processes.items():
+                if process.poll():  # the others would wait for it
+                    sys.exit("%s failed. %s" % (name, last_line(errors)))
+            if time.time() > stop:
+                sys.exit("The processes are not ready after %d s; stopped them." % self.seconds)
+            time.sleep(0.1)
+        for name, (process, errors) in self.processes.items():
+            if process in waiting and process.poll():
+                sys.exit("%s failed. %s" % (name, last_line(errors)))
+
+    def __exit__(self, *error):
+        for process, errors in self.processes.values():
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            errors.close()
+
+
+def last_line(file):
+    """Returns the last line of a file, which for an exception is its message."""
+    file.seek(0)
+    lines = file.read().strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def free_addresses(count):
+    """Returns addresses of this machine at which nobody listens."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for each in sockets:
+            each.bind(("127.0.0.1", 0))
+        return ["127.0.0.1:%d" % each.getsockname()[1] for each in sockets]
+
+
+def my_place():
+    """Returns this process' cluster, job and index."""
+    place = json.loads(os.environ["TF_CONFIG"])
+    return place["cluster"], place["task"]["type"], place["task"]["index"]
+
+
+def stop_with_parent():
+    """Ends this process as soon as the one that started it is gone, however it ended."""
+
+    def wait():
+        sys.stdin.read()  # until the other end of the pipe is closed
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
+
+
+if __name__ == "__main__":
+    import tensorflow
+
+    stop_with_parent()
+    tensorflow.distribute.Server(*my_place(), protocol="grpc").join()

@@ -1,0 +1,388 @@
+"""Trains a Keras model with v1 optimizers in two clusters of processes on this machine.
+
+    python examples_graph_mode/keras_clusters.py
+
+* Two workers under MultiWorkerMirroredStrategy: each takes half of every batch. At the end the
+  variables and slots of the two processes are compared with np.array_equal.
+* A coordinator, two workers and a parameter server under ParameterServerStrategy. The workers take
+  steps in turn, and the result is compared, with np.array_equal again, with the same steps in one
+  process without a cluster. Then both workers train at the same time, which has no such result.
+
+The optimizers are AdagradDecay and Adam, which `to_keras` turns into optimizers of the Keras that
+`tf.keras` is. Their count of steps, and Adam's powers of beta, have to advance once a step.
+
+Where the Keras at hand cannot `fit` under a strategy, its own optimizers included, the error is
+shown and a custom training loop takes the place of `fit`.
+
+The exit code is 0 if all is equal, and 1 if not.
+"""
+
+import argparse
+import os
+import sys
+import tempfile
+import textwrap
+import time
+
+import numpy as np
+import tensorflow as tf
+
+from flights_arguments import positive_int
+from flights_data import load_flights
+from flights_processes import Cluster, my_place, stop_with_parent
+from legacy_opt import AdagradDecayOptimizer
+from legacy_opt.compat import to_keras
+from legacy_opt.versions import keras_facts
+
+keras = tf.keras
+SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flights_processes.py")
+BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}
+
+
+def bridged_optimizers():
+    """Returns functions that make Keras optimizers of v1 optimizers, by name."""
+    decay = {"accumulator_decay_step": 10, "accumulator_decay_rate": 0.7}
+    return {
+        "AdagradDecay": lambda: to_keras(AdagradDecayOptimizer(0.1, None, **decay)),
+        "Adam": lambda: to_keras(tf.compat.v1.train.AdamOptimizer(0.003)),
+    }
+
+
+def keras_own():
+    """Makes an optimizer of Keras' own, for comparison: of the kind that the bridge makes."""
+    if keras_facts()["generation"] == 3:
+        return keras.optimizers.Adam()
+    return getattr(keras.optimizers, "legacy", keras.optimizers).Adam()
+
+
+# --- the model and its training
+
+
+class Flights:
+    """What all processes read: ids, dense features and labels, whole batches in time order."""
+
+    def __init__(self, path, batch_size):
+        with np.load(path) as file:
+            self.ids, self.dense, self.late = file["ids"], file["dense"], file["late"]
+            self.vocabulary_size = int(file["vocabulary_size"])
+        self.batch_size = batch_size
+        self.steps = len(self.late) // batch_size
+
+    def dataset(self):
+        arrays = ((self.ids, self.dense), self.late[:, np.newaxis])
+        return tf.data.Dataset.from_tensor_slices(arrays).batch(self.batch_size)
+
+    def log_loss(self, model):
+        """The mean log-loss of all flights."""
+        logits = model([tf.constant(self.ids), tf.constant(self.dense)])[:, 0]
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=self.late)
+        return float(tf.reduce_mean(losses))
+
+
+def build_model(flights, optimizer):
+    """Returns a model from ids and dense features to a logit, compiled."""
+    layers = keras.layers
+    ids = keras.Input([flights.ids.shape[1]], dtype="int32")
+    dense = keras.Input([flights.dense.shape[1]])
+    normal = keras.initializers.RandomNormal(stddev=0.05, seed=1)
+    embedded = layers.Embedding(flights.vocabulary_size, 8, embeddings_initializer=normal)(ids)
+    hidden = layers.Concatenate()([layers.Flatten()(embedded), dense])
+    for units, activation in ((32, "relu"), (1, None)):
+        glorot = keras.initializers.GlorotUniform(seed=units)
+        hidden = layers.Dense(units, activation, kernel_initializer=glorot)(hidden)
+    model = keras.Model([ids, dense], hidden)
+    model.compile(optimizer, loss=keras.losses.BinaryCrossentropy(from_logits=True))
+    return model
+
+
+def training_step(strategy, model, batch_size):
+    """Returns a function that trains with one batch, or with the replicas' parts of it."""
+
+    def in_replica(inputs, late):
+        with tf.GradientTape() as tape:
+            logits = model(list(inputs), training=True)
+            losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=late)
+            loss = tf.reduce_sum(losses) / batch_size  # the replicas' gradients are added up
+        variables = model.trainable_variables
+        model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
+
+    return tf.function(lambda inputs, late: strategy.run(in_replica, args=(inputs, late)))
+
+
+def state(model):
+    """Returns variables and slots, powers of beta and the number of steps as arrays, by name."""
+    optimizer = model.optimizer
+    found = {}
+    for number, variable in enumerate(model.trainable_variables):
+        found["variable %d" % number] = variable
+        for slot in optimizer.get_slot_names():
+            found["variable %d, slot %s" % (number, slot)] = optimizer.get_slot(variable, slot)
+    for power in BETAS:
+        found.update((power, item) for item in optimizer.weights if power in item.name)
+    found["iterations"] = optimizer.iterations
+    return {name: np.asarray(tf.convert_to_tensor(item)) for name, item in found.items()}
+
+
+def once_per_step(values, steps):
+    """Whether the count of steps and the powers of beta have advanced once a step."""
+    expected = {"iterations": steps}
+    for name, beta in BETAS.items():
+        expected[name] = np.float32(beta)
+        for _ in range(steps):
+            expected[name] *= np.float32(beta)
+    return all(values[name] == expected[name] for name in expected if name in values)
+
+
+def first_difference(one, other):
+    """Compares two `state`s: the name of the first difference, or None if there is none."""
+    if set(one) != set(other):
+        return "only one has " + ", ".join(sorted(set(one) ^ set(other)))
+    different = [name for name in one if not np.array_equal(one[name], other[name])]
+    return different[0] if different else None
+
+
+def try_fit(fit, optimizer):
+    """Calls `fit(optimizer)`.
+
+    Returns:
+        What it returns; None where it fails, and would with an optimizer of Keras' own, whose error
+        is printed.
+    """
+    try:
+        return fit(optimizer)
+    except Exception:  # Keras and TensorFlow raise all kinds
+        try:
+            fit(keras_own)
+        except Exception as error:
+            what = type(error).__name__, textwrap.shorten(str(error), 70, placeholder=" …")
+            say("Keras' own Adam cannot fit here (%s: %s); a custom loop can:" % what)
+            return None
+        raise
+
+
+def say(text):
+    """Prints a line that names this process."""
+    _, job, index = my_place()
+    sys.stdout.write("  %s %d: %s\n" % (job, index, text))  # at once, among other processes' lines
+    sys.stdout.flush()
+
+
+# --- what the processes do
+
+
+def public(name):
+    """Returns a name of tf.distribute, which in older TensorFlow is an experimental one."""
+    return getattr(tf.distribute, name, None) or getattr(tf.distribute.experimental, name)
+
+
+def be_worker(flights, out):
+    """Trains as one of two workers, and writes its state."""
+    strategy = public("MultiWorkerMirroredStrategy")()
+    options = tf.data.Options()
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.DATA
+    dataset = flights.dataset().with_options(options)
+
+    def fit(optimizer):
+        with strategy.scope():
+            model = build_model(flights, optimizer())
+        model.fit(dataset, verbose=0)
+        return model
+
+    def loop(optimizer):
+        with strategy.scope():
+            model = build_model(flights, optimizer())
+        train = training_step(strategy, model, flights.batch_size)
+        for inputs, late in strategy.experimental_distribute_dataset(dataset):
+            train(inputs, late)
+        return model
+
+    train = fit
+    for name, optimizer in bridged_optimizers().items():
+        model = try_fit(fit, optimizer) if train is fit else None
+        if model is None:
+            train, model = loop, loop(optimizer)
+        values = state(model)
+        index = my_place()[2]
+        np.savez(os.path.join(out, "%s %d.npz" % (name, index)), **values)
+        say("%s, %d steps, log-loss %.4f" % (name, flights.steps, flights.log_loss(model)))
+
+
+def be_coordinator(flights, out):
+    """Lets two workers train in turn, repeats their steps without them, and lets them fit."""
+    cluster, job, index = my_place()
+    resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
+        tf.train.ClusterSpec(cluster), task_type=job, task_id=index, rpc_layer="grpc"
+    )
+    strategy = public("ParameterServerStrategy")(resolver)
+    coordinator = public("coordinator").ClusterCoordinator(strategy)
+    for name, optimizer in bridged_optimizers().items():
+        with strategy.scope():
+            model = build_model(flights, optimizer())
+        alone = build_model(flights, optimizer())
+        alone.set_weights(model.get_weights())
+        train = training_step(strategy, model, flights.batch_size)
+        train_alone = training_step(tf.distribute.get_strategy(), alone, flights.batch_size)
+        for inputs, late in flights.dataset():
+            coordinator.schedule(train, args=(inputs, late))
+            coordinator.join()
+            train_alone(inputs, late)
+        np.savez(os.path.join(out, name + " cluster.npz"), **state(model))
+        np.savez(os.path.join(out, name + " alone.npz"), **state(alone))
+        text = "%s, %d steps in turn, log-loss %.4f"
+        say(text % (name, flights.steps, flights.log_loss(model)))
+    train_together(coordinator, flights)
+
+
+def train_together(coordinator, flights):
+    """Lets both workers train at the same time, so that nobody knows in which order.
+
+    Not with Adam: for an embedding it reads, decays and writes whole slots, while another worker
+    may be adding to their rows. In TensorFlow 1 as well it is no optimizer for that.
+    """
+    strategy, name = coordinator.strategy, "AdagradDecay"
+    optimizer = bridged_optimizers()[name]
+
+    def fit(optimizer):
+        with strategy.scope():
+            model = build_model(flights, optimizer())
+        creator = getattr(getattr(keras.utils, "experimental", None), "DatasetCreator", None)
+
+        def endless(context=None):  # made anew on each worker
+            return flights.dataset().repeat()
+
+        dataset = creator(endless) if creator else endless()
+        model.fit(dataset, steps_per_epoch=flights.steps, verbose=0)
+        return model
+
+    def loop(optimizer):
+        with strategy.scope():
+            model = build_model(flights, optimizer())
+        train = training_step(strategy, model, flights.batch_size)
+        for inputs, late in flights.dataset():
+            coordinator.schedule(train, args=(inputs, late))
+        coordinator.join()
+        return model
+
+    model = try_fit(fit, optimizer) or loop(optimizer)
+    text = "%s, %d steps at the same time, log-loss %.4f"
+    say(text % (name, flights.steps, flights.log_loss(model)))
+
+
+# --- the program
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--steps", type=positive_int, default=40, help="(%(default)s)")
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--timeout", type=positive_int, default=300, help="seconds for a cluster (%(default)s)")
+    add("--role", choices=["worker", "coordinator"], help=argparse.SUPPRESS)
+    add("--directory", help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+def main(argv=None):
+    """Runs the example.
+
+    Raises:
+        SystemExit: if anything differs, or if a process fails.
+    """
+    arguments = parse_arguments(argv)
+    if not hasattr(tf.distribute.experimental, "coordinator"):
+        sys.exit(
+            "Keras trains with parameter servers from TensorFlow 2.4 on (tested: 2.4, 2.10, 2.15, "
+            "2.21); this is %s. flights_session.py and estimator_flights.py run here."
+            % tf.__version__
+        )
+    if arguments.role:
+        be_child(arguments)
+    begin = time.time()
+    facts = keras_facts()
+    print("TensorFlow %s, Keras %s." % (tf.__version__, facts["version"]))
+    with tempfile.TemporaryDirectory() as directory:
+        write_flights(directory, arguments.steps * arguments.batch_size)
+        compare_workers(arguments, directory)
+        compare_with_parameter_server(arguments, directory)
+    print("%.0f s." % (time.time() - begin))
+
+
+def write_flights(directory, count):
+    """Writes the first `count` flights for all processes."""
+    flights = load_flights().first(count)
+    np.savez(
+        os.path.join(directory, "flights.npz"),
+        ids=flights.ids,
+        dense=flights.dense,
+        late=flights.late,
+        vocabulary_size=flights.vocabulary_size,
+    )
+
+
+def be_child(arguments):
+    """Does what a process of this role does, and ends."""
+    stop_with_parent()
+    flights = Flights(os.path.join(arguments.directory, "flights.npz"), arguments.batch_size)
+    {"worker": be_worker, "coordinator": be_coordinator}[arguments.role](
+        flights, arguments.directory
+    )
+    sys.stdout.flush()
+    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+
+
+def child(role, arguments, directory):
+    """Returns the command line of a process."""
+    size = str(arguments.batch_size)
+    command = [os.path.abspath(__file__), "--role", role, "--directory", directory]
+    return command + ["--batch-size", size]
+
+
+def compare_workers(arguments, directory):
+    """Two processes under MultiWorkerMirroredStrategy."""
+    print("MultiWorkerMirroredStrategy, two processes:")
+    with Cluster(arguments.timeout, worker=2) as cluster:
+        cluster.start("worker", *child("worker", arguments, directory))
+        cluster.wait("worker")
+    report(arguments, directory, "0", "1", "the two processes")
+
+
+def compare_with_parameter_server(arguments, directory):
+    """Four processes under ParameterServerStrategy."""
+    print("ParameterServerStrategy, a coordinator, two workers and a parameter server:")
+    with Cluster(arguments.timeout, chief=1, worker=2, ps=1) as cluster:
+        cluster.start("ps", SERVER)
+        cluster.start("worker", SERVER)
+        cluster.start("chief", *child("coordinator", arguments, directory))
+        cluster.wait("chief")
+    report(arguments, directory, "cluster", "alone", "the cluster and a single process")
+
+
+def report(arguments, directory, one, other, who):
+    """Compares what two processes wrote.
+
+    Raises:
+        SystemExit: if anything differs.
+    """
+    for name in bridged_optimizers():
+        values = []
+        for suffix in (one, other):
+            with np.load(os.path.join(directory, "%s %s.npz" % (name, suffix))) as file:
+                values.append(dict(file))
+        difference = first_difference(*values)
+        if difference is not None:
+            sys.exit("%s: %s differ in %s." % (name, who, difference))
+        if not once_per_step(values[0], arguments.steps):
+            sys.exit("%s: iterations or powers of beta did not advance once a step." % name)
+        numbers = sum(value.size for value in values[0].values())
+        text = "  %s: %s are equal bit for bit: %d variables and slots (%d numbers), %d steps."
+        print(text % (name, who, len(values[0]), numbers, values[0]["iterations"]))
+
+
+if __name__ == "__main__":
+    # One thread within an op: float sums in one order, hence the same numbers everywhere.
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
+    main()
