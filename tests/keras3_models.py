@@ -3,6 +3,7 @@
 `keras_models.problem` makes the values and gradients, and its `loop` trains here as well.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -10,6 +11,7 @@ from legacy_opt.compat import to_keras
 from tests import keras_models, running
 
 keras = versions.keras_3()
+PROBLEM = keras_models.problem()
 
 
 def bridged(optimizer, **arguments):
@@ -111,3 +113,50 @@ def fit(problem, optimizer, callbacks=(), model=None, epochs=1, **compiling):
     variables = model.get_layer("fed").variables_by_name
     slots = {key: slot.numpy() for key, slot in keras_models.slots_of(inner, variables).items()}
     return running.Trace(recorder.steps, slots), model
+
+
+def config_of(way):
+    """Returns the configuration of the Session that computes what this way computes."""
+    return keras_models.AS_WRITTEN if way == "eager" else None
+
+
+def run(optimizer, way, problem=PROBLEM, **options):
+    """Trains in a loop or with fit, in a function or eagerly, and returns the trace."""
+    if way.startswith("fit"):
+        return fit(problem, optimizer, run_eagerly=way == "fit eagerly", **options)[0]
+    return keras_models.loop(problem, optimizer, way, **options)[0]
+
+
+def assert_close(actual, expected):
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        for name in other:
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
+
+
+def rates(problem, rate_of):
+    """Returns what gradient descent leaves behind, in NumPy, with a rate for each step."""
+    now, steps = dict(problem.values), []
+    for number, gradients in enumerate(problem.gradients):
+        rows = np.zeros_like(now["table"])
+        np.add.at(rows, gradients["table"].ids, gradients["table"].values)
+        rate = np.float32(rate_of(number))
+        changes = {"table": rows, "matrix": gradients["matrix"]}
+        now = {name: now[name] - rate * changes[name] for name in now}
+        steps.append(now)
+    return steps
+
+
+def trained(variables, optimizer, way):
+    """Trains these variables and returns the values after each step."""
+
+    def step(gradients):
+        optimizer.apply_gradients(keras_models.pairs(gradients, variables))
+
+    if way == "function":
+        step = tf.function(step, input_signature=[running.signature(PROBLEM)])
+    values = []
+    for gradients in PROBLEM.gradients:
+        step(keras_models._constants(gradients))
+        values.append({name: variable.numpy() for name, variable in variables.items()})
+    return values
