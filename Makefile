@@ -8,8 +8,8 @@ NOX = $(TOOLS) -m nox --session
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version handover matrix mutations lint format bench readme \
-	doctor clean
+.PHONY: help demo test test-full test-version oldest-keras handover matrix mutations lint format \
+	bench readme doctor clean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,14 +27,17 @@ test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.1
 	@test -n "$(TF)" -a -n "$(PYTHON)" || { echo "usage: make test-version TF=2.12.1 PYTHON=3.11"; exit 2; }
 	LEGACY_OPT_ALL_LANES=1 LEGACY_OPT_TENSORFLOW=$(TF) LEGACY_OPT_PYTHON=$(PYTHON) $(NOX) test report -- $(ARGS)
 
+oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
+	$(NOX) oldest_keras -- $(ARGS)
+
 handover: $(TOOLS) ## hand a checkpoint from lane 1.15 to 2.21 and back
 	$(NOX) handover
 
 matrix: $(TOOLS) ## write docs/keras_exactness.md: is the Keras bridge exact?
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
 
-mutations: $(TOOLS) ## break the Keras bridge in a copy, and see the tests fail
-	$(NOX) "mutations($(if $(LANE),$(LANE),2.15))"
+mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in a copy, and see the tests fail
+	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)

@@ -66,12 +66,15 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
 
 
+# The oldest Keras 3 that the bridge to Keras 3 is tested with, on the newest lane.
+OLDEST_KERAS_3 = "3.6.0"
+
 LANES = (
     Lane("1.15.5", "3.7", "Keras 2, built in"),
     Lane("2.4.4", "3.8", "Keras 2, built in"),
     Lane("2.10.1", "3.10", "Keras 2"),
     Lane("2.15.1", "3.11", "Keras 2"),
-    Lane("2.21.0", "3.13", "Keras 3, and tf-keras"),
+    Lane("2.21.0", "3.13", "Keras 3 (%s and newer), and tf-keras" % OLDEST_KERAS_3),
 )
 
 

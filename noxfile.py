@@ -26,6 +26,7 @@ if ASKED:
     LANES = (lanes.Lane(ASKED, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
 BENCHMARK = ["benchmarks/run.py"]
+KERAS_VERSION = "import keras; print(keras.__version__)"
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
@@ -109,6 +110,24 @@ def handover(session):
 
 
 @nox.session(python=False)
+def oldest_keras(session):
+    """Runs the tests of the Keras 3 bridge with the oldest Keras 3; words after -- go to pytest."""
+    python = environment(session, LANES[-1])
+    # Put in front of the lane's own Keras, whose dependencies serve both.
+    home = ENVIRONMENTS / ("keras-" + lanes.OLDEST_KERAS_3)
+    if not (home / "keras").exists():
+        wheel = "keras==" + lanes.OLDEST_KERAS_3
+        install(session, python, "--no-deps", "--target", str(home), wheel)
+    env = {"PYTHONPATH": str(home)}
+    found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
+    if found.split()[-1] != lanes.OLDEST_KERAS_3:
+        session.error("Keras is %s there" % found)
+    tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_keras3_*.py"))
+    command = [python, "-m", "pytest", "-q", "-n", "2", *tests, *session.posargs]
+    session.run(*command, env=env, external=True)
+
+
+@nox.session(python=False)
 def report(session):
     """Prints what the lanes of this run did."""
     row = "%-8s%8s%8s%8s%9s%9s"
@@ -156,7 +175,7 @@ def matrix(session):
 @nox.session(python=False)
 @each_lane
 def mutations(session, lane):
-    """Breaks the Keras bridge in copies of the checkout, and sees the tests fail there."""
+    """Breaks the bridge to a lane's Keras in copies of the checkout, and sees the tests fail."""
     session.run(environment(session, lane), "-m", "tests.mutations", external=True)
 
 

@@ -7,12 +7,14 @@ Everybody does the same work, each on variables of its own:
   and with the v1 optimizer that was bridged.
 * "fit" is one batch of `Model.fit`, from the callbacks' view. The model sums many small matrix
   products, so that the optimizer has a large share of the step.
+
+Both are run with Keras 2 and, where `tf.keras` is Keras 3, with that too.
 """
 
 import contextlib
 import gc
 import time
-from typing import Any, NamedTuple
+from typing import Dict, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
@@ -37,20 +39,38 @@ WORKLOADS = [
 ]
 
 
+class Way(NamedTuple):
+    """A way of running.
+
+    Attributes:
+      kind: "step" or "fit".
+      generation: that of Keras, 2 or 3.
+    """
+
+    kind: str
+    generation: int
+
+    def __str__(self):
+        """In the words of the report."""
+        step = "tf.function" if tf.executing_eagerly() else "Session"
+        return "%s, Keras %d" % ("fit" if self.kind == "fit" else step, self.generation)
+
+
 class Comparison(NamedTuple):
     """An optimizer and another, held to a goal.
 
     Attributes:
-      optimizer: the key in `MAKERS` of the one that is measured.
-      other: the key of the one that it is compared with.
-      goal: the largest ratio that counts as a hit; None measures for information.
-      ways: the ways of running in which they are compared.
+      optimizer: the name in `makers` of the one that is measured.
+      other: the name of the one that it is compared with.
+      goals: for each generation of Keras in which they are compared the largest ratio that counts
+        as a hit; None measures for information.
+      kinds: the kinds of running in which they are compared.
     """
 
     optimizer: str
     other: str
-    goal: Any
-    ways: tuple = ("step", "fit")
+    goals: Dict[int, Optional[float]]
+    kinds: Tuple[str, ...] = ("step",)
 
 
 def _momentum(step):
@@ -69,54 +89,77 @@ def _adagrad_decay(step):
     return legacy_opt.AdagradDecayOptimizer(LEARNING_RATE, step, accumulator_decay_step=10**9)
 
 
-def _bridged(make):
-    return lambda step: to_keras(make(None), api="optimizer_v2")
-
-
-def _keras(name, **arguments):
-    def make(step):
-        optimizers = versions.keras_2().optimizers
-        home = getattr(optimizers, "legacy", optimizers)  # OptimizerV2's, where there are others
-        return getattr(home, name)(LEARNING_RATE, **arguments)
-
-    return make
-
-
-#: Each is called with the global step variable, which only v1 optimizers need.
-MAKERS = {
-    "v1 Momentum": _momentum,
-    "v1 Adam": _adam,
-    "v1 Adagrad": _adagrad,
-    "v1 AdagradDecay": _adagrad_decay,
-    "Keras SGD": _keras("SGD", momentum=0.9),
-    "Keras Adam": _keras("Adam", epsilon=1e-8),
-    "Keras Adam again": _keras("Adam", epsilon=1e-8),
-    "bridged Momentum": _bridged(_momentum),
-    "bridged Adam": _bridged(_adam),
-    "bridged Adagrad": _bridged(_adagrad),
-    "bridged AdagradDecay": _bridged(_adagrad_decay),
+_V1 = {
+    "Momentum": _momentum,
+    "Adam": _adam,
+    "Adagrad": _adagrad,
+    "AdagradDecay": _adagrad_decay,
 }
+
+
+def makers(generation):
+    """Returns a dict of functions that make the optimizers by name.
+
+    Each is called with the global step variable, which only v1 optimizers need.
+
+    Args:
+      generation: that of the Keras for which bridged and Keras' own optimizers are.
+    """
+    home = keras_of(generation).optimizers
+    if generation == 2:
+        home = getattr(home, "legacy", home)  # OptimizerV2's, where there are others
+
+    def bridged(make):
+        api = {2: "optimizer_v2", 3: "keras3"}[generation]
+        return lambda step: to_keras(make(None), api=api)
+
+    def own(name, **arguments):
+        return lambda step: getattr(home, name)(LEARNING_RATE, **arguments)
+
+    found = {
+        "Keras SGD": own("SGD", momentum=0.9),
+        "Keras Adam": own("Adam", epsilon=1e-8),
+        "Keras Adam again": own("Adam", epsilon=1e-8),
+        "Keras Adagrad": own("Adagrad", epsilon=0.0),
+    }
+    for name, make in _V1.items():
+        found["v1 " + name] = make
+        found["bridged " + name] = bridged(make)
+    return found
+
+
+_OWN = {2: 1.10, 3: 1.00}
+_PLAIN = {2: 1.10, 3: 1.10}
+_INFORMATION = {2: None, 3: None}
 
 DENSE = [
     # Twice the same: how far from 1 the ratios of this machine go by chance.
-    Comparison("Keras Adam again", "Keras Adam", None),
-    Comparison("bridged Momentum", "Keras SGD", 1.10),
-    Comparison("bridged Momentum", "v1 Momentum", 1.10, ("step",)),
-    Comparison("bridged Adam", "Keras Adam", 1.10),
-    Comparison("bridged Adam", "v1 Adam", 1.10, ("step",)),
-    Comparison("bridged AdagradDecay", "v1 AdagradDecay", None, ("step",)),
+    Comparison("Keras Adam again", "Keras Adam", _INFORMATION, ("step", "fit")),
+    Comparison("bridged Momentum", "Keras SGD", _OWN, ("step", "fit")),
+    Comparison("bridged Momentum", "v1 Momentum", _PLAIN),
+    Comparison("bridged Adam", "Keras Adam", _OWN, ("step", "fit")),
+    Comparison("bridged Adam", "v1 Adam", _PLAIN),
+    Comparison("bridged AdagradDecay", "v1 AdagradDecay", {2: None, 3: 1.10}),
 ]
 SPARSE = [
-    Comparison("bridged Adagrad", "v1 Adagrad", None, ("step",)),
-    Comparison("bridged AdagradDecay", "v1 AdagradDecay", None, ("step",)),
+    Comparison("bridged Adagrad", "Keras Adagrad", {3: 1.00}),
+    Comparison("bridged Adagrad", "v1 Adagrad", {2: None, 3: 1.10}),
+    Comparison("bridged AdagradDecay", "v1 AdagradDecay", {2: None, 3: 1.10}),
 ]
 #: The largest ratio of an optimizer's step on B4 to its own step on B3.
 GROWTH = {"v1 Adagrad": None, "bridged Adagrad": 1.15, "bridged AdagradDecay": 1.15}
 
 
+def keras_of(generation):
+    """Returns Keras 2 or Keras 3."""
+    return versions.keras_3() if generation == 3 else versions.keras_2()
+
+
 def ways(workload):
     """Returns the ways in which a workload is run."""
-    return ("step",) if workload.ids else ("step", "fit")
+    generations = range(2, versions.keras_facts()["generation"] + 1)
+    kinds = ("step",) if workload.ids else ("step", "fit")
+    return [Way(kind, generation) for generation in generations for kind in kinds]
 
 
 def comparisons(workload, way):
@@ -124,15 +167,19 @@ def comparisons(workload, way):
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
-    found = SPARSE if workload.ids else DENSE
-    return [((name, c.optimizer), (name, c.other), c.goal) for c in found if way in c.ways]
+    return [
+        ((name, found.optimizer), (name, found.other), found.goals[way.generation])
+        for found in (SPARSE if workload.ids else DENSE)
+        if way.kind in found.kinds and way.generation in found.goals
+    ]
 
 
-def name_of(way):
-    """Returns what a way of running is on this TensorFlow, in the words of the report."""
-    if way == "fit":
-        return "fit"
-    return "tf.function" if tf.executing_eagerly() else "Session"
+def contestant(workload, way, name):
+    """Returns the optimizer of a name at work, a `Step` or `Fit`."""
+    make = makers(way.generation)[name]
+    if way.kind == "fit":
+        return Fit(workload, make, keras_of(way.generation))
+    return Step(workload, make)
 
 
 class _Place:
@@ -149,6 +196,10 @@ class _Place:
                 stack.enter_context(self.session.as_default())  # Keras takes it as its own
             v1.set_random_seed(1)
             yield
+
+    def value(self, variable):
+        """Returns the value of a variable of Keras or TensorFlow as an array."""
+        return variable.numpy() if self.session is None else self.session.run(variable)
 
     def leave(self):
         if self.session is not None:
@@ -202,8 +253,7 @@ class Step:
 
     def value(self, variable):
         """Returns the value of a variable as an array."""
-        session = self._place.session
-        return variable.numpy() if session is None else session.run(variable)
+        return self._place.value(variable)
 
     def close(self):
         """Frees the variables."""
@@ -226,7 +276,7 @@ def _gradient(workload, iterations):
     batches = tf.compat.v2.Variable(zipf_ids(workload), trainable=False)
 
     def slices():
-        ids = tf.gather(batches, iterations % BATCHES)
+        ids = tf.gather(batches, tf.convert_to_tensor(iterations) % BATCHES)
         return tf.IndexedSlices(values.read_value(), ids, tf.constant(workload.shape, tf.int64))
 
     return slices
@@ -238,6 +288,7 @@ class Fit:
     Args:
       workload: the `Workload`.
       make: called with None, returns a new Keras optimizer.
+      keras: its Keras.
 
     Attributes:
       step: what runs and times batches: this object.
@@ -245,13 +296,13 @@ class Fit:
       iterations: the variable that counts the steps.
     """
 
-    def __init__(self, workload, make):
+    def __init__(self, workload, make, keras):
         self.step = self
         self._place = _Place()
         with self._place.entered():
             inputs, outputs = workload.shape
-            keras = versions.keras_2()
-            self._model = keras.Sequential([_sum_of_products(keras, workload, (inputs,))])
+            batch = keras.Input([inputs])
+            self._model = keras.Model(batch, _sum_of_products(keras, workload)(batch))
             optimizer = make(None)
             self._model.compile(optimizer, "mse")
             self.variables, self.iterations = self._model.weights, optimizer.iterations
@@ -276,8 +327,7 @@ class Fit:
 
     def value(self, variable):
         """Returns the value of a variable as an array."""
-        with self._place.entered():
-            return versions.keras_2().backend.get_value(variable)
+        return self._place.value(variable)
 
     def close(self):
         """Frees the variables."""
@@ -285,7 +335,7 @@ class Fit:
         self._place.leave()
 
 
-def _sum_of_products(keras, workload, input_shape):
+def _sum_of_products(keras, workload):
     class SumOfProducts(keras.layers.Layer):
         def build(self, shape):
             self.kernels = [
@@ -297,7 +347,7 @@ def _sum_of_products(keras, workload, input_shape):
         def call(self, inputs):
             return tf.add_n([tf.matmul(inputs, kernel) for kernel in self.kernels])
 
-    return SumOfProducts(input_shape=input_shape)
+    return SumOfProducts()
 
 
 def _watch(keras):
@@ -313,6 +363,3 @@ def _watch(keras):
             self.times.append(time.perf_counter() - self._start)
 
     return Watch()
-
-
-CONTESTANTS = {"step": Step, "fit": Fit}

@@ -114,7 +114,7 @@ def measure_bridge(workload, way, sizes, rounds):
 
     Args:
       workload: the workload.
-      way: "step" or "fit".
+      way: the `bridge.Way`.
       sizes: a dict of all workloads by name.
       rounds: how many blocks of steps each contestant gets.
 
@@ -123,11 +123,11 @@ def measure_bridge(workload, way, sizes, rounds):
     """
 
     def contestant(name, optimizer):
-        return bridge.CONTESTANTS[way](sizes[name], bridge.MAKERS[optimizer])
+        return bridge.contestant(sizes[name], way, optimizer)
 
     planned = bridge.comparisons(workload, way)
     results, _ = _compare(planned, contestant, "resource", rounds)
-    return [result._replace(way=bridge.name_of(way)) for result in results]
+    return [result._replace(way=str(way)) for result in results]
 
 
 def _compare(planned, make, variables, rounds):
@@ -169,7 +169,7 @@ def measure_all(names, sizes, quick, rounds):
     for name in names:
         size = sizes[name]
         for way in bridge.ways(size) if name in bridged else ():
-            print("%s (%s), %s ..." % (name, size.about, bridge.name_of(way)), file=sys.stderr)
+            print("%s (%s), %s ..." % (name, size.about, way), file=sys.stderr)
             results += measure_bridge(size, way, sizes, rounds)
         kinds = ("resource",) if quick else ("ref", "resource")
         for variables in () if name in bridged else kinds:

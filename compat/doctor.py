@@ -26,6 +26,7 @@ _TENSORFLOW_WHEELS = re.compile(
     r"(intel-)?tensorflow(-cpu|-gpu|-intel|-macos|-rocm|-cpu-aws|-aarch64)?$|tf-nightly(-cpu|-gpu)?$"
 )
 _OTHER_PACKAGES = ("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py")
+_USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
 _KERNEL = re.compile(r"(Resource)?(Sparse)?Apply(\w+)$")
 _FORMS = ("ref dense", "ref sparse", "resource dense", "resource sparse")
 
@@ -52,8 +53,10 @@ def diagnose():
 
     Returns:
       A dict that `json` can write: `legacy_opt`, `python`, `packages` (name: version),
-      `tensorflow`, `keras`, `kernels` (name: the forms there are) and `problems`, a list of dicts
-      of `level` ("error" or "warning"), `text` and `fix` (a command, or None).
+      `tensorflow`, `keras`, `to_keras` (what its `api` can be: "auto" and the name it stands for,
+      "optimizer_v2" and "keras3" and what stands in their way, or None), `kernels` (name: the forms
+      there are) and `problems`, a list of dicts of `level` ("error" or "warning"), `text` and `fix`
+      (a command, or None).
     """
     facts = {
         "legacy_opt": {
@@ -71,6 +74,7 @@ def diagnose():
         facts["tensorflow"] = _tensorflow()
         usable = facts["tensorflow"]["error"] is None
         facts["keras"] = _keras() if usable else None
+        facts["to_keras"] = _to_keras(facts["keras"]) if usable else None
         facts["kernels"] = _kernels() if usable else {}
     facts["problems"] = list(_problems(facts))
     return facts
@@ -122,12 +126,25 @@ def _tensorflow():
 def _keras():
     from legacy_opt import versions
 
-    asked = os.environ.get("TF_USE_LEGACY_KERAS")
     try:
         facts = dict(versions.keras_facts(), error=None)
     except Exception as error:  # as above: Keras may be missing or broken
         facts = {"version": None, "error": _describe(error)}
-    return dict(facts, TF_USE_LEGACY_KERAS=asked)
+    facts.update({name: os.environ.get(name) for name in ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")})
+    return facts
+
+
+def _to_keras(keras):
+    from legacy_opt import versions
+
+    facts = {"auto": {2: "optimizer_v2", 3: "keras3"}.get(keras.get("generation"))}
+    for api, find in (("optimizer_v2", versions.optimizer_v2), ("keras3", versions.keras_3)):
+        try:
+            find()
+            facts[api] = None
+        except Exception as error:  # as above
+            facts[api] = _describe(error)
+    return facts
 
 
 def _kernels():
@@ -173,28 +190,38 @@ def _problems(facts):
 
 
 def _keras_problems(facts):
-    keras, packages = facts["keras"], facts["packages"]
-    minor = ".".join(facts["tensorflow"]["version"].split(".")[:2])
-    # tf-keras asks for the wheel named tensorflow, which would land on top of tensorflow-cpu.
-    no_deps = "" if "tensorflow" in packages else "--no-deps "
-    fix = 'pip install %s"tf-keras~=%s.0"' % (no_deps, minor)
+    keras, packages, to_keras = facts["keras"], facts["packages"], facts["to_keras"]
     has_keras2 = "tf-keras" in packages
     if keras["error"] is not None:
         text = "tf.keras cannot be imported: " + keras["error"]
-        legacy = keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0")
-        yield _problem("warning", text, fix if legacy and not has_keras2 else None)
+        fix = None
+        if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
+            fix = None if has_keras2 else _pip_tf_keras(facts)
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # which may be missing
+            fix = _USE_TENSORFLOW
+        yield _problem("warning", text, fix)
         return
-    if keras["generation"] == 3 and not has_keras2:
-        yield _problem("warning", "tf.keras is Keras 3, and Keras 2 (tf-keras) is missing.", fix)
+    minor = _minor(facts)
     if has_keras2 and not packages["tf-keras"].startswith(minor + "."):
         text = "tf-keras %s is not for TensorFlow %s." % (packages["tf-keras"], minor)
-        yield _problem("warning", text, fix)
+        yield _problem("warning", text, _pip_tf_keras(facts))
     if keras["backend"] != "tensorflow":
-        text = (
-            "Keras runs on %s; TensorFlow optimizers need its TensorFlow backend."
-            % (keras["backend"])
-        )
-        yield _problem("warning", text, "export KERAS_BACKEND=tensorflow")
+        text = "Keras runs on %s; v1 optimizers need its TensorFlow backend." % keras["backend"]
+        yield _problem("warning", text, _USE_TENSORFLOW)
+    elif to_keras[to_keras["auto"]] is not None:
+        text = "to_keras makes no optimizers for tf.keras: " + to_keras[to_keras["auto"]]
+        fix = "pip install -U keras" if to_keras["auto"] == "keras3" else None
+        yield _problem("warning", text, fix)
+
+
+def _pip_tf_keras(facts):
+    # tf-keras asks for the wheel named tensorflow, which would land on top of tensorflow-cpu.
+    no_deps = "" if "tensorflow" in facts["packages"] else "--no-deps "
+    return 'pip install %s"tf-keras~=%s.0"' % (no_deps, _minor(facts))
+
+
+def _minor(facts):
+    return ".".join(facts["tensorflow"]["version"].split(".")[:2])
 
 
 def _problem(level, text, fix):
@@ -236,6 +263,7 @@ def _lines(facts):
             ("tf.keras", _keras_text(facts["keras"])),
             ("tf-keras", packages.get("tf-keras", "not installed")),
         ]
+        rows += [("to_keras", text) for text in _to_keras_texts(facts)]
     rows += [(name, packages.get(name, "not installed")) for name in ("numpy", "protobuf")]
     rows += [("kernels", text) for text in _kernel_texts(facts["kernels"])]
     previous = None
@@ -272,6 +300,16 @@ def _keras_text(facts):
     home = {"tensorflow": "built into TensorFlow", "tf_keras": "from tf-keras"}
     where = home.get(facts["home"], "from the package keras")
     return "Keras {generation}: {version}, ".format(**facts) + where + asked
+
+
+def _to_keras_texts(facts):
+    """Yields one line for each `api` that there is, and how to come by Keras 2."""
+    told = facts["to_keras"]
+    for api in ("optimizer_v2", "keras3"):
+        if told[api] is None:
+            yield "api=%r%s" % (api, ", the default" if api == told["auto"] else "")
+    if told["auto"] == "keras3" and "tf-keras" not in facts["packages"]:
+        yield "api='optimizer_v2' after " + _pip_tf_keras(facts)
 
 
 def _kernel_texts(kernels):

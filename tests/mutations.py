@@ -1,9 +1,9 @@
-"""Breaks the Keras bridge in a copy of the checkout, one line at a time, and sees the tests fail.
+"""Breaks the Keras bridges in a copy of the checkout, one line at a time, and sees the tests fail.
 
-    python -m tests.mutations [PYTHON]
+    python -m tests.mutations
 
-PYTHON runs the tests: that of a lane's environment, as `make mutations` passes it; by default the
-one that runs this. A mutation that no test notices survives, and then this fails.
+Breaks the bridge to the Keras that `tf.keras` is: the OptimizerV2 bridge, or the Keras 3 bridge. A
+mutation that no test notices survives, and then this fails.
 """
 
 import os
@@ -14,14 +14,14 @@ import tempfile
 from pathlib import Path
 from typing import NamedTuple, Tuple
 
+from legacy_opt import versions
+
 ROOT = Path(__file__).resolve().parent.parent
-BRIDGE = "compat/optimizer_v2.py"
-STATE = "compat/optimizer_v2_state.py"
-EXACT = "tests/test_keras_exact.py"
+DRIVING = "compat/driving.py"
 
 
 class Mutation(NamedTuple):
-    """One way to break the bridge.
+    """One way to break a bridge.
 
     Attributes:
       name: what it does.
@@ -38,26 +38,80 @@ class Mutation(NamedTuple):
     tests: Tuple[str, ...]
 
 
-def _exact(names, way="function"):
+def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
+    """Returns the mutations of what both bridges share.
+
+    Args:
+      exact: returns the words that choose the exactness tests of the optimizers it is called with.
+      learning_rate: the tests of a learning rate that is set between steps.
+      step: the tests of optimizers that go by the step.
+      hyperparameters: the tests of other hyperparameters that are set between steps.
+      dtypes: the tests of updates that read the learning rate, in other dtypes than float32.
+    """
+    return (
+        Mutation(
+            "the learning rate stays what it was",
+            DRIVING,
+            "rate = self._current_rate()",
+            "rate = tf.constant(vars(self._adopted)[self._rates[0]], tf.float32)",
+            learning_rate,
+        ),
+        Mutation(
+            "the step stands still",
+            DRIVING,
+            "return self._lent({self._step: tf.cast(self._current_step(), self._step_dtype)})",
+            "return self._lent({self._step: tf.zeros([], self._step_dtype)})",
+            step,
+        ),
+        Mutation(
+            "rows of equal ids are not summed",
+            DRIVING,
+            "self._adopted._resource_apply_sparse_duplicate_indices(grad, variable, indices)",
+            "self._adopted._resource_apply_sparse(grad, variable, indices)",
+            exact("Adagrad", "Momentum"),
+        ),
+        Mutation(
+            "hyperparameters stay what they were",
+            DRIVING,
+            'return self._lent({"_" + name: value for name, value in fed.items()})',
+            "return self._lent({})",
+            hyperparameters,
+        ),
+        Mutation(
+            "the learning rate keeps its dtype",
+            DRIVING,
+            "lent[attribute] = rate = tf.cast(fed, dtype)",
+            "continue",
+            dtypes,
+        ),
+    )
+
+
+# The OptimizerV2 bridge.
+
+BRIDGE = "compat/optimizer_v2.py"
+STATE = "compat/optimizer_v2_state.py"
+EXACT = "tests/test_keras_exact.py"
+
+
+def _exact(*names):
     """Chooses the float32 cells of these optimizers."""
-    cells = ["%s::test_float32[%s-%s]" % (EXACT, name, way) for name in names]
-    return tuple(cells)
+    return tuple("%s::test_float32[%s-function]" % (EXACT, name) for name in names)
 
 
-MUTATIONS = (
+OPTIMIZER_V2 = _of_both(
+    exact=_exact,
+    learning_rate=("tests/test_keras_hyperparameters.py", "-k", "learning_rate_can_be_set"),
+    step=_exact("AdagradDA l1, l2", "AdagradDecay"),
+    hyperparameters=("tests/test_keras_hyperparameters.py", "-k", "what_v1_reads_in_each_step"),
+    dtypes=(EXACT, "-k", "updates_that_read_the_learning_rate"),
+) + (
     Mutation(
         "_finish is not called",
         BRIDGE,
         "finished = self._finish(distribution, [variable for _, variable in pairs])",
         "finished = None",
-        _exact(["Adam"]),
-    ),
-    Mutation(
-        "the learning rate stays what it was",
-        BRIDGE,
-        "rate = self._decayed_lr(tf.float32)",
-        "rate = tf.constant(vars(self._adopted)[self._rates[0]], tf.float32)",
-        ("tests/test_keras_hyperparameters.py", "-k", "learning_rate_can_be_set"),
+        _exact("Adam"),
     ),
     Mutation(
         "two slots are swapped",
@@ -66,28 +120,7 @@ MUTATIONS = (
         "slots = self._slots.get(versions.slot_key(variable), {})\n"
         "        others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
         "        return others[0] if slot_name in slots and others else slots.get(slot_name)",
-        _exact(["Adadelta", "Adam"]),
-    ),
-    Mutation(
-        "the step stands still",
-        BRIDGE,
-        "step = tf.cast(self.iterations.read_value(), self._step_dtype)",
-        "step = tf.zeros([], self._step_dtype)",
-        _exact(["AdagradDA l1, l2", "AdagradDecay"]),
-    ),
-    Mutation(
-        "rows of equal ids are not summed",
-        BRIDGE,
-        "self._adopted._resource_apply_sparse_duplicate_indices(grad, handle, indices)",
-        "self._adopted._resource_apply_sparse(grad, handle, indices)",
-        _exact(["Adagrad", "Momentum"]),
-    ),
-    Mutation(
-        "hyperparameters stay what they were",
-        BRIDGE,
-        "return self._lent(fed)",
-        "return self._lent({})",
-        ("tests/test_keras_hyperparameters.py", "-k", "what_v1_reads_in_each_step"),
+        _exact("Adadelta", "Adam"),
     ),
     Mutation(
         "slots that are created after a restore stay new",
@@ -108,16 +141,125 @@ MUTATIONS = (
         STATE,
         "initializer=lambda shape, dtype=None, **_: value,",
         "initializer=lambda shape, dtype=None, **_: tf.zeros_like(value),",
-        _exact(["Adam"]),
-    ),
-    Mutation(
-        "the learning rate keeps its dtype",
-        BRIDGE,
-        "lent[attribute] = rate = tf.cast(fed, dtype)",
-        "continue",
-        (EXACT, "-k", "updates_that_read_the_learning_rate"),
+        _exact("Adam"),
     ),
 )
+
+
+# The Keras 3 bridge.
+
+BRIDGE_3 = "compat/keras3.py"
+STATE_3 = "compat/keras3_state.py"
+SAVING_3 = "compat/keras3_saving.py"
+EXACT_3 = "tests/test_keras3_exact.py"
+CHECKPOINTS_3 = "tests/test_keras3_checkpoints.py"
+CLIPPING_3 = "tests/test_keras3_clipping.py"
+FEATURES_3 = "tests/test_keras3_features.py"
+HYPERPARAMETERS_3 = "tests/test_keras3_hyperparameters.py"
+
+
+def _exact_3(*names):
+    """Chooses the float32 cells of these optimizers."""
+    cells = " or ".join("-%s]" % name for name in names)
+    return EXACT_3, "-k", "test_float32 and (%s)" % cells
+
+
+KERAS_3 = _of_both(
+    exact=_exact_3,
+    learning_rate=(HYPERPARAMETERS_3, "-k", "learning_rate_can_be_set"),
+    step=_exact_3("AdagradDA", "AdagradDecay"),
+    hyperparameters=(HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
+    dtypes=(EXACT_3, "-k", "updates_that_read_the_learning_rate"),
+) + (
+    Mutation(
+        "_finish is not called",
+        BRIDGE_3,
+        "            self._finish(distribution, [variable for _, variable in pairs])\n",
+        "",
+        _exact_3("Adam"),
+    ),
+    Mutation(
+        "gradients are clipped before rows of equal ids are summed",
+        BRIDGE_3,
+        "pairs = clipping.gathered([(grad, None) for grad in grads])",
+        "pairs = [(grad, None) for grad in grads]",
+        (CLIPPING_3, "-k", "sums_repeated_ids_first"),
+    ),
+    Mutation(
+        "the loss scale of sparse gradients stays in them",
+        BRIDGE_3,
+        "return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
+        "return self",
+        (CLIPPING_3, "-k", "loss_scale_that_is_a_power"),
+    ),
+    Mutation(
+        "an apply_gradients of its own counts the step as well",
+        BRIDGE_3,
+        "                step.assign(before)\n",
+        "",
+        (FEATURES_3, "-k", "apply_gradients_of_its_own"),
+    ),
+    Mutation(
+        "a hyperparameter that is set stays what it was",
+        BRIDGE_3,
+        "            self._hyper[name].assign(value)\n",
+        "",
+        (HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
+    ),
+    Mutation(
+        "gradients stay as wide as LossScaleOptimizer makes them",
+        BRIDGE_3,
+        "    if not widened:\n",
+        "    if True:\n",
+        ("tests/test_keras3_mixed_precision.py", "-k", "variables_of_other_dtypes"),
+    ),
+    Mutation(
+        "the learning rate has the dtype that Keras makes by default",
+        BRIDGE_3,
+        "        self._make_rate_float32()\n",
+        "",
+        (EXACT_3, "-k", "float32_whatever_the_default"),
+    ),
+    Mutation(
+        "slots have the variable's dtype",
+        STATE_3,
+        '"%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value',
+        '"%s_%s" % (self._path_of(variable), slot_name), shape, variable.dtype, initial_value',
+        _exact_3("AdagradDecay"),
+    ),
+    Mutation(
+        "two slots are swapped",
+        STATE_3,
+        "slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)",
+        "slots = self._slots_of.get(self._var_key(variable), {})\n"
+        "        others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
+        "        slot = others[0] if slot_name in slots and others else slots.get(slot_name)",
+        _exact_3("Adadelta", "Adam"),
+    ),
+    Mutation(
+        "variables that all share start anew",
+        STATE_3,
+        "name, value.shape, value.dtype, lambda: value, aggregation",
+        "name, value.shape, value.dtype, lambda: tf.zeros_like(value), aggregation",
+        _exact_3("Adam"),
+    ),
+    Mutation(
+        "slots of another optimizer are restored without a word",
+        SAVING_3,
+        "def _create_or_restore_slot_variable(self, *args, **kwargs):",
+        "def _refuse(self, *args, **kwargs):",
+        (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
+    ),
+    Mutation(
+        "state of other names is loaded",
+        SAVING_3,
+        "            if own.get(name) != saved.get(name):\n",
+        "            if False:\n",
+        (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
+    ),
+)
+
+MUTATIONS = {2: OPTIMIZER_V2, 3: KERAS_3}  # by the generation of Keras
 
 
 def mutate(root, mutation):
@@ -143,7 +285,7 @@ def copy_checkout(target):
     )
 
 
-def run_tests(root, python, words):
+def run_tests(root, words):
     """Runs tests of a copy; returns whether they passed, and pytest's last line.
 
     Raises:
@@ -151,7 +293,7 @@ def run_tests(root, python, words):
     """
     environment = dict(os.environ, PYTHONPATH=root, PYTHONDONTWRITEBYTECODE="1")
     result = subprocess.run(
-        [python, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words],
+        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words],
         cwd=root,
         env=environment,
         stdout=subprocess.PIPE,
@@ -163,31 +305,30 @@ def run_tests(root, python, words):
     return result.returncode == 0, result.stdout.strip().splitlines()[-1]
 
 
-def run(python):
+def run(mutations):
     """Runs the tests without and with each mutation; returns whether all went as it should."""
-    print("%-50s %-10s %s" % ("mutation", "", "tests"))
+    row = "%%-%ds %%-10s %%s" % max(len(mutation.name) for mutation in mutations)
+    print(row % ("mutation", "", "tests"))
     good = True
-    for words in dict.fromkeys(mutation.tests for mutation in MUTATIONS):
-        good &= _report("(none) " + words[-1].split("::")[-1], python, words, None)
-    for mutation in MUTATIONS:
-        good &= _report(mutation.name, python, mutation.tests, mutation)
+    for words in dict.fromkeys(mutation.tests for mutation in mutations):
+        passed, last = _tests_of_a_copy(words)
+        print(row % ("(none)", "passes" if passed else "FAILS", last), words[-1], flush=True)
+        good &= passed
+    for mutation in mutations:
+        passed, last = _tests_of_a_copy(mutation.tests, mutation)
+        print(row % (mutation.name, "SURVIVED" if passed else "caught", last), flush=True)
+        good &= not passed
     return good
 
 
-def _report(name, python, words, mutation):
+def _tests_of_a_copy(words, mutation=None):
     with tempfile.TemporaryDirectory() as home:
         root = os.path.join(home, "checkout")
         copy_checkout(root)
         if mutation is not None:
             mutate(root, mutation)
-        passed, last = run_tests(root, python, words)
-    if mutation is None:
-        good, verdict = passed, "passes" if passed else "FAILS"
-    else:
-        good, verdict = not passed, "SURVIVED" if passed else "caught"
-    print("%-50s %-10s %s" % (name, verdict, last), flush=True)
-    return good
+        return run_tests(root, words)
 
 
 if __name__ == "__main__":
-    sys.exit(not run(sys.argv[1] if len(sys.argv) > 1 else sys.executable))
+    sys.exit(not run(MUTATIONS[versions.keras_facts()["generation"]]))

@@ -1,3 +1,4 @@
+import contextlib
 import functools
 import json
 import os
@@ -146,11 +147,12 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
         for r in saved["results"]
         if r["optimizer"].startswith("bridged")
     }
-    step = bridge.name_of("step")
-    assert {("B1", "fit", "Keras SGD"), ("B1", "fit", "Keras Adam")} < bridged
-    for other in ("Keras SGD", "Keras Adam", "v1 Momentum", "v1 Adam"):
-        assert ("B1", step, other) in bridged
-    assert ("B4", step, "itself on B3") in bridged
+    for generation in GENERATIONS:
+        step, fit = (str(bridge.Way(kind, generation)) for kind in ("step", "fit"))
+        assert {("B1", fit, "Keras SGD"), ("B1", fit, "Keras Adam")} < bridged
+        for other in ("Keras SGD", "Keras Adam", "v1 Momentum", "v1 Adam"):
+            assert ("B1", step, other) in bridged
+        assert ("B4", step, "itself on B3") in bridged
     for entry in saved["results"]:
         assert entry["ratio"]["lower"] <= entry["ratio"]["median"] <= entry["ratio"]["upper"]
         assert entry["milliseconds"]["median"] > 0
@@ -186,7 +188,8 @@ def test_script_runs_from_any_directory(tmp_path):
     saved = json.loads((tmp_path / "out.json").read_text())
     assert {entry["workload"] for entry in saved["results"]} == {"W1", "W3", "B3"}
     v1_or_v2 = "Session" if tf.__version__.startswith("1.") else "tf.function"
-    assert {r["way"] for r in saved["results"] if r["workload"] == "B3"} == {v1_or_v2}
+    ways = {"%s, Keras %d" % (v1_or_v2, generation) for generation in GENERATIONS}
+    assert {r["way"] for r in saved["results"] if r["workload"] == "B3"} == ways
     assert {entry["variables"] for entry in saved["results"]} == {"resource"}
     assert saved["environment"]["rounds"] == 7
 
@@ -203,13 +206,15 @@ def test_one_by_one_is_the_form_without_preparation():
     assert optimizers.AdagradDecayOneByOne(0.1, None).prepare_step([]) == {}
 
 
+#: The generations of Keras that are here.
+GENERATIONS = [2, 3] if versions.keras_facts()["generation"] == 3 else [2]
 SMALL = {w.name: w.scaled_down(8)._replace(ids=w.ids and 64) for w in bridge.WORKLOADS}
 SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
-def trained(kind, name, optimizer, steps=3):
+def trained(kind, generation, name, optimizer, steps=3):
     """Returns the variables after some steps, and how many Keras or v1 counted."""
-    contestant = bridge.CONTESTANTS[kind](SMALL[name], bridge.MAKERS[optimizer])
+    contestant = bridge.contestant(SMALL[name], bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
     else:
@@ -221,14 +226,16 @@ def trained(kind, name, optimizer, steps=3):
     return values, count
 
 
-@pytest.fixture(params=["eager", "graph"])
-def mode(request):
-    """Both of the ways that a benchmark runs: as TensorFlow 2 does, and as 1.15 does."""
-    if request.param == "eager":
-        yield
-    else:
-        with tf.Graph().as_default():
-            yield
+#: Both of the ways that a benchmark runs: as TensorFlow 2 does, and, with Keras 2, as 1.15 does.
+MODES = [("graph", 2)] + [("eager", generation) for generation in GENERATIONS]
+
+
+@pytest.fixture(params=MODES, ids=lambda mode: "%s-keras%d" % mode)
+def generation(request):
+    """A generation of Keras, in each mode that it has."""
+    mode, generation = request.param
+    with tf.Graph().as_default() if mode == "graph" else contextlib.ExitStack():
+        yield generation
 
 
 def test_goals_of_the_bridge_are_measured():
@@ -239,23 +246,39 @@ def test_goals_of_the_bridge_are_measured():
         "B4": ((10**7, 16), 1),
     }
     for workload in bridge.WORKLOADS[:2]:
-        goals = {
-            (way, one[1], other[1]): goal
-            for way in bridge.ways(workload)
-            for one, other, goal in bridge.comparisons(workload, way)
-            if goal is not None
-        }
-        assert goals == {
-            ("step", "bridged Momentum", "Keras SGD"): 1.10,
-            ("step", "bridged Momentum", "v1 Momentum"): 1.10,
-            ("step", "bridged Adam", "Keras Adam"): 1.10,
-            ("step", "bridged Adam", "v1 Adam"): 1.10,
-            ("fit", "bridged Momentum", "Keras SGD"): 1.10,
-            ("fit", "bridged Adam", "Keras Adam"): 1.10,
-        }
-    grown = bridge.comparisons(bridge.WORKLOADS[3], "step")
-    for name in ("bridged Adagrad", "bridged AdagradDecay"):
-        assert (("B4", name), ("B3", name), 1.15) in grown
+        for generation, own in zip(GENERATIONS, (1.10, 1.00)):
+            expected = {
+                ("step", "bridged Momentum", "Keras SGD"): own,
+                ("step", "bridged Momentum", "v1 Momentum"): 1.10,
+                ("step", "bridged Adam", "Keras Adam"): own,
+                ("step", "bridged Adam", "v1 Adam"): 1.10,
+                ("fit", "bridged Momentum", "Keras SGD"): own,
+                ("fit", "bridged Adam", "Keras Adam"): own,
+            }
+            if generation == 3:
+                expected["step", "bridged AdagradDecay", "v1 AdagradDecay"] = 1.10
+            assert goals(workload, generation) == expected
+    expected = {
+        ("step", "bridged Adagrad", "Keras Adagrad"): 1.00,
+        ("step", "bridged Adagrad", "v1 Adagrad"): 1.10,
+        ("step", "bridged AdagradDecay", "v1 AdagradDecay"): 1.10,
+    }
+    for generation in GENERATIONS:
+        assert goals(bridge.WORKLOADS[2], generation) == (expected if generation == 3 else {})
+        grown = bridge.comparisons(bridge.WORKLOADS[3], bridge.Way("step", generation))
+        for name in ("bridged Adagrad", "bridged AdagradDecay"):
+            assert (("B4", name), ("B3", name), 1.15) in grown
+
+
+def goals(workload, generation):
+    """Returns the goals on a workload, by kind of running and the names of the two."""
+    return {
+        (way.kind, one[1], other[1]): goal
+        for way in bridge.ways(workload)
+        if way.generation == generation
+        for one, other, goal in bridge.comparisons(workload, way)
+        if goal is not None
+    }
 
 
 @pytest.mark.parametrize(
@@ -280,9 +303,9 @@ def test_only_bridge_means_its_workloads():
 
 @pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "Adagrad", "AdagradDecay"])
 @pytest.mark.parametrize("name", ["B1", "B3"])
-def test_bridge_and_v1_do_the_same_work(mode, name, optimizer):
-    bridged, bridged_count = trained("step", name, "bridged " + optimizer)
-    plain, plain_count = trained("step", name, "v1 " + optimizer)
+def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
+    bridged, bridged_count = trained("step", generation, name, "bridged " + optimizer)
+    plain, plain_count = trained("step", generation, name, "v1 " + optimizer)
     assert bridged_count == plain_count == 3
     assert len(bridged) == SMALL[name].variables
     assert all(value.any() for value in plain)
@@ -292,9 +315,9 @@ def test_bridge_and_v1_do_the_same_work(mode, name, optimizer):
 
 @pytest.mark.parametrize("kind", ["step", "fit"])
 @pytest.mark.parametrize("optimizer, keras", [("Momentum", "SGD"), ("Adam", "Adam")])
-def test_bridge_and_keras_do_the_same_work(mode, kind, optimizer, keras):
-    bridged, bridged_count = trained(kind, "B2", "bridged " + optimizer)
-    own, own_count = trained(kind, "B2", "Keras " + keras)
+def test_bridge_and_keras_do_the_same_work(generation, kind, optimizer, keras):
+    bridged, bridged_count = trained(kind, generation, "B2", "bridged " + optimizer)
+    own, own_count = trained(kind, generation, "B2", "Keras " + keras)
     assert bridged_count == own_count == (3 if kind == "step" else 4)  # fit: one untimed before
     assert len(bridged) == len(own) == SMALL["B2"].variables == 25
     assert all(value.any() for value in own)
@@ -302,6 +325,25 @@ def test_bridge_and_keras_do_the_same_work(mode, kind, optimizer, keras):
         np.testing.assert_allclose(one, other, rtol=1e-3, atol=1e-5)
 
 
-def test_keras_own_optimizers_are_of_the_kind_that_is_bridged():
-    for name in ("Keras SGD", "Keras Adam"):
-        assert isinstance(bridge.MAKERS[name](None), versions.optimizer_v2())
+def test_bridge_and_keras_train_the_same_rows(generation):
+    (bridged,), _ = trained("step", generation, "B3", "bridged Adagrad")
+    (own,), _ = trained("step", generation, "B3", "Keras Adagrad")
+    np.testing.assert_array_equal(bridged.any(axis=1), own.any(axis=1))
+
+
+def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
+    for name in ("SGD", "Adam", "Adagrad"):
+        own = bridge.makers(generation)["Keras " + name](None)
+        if generation == 2:
+            assert isinstance(own, versions.optimizer_v2())
+        else:
+            assert isinstance(own, tf.keras.optimizers.Optimizer)
+
+
+def test_a_bridge_is_measured_with_every_keras_that_is_here():
+    for workload in bridge.WORKLOADS:
+        assert sorted({way.generation for way in bridge.ways(workload)}) == GENERATIONS
+    for generation in GENERATIONS:
+        for name in ("Momentum", "Adam", "Adagrad", "AdagradDecay"):
+            made = bridge.makers(generation)["bridged " + name](None)
+            assert hasattr(made, "update_step") == (generation == 3)

@@ -41,7 +41,9 @@ def facts(**changes):
             "backend": "tensorflow",
             "error": None,
             "TF_USE_LEGACY_KERAS": None,
+            "KERAS_BACKEND": None,
         },
+        "to_keras": {"auto": "optimizer_v2", "optimizer_v2": None, "keras3": "ImportError: none"},
         "kernels": {"Adagrad": list(doctor._FORMS)},
     }
     for part, change in changes.items():
@@ -149,12 +151,43 @@ def test_no_kernels():
 
 
 @pytest.mark.parametrize("wheel, no_deps", [("tensorflow", ""), ("tensorflow-cpu", "--no-deps ")])
-def test_keras_3_without_tf_keras(wheel, no_deps):
-    problem = only_problem(
-        tensorflow={"version": "2.18.0"}, keras={"generation": 3}, packages={wheel: "2.18.0"}
+def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps):
+    told = facts(
+        tensorflow={"version": "2.18.0"},
+        keras={"generation": 3},
+        packages={wheel: "2.18.0"},
+        to_keras={"auto": "keras3", "optimizer_v2": "ImportError: no tf_keras", "keras3": None},
     )
+    assert list(doctor._problems(told)) == []
+    assert list(doctor._to_keras_texts(told)) == [
+        "api='keras3', the default",
+        "api='optimizer_v2' after pip install %s\"tf-keras~=2.18.0\"" % no_deps,
+    ]
+
+
+def test_keras_3_too_old_for_the_bridge():
+    told = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
+    problem = only_problem(keras={"generation": 3}, to_keras=told)
     assert problem["level"] == "warning"
-    assert problem["fix"] == 'pip install %s"tf-keras~=2.18.0"' % no_deps
+    assert "to_keras makes no optimizers for tf.keras" in problem["text"]
+    assert "Keras 3.0.5 is too old" in problem["text"]
+    assert problem["fix"] == "pip install -U keras"
+
+
+def test_what_is_told_of_to_keras_is_so():
+    code, output, _ = command("doctor", "--json")
+    told = json.loads(output)["to_keras"]
+    assert code == 0
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    auto = legacy_opt.compat.to_keras(optimizer)
+    for api in ("optimizer_v2", "keras3"):
+        if told[api] is None:
+            same = type(legacy_opt.compat.to_keras(optimizer, api=api)) is type(auto)
+            assert same == (told["auto"] == api)
+        else:
+            with pytest.raises(ImportError) as raised:
+                legacy_opt.compat.to_keras(optimizer, api=api)
+            assert told[api] == "ImportError: %s" % raised.value
 
 
 def test_legacy_keras_asked_for_and_missing():
@@ -170,7 +203,15 @@ def test_tf_keras_of_another_version():
 
 
 def test_keras_on_another_backend():
-    problem = only_problem(keras={"backend": "jax"})
+    told = {"auto": "keras3", "keras3": "ImportError: Keras runs on jax here."}
+    problem = only_problem(keras={"generation": 3, "backend": "jax"}, to_keras=told)
+    assert problem["fix"] == "export KERAS_BACKEND=tensorflow"
+
+
+def test_keras_on_a_backend_that_is_missing():
+    keras = {"version": None, "error": "ImportError: Keras", "KERAS_BACKEND": "jax"}
+    problem = only_problem(keras=keras, to_keras={"auto": None})
+    assert "tf.keras cannot be imported" in problem["text"]
     assert problem["fix"] == "export KERAS_BACKEND=tensorflow"
 
 

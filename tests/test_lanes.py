@@ -77,6 +77,13 @@ def test_every_lane_is_in_the_table():
         assert lane.python in row
 
 
+def test_the_oldest_keras_is_told_where_it_is_tested():
+    assert lanes.OLDEST_KERAS_3 in lanes.LANES[-1].keras
+    assert int(lanes.OLDEST_KERAS_3.split(".")[0]) == 3
+    assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text().splitlines()
+    assert list((ROOT / "tests").glob("test_keras3_*.py"))  # what the session runs
+
+
 def test_pyenv_offers_every_lane():
     versions = (ROOT / ".python-version").read_text().split()
     assert {lane.python for lane in lanes.LANES} <= set(versions)

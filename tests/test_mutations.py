@@ -8,8 +8,17 @@ import pytest
 from tests import mutations
 from tests.mutations import MUTATIONS, ROOT, Mutation
 
+EACH = pytest.mark.parametrize(
+    "mutation",
+    [
+        pytest.param(m, id="Keras %d: %s" % (key, m.name))
+        for key in MUTATIONS
+        for m in MUTATIONS[key]
+    ],
+)
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+
+@EACH
 def test_it_applies(mutation, tmp_path):
     path = tmp_path / mutation.file
     path.parent.mkdir()
@@ -21,7 +30,7 @@ def test_it_applies(mutation, tmp_path):
     compile(after, str(path), "exec")
 
 
-@pytest.mark.parametrize("mutation", MUTATIONS, ids=[mutation.name for mutation in MUTATIONS])
+@EACH
 def test_its_tests_are_there(mutation):
     for word in mutation.tests:
         if word.startswith("tests/"):
