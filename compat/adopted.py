@@ -185,8 +185,16 @@ def sparse_updates_explained(optimizer):
                 % (versions.tensorflow_version(), name)
             )
         if op.type.startswith("ResourceSparseApply"):
+            fused = optimizer._owner.uses_fused_kernels
             raise ValueError(
                 "XLA has no kernel for %s, with which %s applies sparse gradients (embeddings). "
-                "Pass fused=False to to_keras, or compile without XLA: jit_compile=False."
-                % (op.type, name)
+                "%s, or compile without XLA: jit_compile=False."
+                % (
+                    op.type,
+                    name,
+                    "Pass fused=False to to_keras"
+                    if fused
+                    else "Its class asks for that kernel itself, which fused=False cannot change: "
+                    "write its sparse update with plain operations, as scatter_sub",
+                )
             )

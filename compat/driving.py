@@ -94,8 +94,13 @@ class Drives:
     def _adopt(self, optimizer):
         """Makes the copy of a v1 optimizer that this optimizer drives."""
         vars(self)["_adopted"] = adopted.adopt(optimizer, self)
-        if not self._arguments["fused"] and hasattr(self._adopted, "use_fused_kernels"):
+        if not self.uses_fused_kernels and hasattr(self._adopted, "use_fused_kernels"):
             self._adopted.use_fused_kernels = False
+
+    @property
+    def uses_fused_kernels(self):
+        """Whether TensorFlow's fused kernels are wanted: the argument `fused`."""
+        return self._arguments["fused"]
 
     def alone(self):
         """The scope in which no other thread uses the adopted optimizer."""
@@ -155,7 +160,7 @@ class Drives:
 
     def _update_sparse(self, grad, variable, indices):
         self._check_dtype(grad, variable)
-        rule = None if self._arguments["fused"] else composed.rule_for(self._adopted)
+        rule = None if self.uses_fused_kernels else composed.rule_for(self._adopted)
         if rule is not None:
             with adopted.sparse_updates_explained(self._adopted):
                 one_each = clipping.summed(tf.IndexedSlices(grad, indices))
@@ -203,7 +208,7 @@ class Drives:
             yield
             return
         state = vars(self._adopted)
-        before = dict(state)
+        before = {key: adopted.copied(value) for key, value in state.items()}
         running.applying = True
         try:
             if self._rates:
@@ -287,6 +292,15 @@ class Drives:
             vars(self._adopted)[attribute] = value
 
     def _check_settable(self, name):
+        """Refuses to set what would have no effect.
+
+        Raises:
+          AttributeError: v1 does not read it anew in each step, or knows it by another name.
+        """
+        for known in self._v1_numbers:
+            alike = name.replace("_", "") == known.replace("_", "") and name != known
+            if alike and not name.startswith("_"):
+                raise AttributeError("There is no %s here. Set %s, v1's name." % (name, known))
         if name in vars(self).get("_fixed", ()) and name not in self._v1_numbers:
             raise AttributeError(
                 "%s does not read %s anew in each step, so it cannot be changed while training. "

@@ -215,7 +215,8 @@ def check_class(optimizer):
     if cls.compute_gradients is not BASE.compute_gradients:
         raise ValueError(
             "%s overrides compute_gradients, which Keras never calls: it computes the gradients "
-            "itself. Do that work in a gradient transformer instead." % cls.__name__
+            "itself. Do that work between the tape and apply_gradients, in a train_step or loop of "
+            "your own." % cls.__name__
         )
     if cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(

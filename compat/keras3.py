@@ -4,27 +4,24 @@ Keras keeps the books (learning rate, iterations, clipping, averages, checkpoint
 optimizer, adopted, does the arithmetic. Importing this module imports Keras 3.
 """
 
-import numbers
-
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.compat import clipping, config, schedules
 from legacy_opt.compat.driving import Drives
+from legacy_opt.compat.keras3_hyperparameters import HasHyperparameters
 from legacy_opt.compat.keras3_state import OwnsVariables, keras, tf_variable
 
 
-class BridgedOptimizer(Drives, OwnsVariables):
+class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
     """A Keras 3 optimizer around a copy of a `tf.compat.v1.train.Optimizer`.
 
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function` and `fit`.
     `get_slot(variable, name)` and `get_slot_names()` know slots by their v1 names. (`step_dtype` is
-    the dtype of a v1 global step that a configuration tells.)
+    the dtype of a v1 global step, and `by_updates` whether the schedule was a decay of v1, which
+    counts updates; a configuration tells them.)
     """
-
-    _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
 
     _kind = "Keras 3", "keras3"
 
@@ -37,6 +34,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
         global_step_attr=None,
         fused=True,
         step_dtype=None,
+        by_updates=None,
         **keras_arguments,
     ):
         self._study(
@@ -48,44 +46,17 @@ class BridgedOptimizer(Drives, OwnsVariables):
             fused=fused,
             step_dtype=step_dtype,
         )
+        if by_updates is None:
+            by_updates = self._is_v1_decay(learning_rate, optimizer)
         _check(keras_arguments, has_rate=bool(self._rates))
         _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
         super().__init__(
-            learning_rate=_as_keras_takes_it(self._v1_numbers.get("learning_rate", 0.0)),
-            name=optimizer.get_name() if name is None else name,
+            self._v1_numbers.get("learning_rate", 0.0),
+            name=optimizer.get_name().replace("/", "_") if name is None else name,
             **keras_arguments,
         )
-        self._make_rate_float32()
         self._adopt(optimizer)
-        # Keras has attributes of its own by some names, as weight_decay.
-        names = [name for name in self._other_names() if not hasattr(self, name)]
-        for hyperparameter in self._other_names():
-            if hyperparameter not in names:
-                del self._v1_numbers[hyperparameter]
-        vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
-
-    def _make_rate_float32(self):
-        """Replaces a learning rate variable of another dtype, which is what `floatx` says."""
-        variable = self._learning_rate
-        if getattr(variable, "dtype", "float32") != "float32":
-            self._untrack_variable(variable)
-            self._learning_rate = self._add_variable(
-                "learning_rate", self._v1_numbers.get("learning_rate", 0.0)
-            )
-
-    def _add_variable(self, name, number):
-        return self.add_variable(
-            shape=(),
-            dtype="float32",
-            initializer=keras.initializers.Constant(number),
-            name=name,
-            aggregation="only_first_replica",
-        )
-
-    def _add_hyperparameter(self, name):
-        variable = self._add_variable(name, self._v1_numbers[name])
-        self._name("hyper_" + name, variable)
-        return variable
+        self._make_hyperparameters(by_updates)
 
     # The step.
 
@@ -102,7 +73,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
         self._check_stateful()
         grads = [_as_gradient(grad) for grad in grads]
         with self.alone():
-            if versions.building() in (versions.GRAPH, versions.CONTROL_FLOW):
+            if versions.for_a_session():
                 return self._apply_in_graph(grads, trainable_variables)
             return super().apply(grads, trainable_variables)
 
@@ -118,6 +89,12 @@ class BridgedOptimizer(Drives, OwnsVariables):
 
     def _apply_in_graph(self, grads, variables):
         """Returns an operation, of which Keras would return none to run in a Session."""
+        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(self, option):
+                raise ValueError(
+                    "%s=%r works in no TF1 graph: Keras asks there whether a tensor equals a "
+                    "number in a way that is always false." % (option, getattr(self, option))
+                )
         if variables is not None and not self.built:
             self.build(variables)
         vars(self)["_graph_is_built"] = True
@@ -125,9 +102,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
         @tf.function(autograph=False)
         def step():
             super(BridgedOptimizer, self).apply(grads, variables)
-            global_step = schedules.step_behind(self._v1_numbers.get("learning_rate"))
-            if global_step is not None:  # which would stand still
-                global_step.assign(tf.cast(self._current_step(), global_step.dtype.base_dtype))
+            schedules.advance_step_behind(self._v1_numbers.get("learning_rate"), self)
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
@@ -144,17 +119,21 @@ class BridgedOptimizer(Drives, OwnsVariables):
         pairs = list(grads_and_vars)
         with self._driving(pairs):
             if self._whole:
-                self._check_one_replica()
-                # It may advance the step or not; Keras does it anyway.
-                step = tf_variable(self._iterations)
-                before = step.read_value()
-                step.assign(self._current_step())  # fewer, if gradients are accumulated
-                self._apply_whole([(_narrowed(*pair), pair[1]) for pair in pairs], step)
-                step.assign(before)
-                return
+                return self._apply_and_count(pairs)
             self._prepare_v1()
             super()._distributed_tf_update_step(distribution, pairs, learning_rate)
-            self._finish(distribution, [variable for _, variable in pairs])
+            return self._finish(distribution, [variable for _, variable in pairs])
+
+    def _apply_and_count(self, pairs):
+        """Calls the optimizer's own apply_gradients, which may advance the step or not."""
+        self._check_one_replica()
+        step = tf_variable(self._iterations)
+        before = step.read_value()
+        step.assign(self._current_step())  # fewer, if gradients are accumulated
+        try:
+            self._apply_whole([(_narrowed(*pair), pair[1]) for pair in pairs], step)
+        finally:
+            step.assign(before)  # Keras advances it
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls it."""
@@ -171,53 +150,7 @@ class BridgedOptimizer(Drives, OwnsVariables):
     def _current_step(self):
         return tf.convert_to_tensor(self.iterations)
 
-    # Hyperparameters and configuration.
-
-    def _current_hyperparameters(self):
-        if self._graph_is_built:
-            return {}
-        return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
-
-    def __getattr__(self, name):
-        hyper = vars(self).get("_hyper", {})
-        if name in hyper:
-            return hyper[name]
-        raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
-
-    def __setattr__(self, name, value):
-        if name in vars(self).get("_hyper", ()):
-            if self._graph_is_built:
-                raise RuntimeError(
-                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
-                    "since it would compute other bits from a variable. Set it before the first "
-                    "step." % (name, value, name)
-                )
-            value = checks.hyperparameter(name, value)
-            self._number_is_set(name, value)
-            self._hyper[name].assign(value)
-            return
-        if self._adopted is not None:  # else it is Keras' own constructor that sets
-            self._check_settable(name)
-        super().__setattr__(name, value)
-
-    @property
-    def learning_rate(self):
-        """This step's learning rate; set to a number, schedule or function."""
-        return self._get_current_learning_rate()
-
-    @learning_rate.setter
-    def learning_rate(self, rate):
-        if not self._rates:
-            raise AttributeError("%s has no learning rate." % type(self._adopted).__name__)
-        rate = schedules.for_keras(rate, self, keras)
-        OwnsVariables.learning_rate.fset(self, _as_keras_takes_it(rate))
-        self._number_is_set("learning_rate", rate)
-
-    def _present_value(self, name):
-        if name != "learning_rate":
-            return self._hyper[name].numpy()
-        rate = self._configuration_of_keras()["learning_rate"]
-        return np.float32(rate) if isinstance(rate, float) else rate
+    # Configuration.
 
     def get_config(self):
         """Returns plain data from which `from_config` makes the same optimizer, without its state.
@@ -228,18 +161,9 @@ class BridgedOptimizer(Drives, OwnsVariables):
         configuration = self._configuration_of_keras()
         if not self._rates:
             del configuration["learning_rate"]
+        if self._by_updates:
+            configuration["by_updates"] = True
         return self._with_v1(configuration)
-
-    def _configuration_of_keras(self):
-        """Returns Keras' part; a learning rate function is in it as the number that it is now."""
-        rate = self._learning_rate
-        if not callable(rate) or hasattr(rate, "get_config"):
-            return super().get_config()
-        vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
-        try:
-            return super().get_config()
-        finally:
-            vars(self)["_learning_rate"] = rate
 
     @classmethod
     def from_config(cls, config_, custom_objects=None):
@@ -287,25 +211,6 @@ def _with_values(grad, values):
     if not isinstance(grad, tf.IndexedSlices):
         return values
     return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
-
-
-def _as_keras_takes_it(rate):
-    """Returns a learning rate as Keras 3 takes it: a float, schedule or function."""
-    if isinstance(rate, (numbers.Real, np.generic)):
-        return float(rate)
-    if tf.is_tensor(rate) or isinstance(rate, tf.Variable):
-        return _Reading(rate)
-    return rate
-
-
-class _Reading:
-    """A learning rate function that reads a variable or tensor."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def __call__(self):
-        return tf.convert_to_tensor(self.source)
 
 
 def _check(keras_arguments, has_rate):

@@ -11,6 +11,8 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+# The number of variables that are trained, which a state tells besides its own variables.
+_TRAINED = "trained"
 # What there is before `build`, besides the hyperparameters.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
 # The attributes under which Keras' own optimizers track the same variables, by numbers.
@@ -30,7 +32,7 @@ class SavedByName:
 
     def _name(self, name, variable):
         """Names a variable of this optimizer. Names tell the order of training, but no layers."""
-        self._names[name.replace("/", "_")] = variable
+        self._names[name.replace("/", "|")] = variable
 
     def add_variable_from_reference(self, reference_variable, name=None, **options):
         """Adds a variable like another; Keras makes averages and sums of gradients so."""
@@ -54,13 +56,14 @@ class SavedByName:
         return named
 
     def _shapes(self):
-        return {name: list(variable.shape) for name, variable in self._named().items()}
+        shapes = {name: list(variable.shape) for name, variable in self._named().items()}
+        return dict(shapes, **{_TRAINED: len(self._trainable_variables)})
 
     def _misfit(self, saved):
         """Returns what of a saved state does not fit this optimizer, or None.
 
         Args:
-          saved: its shapes, a dict from names to lists.
+          saved: its shapes by name, and how many variables it trains.
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
@@ -68,6 +71,8 @@ class SavedByName:
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
                 continue  # a schedule on one side
+            if name == _TRAINED and own[name] != saved[name]:
+                return "it trains %d variables there, and %d here" % (saved[name], own[name])
             if own.get(name) != saved.get(name):
                 return "%s is %s there, and %s here" % (
                     name,
@@ -82,6 +87,7 @@ class SavedByName:
         """Writes all variables into a store of Keras."""
         for name, variable in self._named().items():
             store[name] = variable.numpy()
+        store[_TRAINED] = np.int64(len(self._trainable_variables))
 
     def load_own_variables(self, store):
         """Reads all variables from a store of Keras.
@@ -95,7 +101,10 @@ class SavedByName:
         named = self._named()
         names = store.keys()
         saved = {name: store[name] for name in names}
-        if _is_built(saved) and not self._trainable_variables:
+        shapes = {name: list(value.shape) for name, value in saved.items()}
+        if _TRAINED in saved:
+            shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
+        if _is_built(shapes) and not self._trainable_variables:
             warnings.warn(
                 "Skipping variable loading for optimizer %r, because it is not built yet: it has "
                 "%d variables whereas the saved optimizer has %d. Call "
@@ -104,11 +113,11 @@ class SavedByName:
                 stacklevel=2,
             )
             return
-        misfit = self._misfit({name: list(value.shape) for name, value in saved.items()})
+        misfit = self._misfit(shapes)
         if misfit is not None:
             raise ValueError(
-                "The file holds the state of another optimizer than %r: %s. Nothing of it was "
-                "loaded. To leave it out, pass skip_mismatch=True to load_weights, or load before "
+                "The file holds the state of another optimizer than %r: %s. Nothing was loaded "
+                "into it. To leave it out, pass skip_mismatch=True to load_weights, or load before "
                 "compile." % (self.name, misfit)
             )
         for name, value in saved.items():
@@ -226,5 +235,5 @@ def _unbuilt(names):
     }
 
 
-def _is_built(names):
-    return len(_unbuilt(names)) < len(names)
+def _is_built(shapes):
+    return bool(shapes.get(_TRAINED))

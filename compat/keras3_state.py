@@ -136,7 +136,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
                 shape=tuple(tf.TensorShape(shape).as_list()),
                 dtype=tf.as_dtype(dtype).name,
                 initializer=lambda shape, dtype=None: initial_value(),
-                name=name,
+                name=name.replace("/", "_"),
                 **options,
             )
         finally:

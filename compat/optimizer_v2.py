@@ -75,7 +75,8 @@ class BridgedOptimizer(Drives, OwnsState):
             finished = self._finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
             return done
-        driven = self._drive_global_step([done])
+        with tf.control_dependencies([done]):
+            driven = schedules.advance_step_behind(self._hyper.get("learning_rate"), self)
         parts = []
         for value in [done, finished, driven]:
             for item in distribution.experimental_local_results(value):
@@ -96,14 +97,6 @@ class BridgedOptimizer(Drives, OwnsState):
 
     def _current_step(self):
         return self.iterations.read_value()
-
-    def _drive_global_step(self, after):
-        """Advances the graph's global step where the learning rate is a tensor made from it."""
-        step = schedules.step_behind(self._hyper.get("learning_rate"))
-        if step is None:
-            return None
-        with tf.control_dependencies(after):
-            return step.assign(tf.cast(self.iterations.read_value(), step.dtype.base_dtype)).op
 
     # Hyperparameters and configuration.
 

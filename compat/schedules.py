@@ -2,6 +2,7 @@
 
 import functools
 import inspect
+import weakref
 
 import tensorflow as tf
 
@@ -33,6 +34,7 @@ def for_keras(rate, optimizer, keras):
       TypeError: it is something else.
       ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
     """
+    rate = unwrapped(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         return rate
     if callable(rate) and hasattr(rate, "get_config"):
@@ -45,10 +47,8 @@ def for_keras(rate, optimizer, keras):
         return translated
     # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
     # bridge advances iterations, so bound to that variable it would stand still.
-    if isinstance(rate, functools.partial) and len(rate.args) == 1 and not rate.keywords:
-        step = rate.args[0]
-        if isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer:
-            return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
+    if is_v1_decay(rate):
+        return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
         raise ValueError(
             "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
@@ -58,6 +58,20 @@ def for_keras(rate, optimizer, keras):
     if callable(rate):
         _warn_of_a_step(rate)
     return checks.hyperparameter("learning_rate", rate)
+
+
+def unwrapped(rate):
+    """Returns the tf.Variable in a variable of Keras 3, anything else as it is."""
+    value = getattr(rate, "value", None)
+    return value if isinstance(value, tf.Variable) else rate
+
+
+def is_v1_decay(rate):
+    """Whether `rate` is what v1's decay functions return while executing eagerly."""
+    if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
+        return False
+    (step,) = rate.args
+    return isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer
 
 
 def _of_this_keras(schedule, keras):
@@ -114,6 +128,30 @@ def step_behind(rate):
             % (rate, ", ".join(step.name for step in steps))
         )
     return steps[0] if steps else None
+
+
+# For each graph the optimizers that advance a step, by the name of the step.
+_drivers = weakref.WeakKeyDictionary()
+
+
+def advance_step_behind(rate, optimizer):
+    """Advances the step from which `rate` is computed, which nothing else does in Keras.
+
+    Of several optimizers that go by one step, only the first does.
+
+    Returns:
+      An operation, or None if there is none to run.
+    """
+    step = step_behind(rate)
+    if step is None:
+        return None
+    drivers = _drivers.setdefault(rate.graph, {})
+    driver = drivers.get(step.name, lambda: None)()
+    if driver is None:
+        drivers[step.name] = weakref.ref(optimizer)
+    elif driver is not optimizer:
+        return None
+    return step.assign_add(tf.cast(1, step.dtype.base_dtype)).op
 
 
 def _ops_behind(tensor):

@@ -211,3 +211,22 @@ def trainable_dtype(optimizer_name, variable, valid):
 
 def _type(value):
     return type(value).__name__
+
+
+def no_keras_3_variables(optimizer, grads_and_vars):
+    """Refuses the variables of Keras 3, which are no `tf.Variable`.
+
+    Args:
+      optimizer: the name of the optimizer's class, for the message.
+      grads_and_vars: list of (gradient, variable) pairs.
+
+    Raises:
+      TypeError: one of the variables is Keras'.
+    """
+    for _, variable in grads_and_vars:
+        if isinstance(getattr(variable, "dtype", None), str):
+            raise TypeError(
+                "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
+                "optimizer of it: legacy_opt.compat.to_keras(optimizer)."
+                % (optimizer, variable.name)
+            )

@@ -259,9 +259,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: a gradient's dtype differs from its variable's, or cannot be trained.
+          TypeError: a gradient's dtype differs from its variable's, or cannot be trained; or a
+            variable is one of Keras 3.
           ValueError: a gradient's shape does not fit its variable.
         """
+        grads_and_vars = list(grads_and_vars)
+        checks.no_keras_3_variables(type(self).__name__, grads_and_vars)
         # Checked here once, so that all who wait for a gradient wait for the check of its shape.
         grads_and_vars = tuple(
             (checks.gradient(type(self).__name__, grad, variable, sparse=False), variable)

@@ -30,6 +30,12 @@ def building():
     return GRAPH if graph._get_control_flow_context() is None else CONTROL_FLOW
 
 
+def for_a_session():
+    """Whether what is being built belongs to a TF1 graph, in whatever function or branch."""
+    with tf.init_scope():
+        return not tf.executing_eagerly()
+
+
 def fit_slice_info(slot, variable):
     """Corrects what a slot of another shape than its partitioned variable tells the Saver.
 

@@ -1,6 +1,7 @@
 """Configurations of bridged Keras 3 optimizers, and models that another process loads."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -259,7 +260,7 @@ np.savez(home + "/state.npz", *state)
 
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_goes_on_with_the_same_bits(with_custom_objects, tmp_path):
-    """Without custom objects Keras imports this package by the name that it saved."""
+    """Without custom objects newer Keras refuses; older imports what a file names."""
     make = lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 2, 0.5))  # noqa: E731
     model = saving.compiled(make())
     saving.train(model, 0, 3)
@@ -267,11 +268,13 @@ def test_another_process_goes_on_with_the_same_bits(with_custom_objects, tmp_pat
     saving.train(model, 3, 6)
     ids, targets = (np.concatenate(part) for part in zip(*saving.MODEL.batches[3:]))
     np.savez(tmp_path / "data.npz", ids=ids, targets=targets)
-    if not with_custom_objects:
-        with pytest.raises(AssertionError, match="BridgedOptimizer|custom_objects"):
-            run_python(LOAD, tmp_path, with_custom_objects)
+    try:
+        run_python(LOAD, tmp_path, with_custom_objects)
+    except AssertionError as error:
+        if with_custom_objects:
+            raise
+        assert re.search("BridgedOptimizer|custom_objects", str(error))
         return
-    run_python(LOAD, tmp_path, with_custom_objects)
     loaded = np.load(tmp_path / "state.npz")
     expected = model.get_weights() + [value.numpy() for value in model.optimizer.variables]
     assert len(loaded.files) == len(expected)

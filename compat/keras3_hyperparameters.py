@@ -1,0 +1,176 @@
+"""The learning rate and the other hyperparameters of the Keras 3 bridge: variables of Keras'."""
+
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import checks, versions
+from legacy_opt.compat import schedules
+
+keras = versions.keras_3()
+
+
+class HasHyperparameters:
+    """Hyperparameters that can be set while training; mixed in before a Keras 3 optimizer."""
+
+    _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
+    _by_updates = False  # whether the schedule counts updates, not accumulated batches
+
+    def __init__(self, learning_rate, **keras_arguments):
+        super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
+        variable = self._learning_rate
+        if getattr(variable, "dtype", "float32") != "float32":  # then floatx says otherwise
+            self._untrack_variable(variable)
+            self._learning_rate = self._add_number("learning_rate", learning_rate)
+
+    def _make_hyperparameters(self, by_updates):
+        """Makes variables of what v1 reads anew in each step, where Keras has nothing by the name.
+
+        Args:
+          by_updates: whether the learning rate schedule counts updates.
+        """
+        names = [name for name in self._other_names() if not hasattr(self, name)]
+        for name in self._other_names():
+            if name not in names:  # as weight_decay
+                del self._v1_numbers[name]
+        vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
+        vars(self)["_by_updates"] = by_updates
+
+    def _add_hyperparameter(self, name):
+        variable = self._add_number(name, self._v1_numbers[name])
+        self._name("hyper_" + name, variable)
+        return variable
+
+    def _add_number(self, name, number):
+        return self.add_variable(
+            shape=(),
+            dtype="float32",
+            initializer=keras.initializers.Constant(number),
+            name=name,
+            aggregation="only_first_replica",
+        )
+
+    def _current_hyperparameters(self):
+        if self._graph_is_built:
+            return {}
+        return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
+
+    def __getattr__(self, name):
+        hyper = vars(self).get("_hyper", {})
+        if name in hyper:
+            return hyper[name]
+        raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+
+    def __setattr__(self, name, value):
+        if name in vars(self).get("_hyper", ()):
+            if self._graph_is_built:
+                raise RuntimeError(
+                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
+                    "since it would compute other bits from a variable. Set it before the first "
+                    "step." % (name, value, name)
+                )
+            value = checks.hyperparameter(name, value)
+            self._number_is_set(name, value)
+            self._hyper[name].assign(value)
+            return
+        if self._adopted is not None:  # else it is Keras' own constructor that sets
+            self._check_settable(name)
+            if name == "lr":
+                raise AttributeError("Keras 3 has no lr. Set learning_rate.")
+        super().__setattr__(name, value)
+
+    # The learning rate.
+
+    def _is_v1_decay(self, learning_rate, optimizer):
+        if learning_rate is None and self._rates:
+            learning_rate = vars(optimizer)[self._rates[0]]
+        return schedules.is_v1_decay(learning_rate)
+
+    def _get_current_learning_rate(self):
+        if self._by_updates and callable(self._learning_rate) and self._counts_steps():
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    def _counts_steps(self):
+        return isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
+
+    @property
+    def learning_rate(self):
+        """This step's learning rate; set to a number, schedule or function."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        if not self._rates:
+            raise AttributeError("%s has no learning rate." % type(self._adopted).__name__)
+        if versions.for_a_session():
+            raise RuntimeError(
+                "learning_rate=%r cannot be set in a TF1 graph, where nothing would run the "
+                "assignment. Run it: session.run(optimizer.learning_rate.value.assign(…)), or pass "
+                "learning_rate to to_keras." % (rate,)
+            )
+        if isinstance(rate, keras.Variable):
+            rate = tf.convert_to_tensor(rate)
+        if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
+            # The value that it has now, as in Keras' own.
+            self._assign_rate(rate)
+            self._v1_numbers["learning_rate"] = None
+            return
+        by_updates = schedules.is_v1_decay(rate)
+        rate = schedules.for_keras(rate, self, keras)
+        if isinstance(rate, (numbers.Real, np.generic)):
+            self._assign_rate(rate)
+        else:
+            rate_of_keras = super(HasHyperparameters, type(self)).learning_rate
+            rate_of_keras.fset(self, _as_keras_takes_it(rate))
+        vars(self)["_by_updates"] = by_updates
+        self._number_is_set("learning_rate", rate)
+
+    def _assign_rate(self, value):
+        if not hasattr(self._learning_rate, "assign"):
+            raise TypeError(
+                "The learning rate is not settable to %r: it is a schedule or function, in whose "
+                "place goes only another one." % (value,)
+            )
+        self._learning_rate.assign(value)
+
+    def _present_value(self, name):
+        if name != "learning_rate":
+            return self._hyper[name].numpy()
+        rate = self._configuration_of_keras()["learning_rate"]
+        return np.float32(rate) if isinstance(rate, float) else rate
+
+    def _configuration_of_keras(self):
+        """Returns Keras' part; a learning rate function is in it as the number that it is now."""
+        rate = self._learning_rate
+        if not callable(rate) or hasattr(rate, "get_config"):
+            return super().get_config()
+        vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
+        try:
+            return super().get_config()
+        finally:
+            vars(self)["_learning_rate"] = rate
+
+
+def _as_keras_takes_it(rate):
+    """Returns a learning rate as Keras 3 takes it: a float, schedule or function."""
+    if isinstance(rate, (numbers.Real, np.generic)):
+        return float(rate)
+    if isinstance(rate, tf.Variable) or versions.is_symbolic(rate):
+        return _Reading(rate)
+    if tf.is_tensor(rate):
+        return float(rate)
+    return rate
+
+
+class _Reading:
+    """A learning rate function that reads a variable, or a tensor of a graph."""
+
+    def __init__(self, source):
+        self.source = source
+        if hasattr(source, "assign"):
+            self.assign = source.assign
+
+    def __call__(self):
+        return tf.convert_to_tensor(self.source)
