@@ -72,10 +72,13 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         """
         self._check_stateful()
         grads = [_as_gradient(grad) for grad in grads]
+        variables = None if trainable_variables is None else list(trainable_variables)
+        if self.built and variables and not self._trainable_variables:
+            self.build(variables)  # Keras has built it for no variables, loading a model from .h5
         with self.alone():
             if versions.for_a_session():
-                return self._apply_in_graph(grads, trainable_variables)
-            return super().apply(grads, trainable_variables)
+                return self._apply_in_graph(grads, variables)
+            return super().apply(grads, variables)
 
     def apply_gradients(self, grads_and_vars):
         """Updates variables: `apply` for (gradient, variable) pairs.

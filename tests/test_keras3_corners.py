@@ -267,3 +267,19 @@ def test_a_v1_optimizer_that_is_not_bridged_says_so():
     optimizer = AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64))
     with pytest.raises(TypeError, match="variable of Keras 3.*to_keras"):
         optimizer.apply_gradients([(tf.constant(ONE), keras.Variable(ONE))])
+
+
+def test_a_model_from_h5_goes_on_with_its_state(tmp_path):
+    def data(rows):
+        return np.ones([rows, 2], "f"), np.ones([rows, 1], "f")
+
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile(models.bridged("Adam"), keras.losses.MeanSquaredError())
+    model.fit(*data(2), batch_size=1, verbose=0)
+    model.save(str(tmp_path / "model.h5"))
+    again = keras.models.load_model(str(tmp_path / "model.h5"))
+    for one in (model, again):
+        one.fit(*data(3), batch_size=1, verbose=0)
+    assert again.optimizer.iterations.numpy() == 5
+    for one, other in zip(model.variables, again.variables):
+        assert np.array_equal(one.numpy(), other.numpy())
