@@ -122,10 +122,11 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         pairs = list(grads_and_vars)
         with self._driving(pairs):
             if self._whole:
-                return self._apply_and_count(pairs)
+                self._apply_and_count(pairs)
+                return
             self._prepare_v1()
             super()._distributed_tf_update_step(distribution, pairs, learning_rate)
-            return self._finish(distribution, [variable for _, variable in pairs])
+            self._finish(distribution, [variable for _, variable in pairs])
 
     def _apply_and_count(self, pairs):
         """Calls the optimizer's own apply_gradients, which may advance the step or not."""

@@ -88,12 +88,12 @@ class HasHyperparameters:
         return schedules.is_v1_decay(learning_rate)
 
     def _get_current_learning_rate(self):
-        if self._by_updates and callable(self._learning_rate) and self._counts_steps():
+        is_schedule = isinstance(
+            self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
+        )
+        if self._by_updates and is_schedule:
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
-
-    def _counts_steps(self):
-        return isinstance(self._learning_rate, keras.optimizers.schedules.LearningRateSchedule)
 
     @property
     def learning_rate(self):

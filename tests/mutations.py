@@ -149,8 +149,10 @@ OPTIMIZER_V2 = _of_both(
 # The Keras 3 bridge.
 
 BRIDGE_3 = "compat/keras3.py"
+SETTING_3 = "compat/keras3_hyperparameters.py"
 STATE_3 = "compat/keras3_state.py"
 SAVING_3 = "compat/keras3_saving.py"
+CORNERS_3 = "tests/test_keras3_corners.py"
 EXACT_3 = "tests/test_keras3_exact.py"
 CHECKPOINTS_3 = "tests/test_keras3_checkpoints.py"
 CLIPPING_3 = "tests/test_keras3_clipping.py"
@@ -195,13 +197,13 @@ KERAS_3 = _of_both(
     Mutation(
         "an apply_gradients of its own counts the step as well",
         BRIDGE_3,
-        "                step.assign(before)\n",
-        "",
+        "            step.assign(before)  # Keras advances it\n",
+        "            pass\n",
         (FEATURES_3, "-k", "apply_gradients_of_its_own"),
     ),
     Mutation(
         "a hyperparameter that is set stays what it was",
-        BRIDGE_3,
+        SETTING_3,
         "            self._hyper[name].assign(value)\n",
         "",
         (HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
@@ -215,9 +217,9 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "the learning rate has the dtype that Keras makes by default",
-        BRIDGE_3,
-        "        self._make_rate_float32()\n",
-        "",
+        SETTING_3,
+        'if getattr(variable, "dtype", "float32") != "float32":',
+        "if False:",
         (EXACT_3, "-k", "float32_whatever_the_default"),
     ),
     Mutation(
@@ -249,6 +251,27 @@ KERAS_3 = _of_both(
         "def _create_or_restore_slot_variable(self, *args, **kwargs):",
         "def _refuse(self, *args, **kwargs):",
         (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
+    ),
+    Mutation(
+        "decays of v1 count accumulated batches",
+        SETTING_3,
+        "if self._by_updates and is_schedule:",
+        "if False:",
+        (CORNERS_3, "-k", "decays_of_v1_count_updates"),
+    ),
+    Mutation(
+        "hyperparameters are variables in TF1 graphs as well",
+        SETTING_3,
+        "        if self._graph_is_built:\n            return {}\n",
+        "",
+        ("tests/test_keras3_graph.py",),
+    ),
+    Mutation(
+        "state without slots is loaded where there are some",
+        SAVING_3,
+        "return bool(shapes.get(_TRAINED))",
+        "return len(_unbuilt(shapes)) + 1 < len(shapes)",
+        (CORNERS_3, "-k", "state_without_slots"),
     ),
     Mutation(
         "state of other names is loaded",
