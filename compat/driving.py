@@ -297,7 +297,7 @@ class Drives:
         Raises:
           AttributeError: v1 does not read it anew in each step, or knows it by another name.
         """
-        for known in self._v1_numbers:
+        for known in vars(self).get("_v1_numbers", ()):  # not there yet in a copy
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
                 raise AttributeError("There is no %s here. Set %s, v1's name." % (name, known))

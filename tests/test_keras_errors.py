@@ -208,7 +208,9 @@ def test_gradients_of_its_own():
         def compute_gradients(self, loss, *args, **kwargs):
             return super().compute_gradients(2.0 * loss, *args, **kwargs)
 
-    with pytest.raises(ValueError, match=says("Scaled", "compute_gradients", "transformer")):
+    with pytest.raises(
+        ValueError, match=says("Scaled", "compute_gradients", "apply_gradients", "train_step")
+    ):
         models.bridged(Scaled(0.1))
 
 
