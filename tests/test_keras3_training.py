@@ -326,6 +326,6 @@ def test_threads_share_an_optimizer(way):
         assert int(optimizer.iterations.numpy()) == 100
         np.testing.assert_allclose(variable.numpy(), np.full(3, -0.1), rtol=1e-3)
     else:
-        assert 25 <= int(optimizer.iterations.numpy()) <= 100
+        assert 0 < int(optimizer.iterations.numpy()) <= 100
         assert np.all(variable.numpy() < 0)
     assert vars(optimizer._adopted)["_learning_rate"] == 1.0
