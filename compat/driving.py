@@ -81,6 +81,8 @@ class Drives:
             _step=step,
             _step_dtype=step_dtype,
             _v1_numbers=found,
+            # Whether the learning rate counts updates, not batches of which several make one.
+            _by_updates=schedules.is_v1_decay(learning_rate),
             _fixed=constructor - {"name", "global_step", "lr"},
             _whole=inspection.overrides_apply_gradients(optimizer),
             _running=_Running(),
@@ -130,13 +132,14 @@ class Drives:
     @contextlib.contextmanager
     def _driving(self, grads_and_vars):
         """The scope in which the adopted optimizer has what this step needs, but is unprepared."""
+        if self._whole:
+            self._check_one_replica()
         only_ours = adopted.no_foreign_variables(self._adopted, self)
         with self.alone(), self._fed(), self._told(grads_and_vars), only_ours:
             yield
 
     def _apply_whole(self, grads_and_vars, step, name=None):
         """Calls the optimizer's own apply_gradients, which advances `step` as well."""
-        self._check_one_replica()
         with self._hyperparameters_fed():
             return self._adopted.apply_gradients(grads_and_vars, step, name)
 

@@ -10,7 +10,7 @@ from legacy_opt import checks, versions
 from legacy_opt.compat import clipping, config, schedules
 from legacy_opt.compat.driving import Drives
 from legacy_opt.compat.keras3_hyperparameters import HasHyperparameters
-from legacy_opt.compat.keras3_state import OwnsVariables, keras, tf_variable
+from legacy_opt.compat.keras3_state import OwnsVariables, keras
 
 
 class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
@@ -46,8 +46,8 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
             fused=fused,
             step_dtype=step_dtype,
         )
-        if by_updates is None:
-            by_updates = self._is_v1_decay(learning_rate, optimizer)
+        if by_updates is not None:
+            vars(self)["_by_updates"] = by_updates
         _check(keras_arguments, has_rate=bool(self._rates))
         _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
         super().__init__(
@@ -56,7 +56,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
             **keras_arguments,
         )
         self._adopt(optimizer)
-        self._make_hyperparameters(by_updates)
+        self._make_hyperparameters()
 
     # The step.
 
@@ -130,8 +130,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
     def _apply_and_count(self, pairs):
         """Calls the optimizer's own apply_gradients, which may advance the step or not."""
-        self._check_one_replica()
-        step = tf_variable(self._iterations)
+        step = versions.tf_variable(self._iterations)
         before = step.read_value()
         step.assign(self._current_step())  # fewer, if gradients are accumulated
         try:

@@ -15,7 +15,6 @@ class HasHyperparameters:
     """Hyperparameters that can be set while training; mixed in before a Keras 3 optimizer."""
 
     _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
-    _by_updates = False  # whether the schedule counts updates, not accumulated batches
 
     def __init__(self, learning_rate, **keras_arguments):
         super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
@@ -24,18 +23,13 @@ class HasHyperparameters:
             self._untrack_variable(variable)
             self._learning_rate = self._add_number("learning_rate", learning_rate)
 
-    def _make_hyperparameters(self, by_updates):
-        """Makes variables of what v1 reads anew in each step, where Keras has nothing by the name.
-
-        Args:
-          by_updates: whether the learning rate schedule counts updates.
-        """
+    def _make_hyperparameters(self):
+        """Makes variables of what v1 reads anew in each step, but for what Keras has itself."""
         names = [name for name in self._other_names() if not hasattr(self, name)]
         for name in self._other_names():
             if name not in names:  # as weight_decay
                 del self._v1_numbers[name]
         vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
-        vars(self)["_by_updates"] = by_updates
 
     def _add_hyperparameter(self, name):
         variable = self._add_number(name, self._v1_numbers[name])
@@ -82,11 +76,6 @@ class HasHyperparameters:
 
     # The learning rate.
 
-    def _is_v1_decay(self, learning_rate, optimizer):
-        if learning_rate is None and self._rates:
-            learning_rate = vars(optimizer)[self._rates[0]]
-        return schedules.is_v1_decay(learning_rate)
-
     def _get_current_learning_rate(self):
         is_schedule = isinstance(
             self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
@@ -110,7 +99,7 @@ class HasHyperparameters:
                 "assignment. Run it: session.run(optimizer.learning_rate.value.assign(…)), or pass "
                 "learning_rate to to_keras." % (rate,)
             )
-        if isinstance(rate, keras.Variable):
+        if versions.is_keras_3_variable(rate):
             rate = tf.convert_to_tensor(rate)
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
             # The value that it has now, as in Keras' own.

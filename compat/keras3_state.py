@@ -59,7 +59,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             super().build(variables)
             if variables:
                 with self._fed_for_slots(True), adopted.no_foreign_variables(self._adopted, self):
-                    self._adopted._create_slots([tf_variable(variable) for variable in variables])
+                    self._adopted._create_slots([versions.tf_variable(each) for each in variables])
 
     def _check_stateful(self):
         if versions.in_stateless_scope():
@@ -89,7 +89,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             self._name(
                 "slot_%d_%s" % (self._get_variable_index(variable), slot_name), slots[slot_name]
             )
-        return tf_variable(slots[slot_name])
+        return versions.tf_variable(slots[slot_name])
 
     def adopt_non_slot(self, name, initial_value):
         """Returns the variable that all share, which is created if it is not there."""
@@ -98,14 +98,14 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             variable = self._create(
                 name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
             )
-            self.non_slots[name] = tf_variable(variable)
+            self.non_slots[name] = versions.tf_variable(variable)
             self._name("shared_" + name, variable)
         return self.non_slots[name]
 
     def adopted_slot(self, variable, slot_name):
         """Returns the slot variable, or None."""
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
-        return None if slot is None else tf_variable(slot)
+        return None if slot is None else versions.tf_variable(slot)
 
     def get_slot(self, variable, slot_name):
         """Returns a slot of a variable, a keras.Variable.
@@ -127,7 +127,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
     @property
     def weights(self):
         """All variables of this optimizer as tf.Variables, in the order of `variables`."""
-        return [tf_variable(variable) for variable in self.variables]
+        return [versions.tf_variable(variable) for variable in self.variables]
 
     def _create(self, name, shape, dtype, initial_value, **options):
         vars(self)["creates_variables"] = True
@@ -151,7 +151,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
 
     def _check_strategy(self, variables):
         for variable in variables:
-            strategy = getattr(tf_variable(variable), "distribute_strategy", None)
+            strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
             if strategy is not None and strategy is not self._distribution_strategy:
                 raise ValueError(
                     "The variable %r was made under a %s, and the optimizer %r was not. Make it in "
@@ -163,9 +163,3 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         """The scope of the strategy that this optimizer was made in."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
-
-
-def tf_variable(variable):
-    """Returns the tf.Variable that a variable of Keras holds, a tf.Variable as it is."""
-    # Not by keras.Variable, of which the variables of layers are no instances up to Keras 3.6.
-    return variable if isinstance(variable, tf.Variable) else variable.value

@@ -32,7 +32,7 @@ class OwnsState(Base):
 
     def _create_slots(self, var_list):
         for variable in var_list:
-            if isinstance(variable.dtype, str):
+            if versions.is_keras_3_variable(variable):
                 raise TypeError(
                     "%r is a variable of Keras 3, and this optimizer is for Keras 2: make it with "
                     "to_keras(…, api='keras3')." % variable.name

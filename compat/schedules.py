@@ -34,7 +34,7 @@ def for_keras(rate, optimizer, keras):
       TypeError: it is something else.
       ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
     """
-    rate = unwrapped(rate)
+    rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
         return rate
     if callable(rate) and hasattr(rate, "get_config"):
@@ -58,12 +58,6 @@ def for_keras(rate, optimizer, keras):
     if callable(rate):
         _warn_of_a_step(rate)
     return checks.hyperparameter("learning_rate", rate)
-
-
-def unwrapped(rate):
-    """Returns the tf.Variable in a variable of Keras 3, anything else as it is."""
-    value = getattr(rate, "value", None)
-    return value if isinstance(value, tf.Variable) else rate
 
 
 def is_v1_decay(rate):

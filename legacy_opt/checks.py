@@ -7,6 +7,8 @@ import numbers
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import versions
+
 
 def is_tensor_like(value):
     """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
@@ -224,7 +226,7 @@ def no_keras_3_variables(optimizer, grads_and_vars):
       TypeError: one of the variables is Keras'.
     """
     for _, variable in grads_and_vars:
-        if isinstance(getattr(variable, "dtype", None), str):
+        if versions.is_keras_3_variable(variable):
             raise TypeError(
                 "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
                 "optimizer of it: legacy_opt.compat.to_keras(optimizer)."

@@ -194,6 +194,17 @@ def keras_3_distributes(strategy):
         return float(loss(tf.ones([1, 1]), tf.zeros([1, 1]))) < 1
 
 
+def is_keras_3_variable(value):
+    """Whether `value` is a variable of Keras 3, which is no `tf.Variable` but holds one."""
+    # Not by keras.Variable, of which the variables of layers are no instances up to Keras 3.6.
+    return isinstance(getattr(value, "dtype", None), str)
+
+
+def tf_variable(value):
+    """Returns the `tf.Variable` that a variable of Keras 3 holds, anything else as it is."""
+    return value.value if is_keras_3_variable(value) else value
+
+
 def in_stateless_scope():
     """Whether Keras 3 is collecting new values of variables in place of assigning them."""
     scope = sys.modules.get("keras.src.backend.common.stateless_scope")

@@ -12,7 +12,6 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, versions
 from legacy_opt.compat import to_keras
 from tests import problems, running
-from tests.keras_ways import tf_variable
 
 v1 = tf.compat.v1
 keras = versions.keras_2()
@@ -151,7 +150,7 @@ def loop(problem, optimizer, way="function", between=None, apply=None):
 def slots_of(optimizer, variables):
     """Returns the slots of an optimizer, as keys of a `Trace`."""
     return {
-        (name, slot): tf_variable(optimizer.get_slot(variable, slot))
+        (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
         for slot in (optimizer.get_slot_names() if optimizer is not None else [])
         for name, variable in variables.items()
     }
@@ -239,6 +238,13 @@ def fed_data(problem):
     return x, np.zeros([problem.steps, 1], "f")
 
 
+def fit_data(model, problem, epochs, callbacks):
+    """Fits a compiled model of either Keras with the problem's gradients, one after the other."""
+    x, y = fed_data(problem)
+    options = {"batch_size": 1, "shuffle": False, "verbose": 0}
+    model.fit(x, y, epochs=epochs, callbacks=callbacks, **options)
+
+
 def the_output(_, output):
     """A loss that is the output itself."""
     return output
@@ -261,16 +267,7 @@ def fit(problem, optimizer, epochs=1, callbacks=(), **compiling):
     model = fed_model(problem)
     model.compile(optimizer, the_output, **compiling)
     recorder = Recorder()
-    x, y = fed_data(problem)
-    model.fit(
-        x,
-        y,
-        batch_size=1,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=[recorder] + list(callbacks),
-    )
+    fit_data(model, problem, epochs, [recorder] + list(callbacks))
     layer = model.get_layer("fed")
     variables = {"table": layer.table, "matrix": layer.matrix}
     slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}

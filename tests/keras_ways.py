@@ -29,14 +29,9 @@ def keras_variable(value, name, dtype):
     return versions.keras_3().Variable(value, name=name, dtype=dtype)
 
 
-def tf_variable(variable):
-    """Returns what a variable of Keras 3 holds, and any other as it is."""
-    return variable if isinstance(variable, tf.Variable) else variable.value
-
-
 def _slots(optimizer, variables):
     return {
-        (name, slot): tf_variable(optimizer.get_slot(variable, slot))
+        (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
         for slot in optimizer.get_slot_names()
         for name, variable in variables.items()
     }
@@ -125,7 +120,7 @@ def graph(problem, make, api="optimizer_v2"):
                     state.update(_fetch(sess, _state(optimizer, variables, number)))
                 sess.run(train_op, running._feed(placeholders, step))
                 values.append(sess.run(variables))
-            assert sess.run(tf_variable(optimizer.iterations)) == problem.steps
+            assert sess.run(versions.tf_variable(optimizer.iterations)) == problem.steps
             return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
 
 
