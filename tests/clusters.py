@@ -9,8 +9,8 @@ tells the options.
 
 import json
 import os
+import pathlib
 import sys
-import threading
 
 import numpy as np
 import tensorflow as tf
@@ -33,22 +33,16 @@ from tests.mirrored_training import (
     run_checks,
 )
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples_graph_mode"))
+
+from flights_processes import stop_with_parent
+
 # What Keras' own optimizers say where their `fit` does not go with a strategy.
 CANNOT_FIT = {
     "keras 3 workers": "Attempt to convert a value (PerReplica",
     "keras 3 coordinator": "pass this dataset to ClusterCoordinator.create_per_worker_dataset",
     "TensorFlow 2.4 coordinator": "must be called inside a `tf.function` passed to `create_per_",
 }
-
-
-def stop_with_parent():
-    """Ends this process as soon as its stdin is closed."""
-
-    def wait():
-        sys.stdin.read()
-        os._exit(1)
-
-    threading.Thread(target=wait, daemon=True).start()
 
 
 def public(name):

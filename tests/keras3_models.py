@@ -99,16 +99,7 @@ def fit(problem, optimizer, callbacks=(), model=None, epochs=1, **compiling):
     model = fed_model(problem) if model is None else model
     model.compile(optimizer, keras_models.the_output, **compiling)
     recorder = Recorder()
-    x, y = keras_models.fed_data(problem)
-    model.fit(
-        x,
-        y,
-        batch_size=1,
-        epochs=epochs,
-        shuffle=False,
-        verbose=0,
-        callbacks=[recorder] + list(callbacks),
-    )
+    keras_models.fit_data(model, problem, epochs, [recorder] + list(callbacks))
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     variables = model.get_layer("fed").variables_by_name
     slots = {key: slot.numpy() for key, slot in keras_models.slots_of(inner, variables).items()}
@@ -125,13 +116,6 @@ def run(optimizer, way, problem=PROBLEM, **options):
     if way.startswith("fit"):
         return fit(problem, optimizer, run_eagerly=way == "fit eagerly", **options)[0]
     return keras_models.loop(problem, optimizer, way, **options)[0]
-
-
-def assert_close(actual, expected):
-    assert len(actual) == len(expected)
-    for one, other in zip(actual, expected):
-        for name in other:
-            np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
 
 
 def rates(problem, rate_of):

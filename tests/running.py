@@ -244,3 +244,20 @@ def _assert_equal(actual, expected, what):
     if not np.array_equal(actual, expected):
         gap = np.max(np.abs(np.asarray(actual, np.float64) - np.asarray(expected, np.float64)))
         raise AssertionError("%s: largest difference %g" % (what, gap))
+
+
+def assert_steps_close(actual, expected, rtol=1e-5, atol=1e-6):
+    """Asserts that the values after each step are equal within a tolerance."""
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        for name in other:
+            np.testing.assert_allclose(one[name], other[name], rtol, atol, err_msg=name)
+
+
+def assert_close(actual, expected, rtol, atol):
+    """Asserts that two traces are equal within a tolerance."""
+    assert_steps_close(actual.steps, expected.steps, rtol, atol)
+    assert set(actual.slots) == set(expected.slots)
+    for key in expected.slots:
+        one, other = actual.slots[key], expected.slots[key]
+        np.testing.assert_allclose(one, other, rtol, atol, err_msg=str(key))

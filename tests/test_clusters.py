@@ -1,9 +1,8 @@
 """MultiWorkerMirroredStrategy and ParameterServerStrategy in processes of their own."""
 
-import contextlib
 import json
 import os
-import socket
+import pathlib
 import subprocess
 import sys
 import tempfile
@@ -14,17 +13,12 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples_graph_mode"))
+
+from flights_processes import free_addresses
+
 APIS = ["optimizer_v2"] + ["keras3"] * (versions.keras_facts()["generation"] == 3)
 SECONDS = 240
-
-
-def free_addresses(count):
-    """Returns addresses at which nobody listens."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return ["127.0.0.1:%d" % each.getsockname()[1] for each in sockets]
 
 
 class Processes:

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from legacy_opt.compat import to_keras
-from tests import keras_cases, keras_models, rules, running
+from tests import keras_cases, keras_models, rules, running, test_keras_checkpoints
 from tests.keras3_models import bridged
 from tests.test_keras_saving import RowAdagrad
 
@@ -82,12 +82,7 @@ def saved(optimizer, path, make_variables=keras_variables):
 def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
     path, unstopped = saved(make_optimizer(), path, kind)
     training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
-    status = training.checkpoint.restore(path)
-    status.assert_existing_objects_matched()
-    training.steps(4, 8)
-    training.assert_same(unstopped)
-    status.assert_existing_objects_matched()
-    status.assert_consumed()
+    test_keras_checkpoints.assert_goes_on(training, path, unstopped)
     expected = running.session(PROBLEM, make_v1, True, config=keras_models.AS_WRITTEN)
     for name, value in expected.steps[-1].items():
         assert np.array_equal(training.variables[name].numpy(), value), name

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import clipped, keras_models, problems, running
 from tests import keras3_models as models
-from tests import keras_models, problems, running
 
 v1 = tf.compat.v1.train
 PROBLEM = keras_models.problem()
@@ -14,60 +14,18 @@ DENSE = PROBLEM._replace(
     gradients=[{"matrix": step["matrix"]} for step in PROBLEM.gradients],
     sparse=(),
 )
-RATE = np.float32(0.5)
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
-def summed(rows, size):
-    """Returns a sparse gradient as a dense one."""
-    result = np.zeros([size, rows.values.shape[1]], "f")
-    np.add.at(result, rows.ids, rows.values)
-    return result
-
-
-def by_value(gradients):
-    return {name: np.clip(gradient, -0.4, 0.4) for name, gradient in gradients.items()}
-
-
-def by_norm(gradients):
-    return {
-        name: gradient * min(1.0, 0.7 / np.linalg.norm(gradient.ravel()))
-        for name, gradient in gradients.items()
-    }
-
-
-def by_global_norm(gradients):
-    norm = np.sqrt(sum(np.sum(np.square(gradient)) for gradient in gradients.values()))
-    return {name: gradient * min(1.0, 0.9 / norm) for name, gradient in gradients.items()}
-
-
 LIMITS = {
-    "clipvalue": (0.4, by_value),
-    "clipnorm": (0.7, by_norm),
-    "global_clipnorm": (0.9, by_global_norm),
+    "clipvalue": (0.4, clipped.by_value),
+    "clipnorm": (0.7, clipped.by_norm),
+    "global_clipnorm": (0.9, clipped.by_global_norm),
 }
 
 
-def expected(clip):
-    """Trains by gradient descent in NumPy; returns the values after each step."""
-    now = dict(PROBLEM.values)
-    steps = []
-    for gradients in PROBLEM.gradients:
-        dense = clip({"table": summed(gradients["table"], 9), "matrix": gradients["matrix"]})
-        now = {name: now[name] - RATE * dense[name] for name in now}
-        steps.append(now)
-    return steps
-
-
-def assert_close(trace, steps):
-    assert len(trace.steps) == len(steps)
-    for one, other in zip(trace.steps, steps):
-        for name in other:
-            np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
-
-
 def sgd(**arguments):
-    return models.bridged(v1.GradientDescentOptimizer(float(RATE)), **arguments)
+    return models.bridged(v1.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
 TRAIN = {
@@ -81,9 +39,9 @@ TRAIN = {
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping_sums_repeated_ids_first(limit, way):
     value, clip = LIMITS[limit]
-    plain = expected(lambda gradients: gradients)
-    assert not np.allclose(expected(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
-    assert_close(TRAIN[way](sgd(**{limit: value})), expected(clip))
+    plain = clipped.descended(lambda gradients: gradients)
+    assert not np.allclose(clipped.descended(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
+    running.assert_steps_close(TRAIN[way](sgd(**{limit: value})).steps, clipped.descended(clip))
 
 
 @WAYS
@@ -92,7 +50,7 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
     """Bit for bit, with Keras' own optimizer of the same formula."""
     arguments = {limit: LIMITS[limit][0]}
     actual, _ = keras_models.loop(DENSE, sgd(**arguments), way)
-    native = models.keras.optimizers.SGD(float(RATE), **arguments)
+    native = models.keras.optimizers.SGD(float(clipped.RATE), **arguments)
     wanted = native_loop(DENSE, native, way)
     for one, other in zip(actual.steps, wanted):
         np.testing.assert_array_equal(one["matrix"], other)
@@ -151,7 +109,7 @@ def test_slots_see_the_clipped_gradient(name):
 
 def once(rows):
     ids = np.array(sorted(set(rows.ids)))
-    return summed(rows, 9)[ids], ids
+    return clipped.summed(rows, 9)[ids], ids
 
 
 def clip_rows(rows):
@@ -187,7 +145,7 @@ def test_a_limit_can_be_changed_on_the_optimizer(way):
     optimizer.clipvalue = None
     optimizer.clipnorm = 0.7
     actual, _ = keras_models.loop(PROBLEM, optimizer, way)
-    assert_close(actual, expected(by_norm))
+    running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))
 
 
 def test_clipping_comes_after_the_average_of_accumulated_gradients():
@@ -252,4 +210,4 @@ def test_a_loss_scale_and_a_limit():
     """The limit is for what is left when the scale is undone."""
     optimizer = sgd(loss_scale_factor=64.0, clipnorm=0.7)
     actual, _ = keras_models.loop(scaled(PROBLEM, np.float32(64)), optimizer)
-    assert_close(actual, expected(by_norm))
+    running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))

@@ -13,7 +13,7 @@ from legacy_opt.compat import custom_objects, register_optimizer
 from tests import keras_cases, keras_models, running, test_keras_config
 from tests import test_keras3_saving as saving
 from tests.keras3_models import bridged, keras
-from tests.test_keras_config import registry, run_python  # noqa: F401
+from tests.test_keras_config import EVERY_DECAY, registry, run_python  # noqa: F401
 
 v1 = tf.compat.v1.train
 
@@ -167,16 +167,7 @@ def test_a_learning_rate_that_is_a_function_is_saved_as_it_is_now(function):
     assert again.get_config()["learning_rate"] == 0.25
 
 
-@pytest.mark.parametrize(
-    "decay",
-    [
-        lambda step: v1.exponential_decay(0.5, step, 1, 0.5),
-        lambda step: v1.piecewise_constant(step, [2, 4], [0.5, 0.25, 0.125]),
-        lambda step: v1.polynomial_decay(0.5, step, 5, power=2.0),
-        lambda step: v1.inverse_time_decay(0.5, step, 2, 0.5),
-    ],
-    ids=["exponential", "piecewise", "polynomial", "inverse time"],
-)
+@EVERY_DECAY
 def test_the_decays_of_v1_are_saved_whole(decay):
     rate = decay(tf.Variable(0, dtype=tf.int64))
     optimizer = bridged(v1.AdagradOptimizer(rate))

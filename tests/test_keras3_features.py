@@ -70,7 +70,7 @@ def test_averages_overwrite_the_weights(way):
         if (number + 1) % 3 == 0:
             now = average
         wanted.append(now)
-    models.assert_close(actual.steps, wanted)
+    running.assert_steps_close(actual.steps, wanted)
 
 
 # Weight decay.
@@ -108,14 +108,16 @@ def test_weight_decay(exclude, way):
     without = () if exclude is None else ("table",)
     wanted = decayed(PROBLEM, 0.25, lambda _: 0.5, without)
     assert not np.allclose(wanted[-1]["matrix"], models.rates(PROBLEM, lambda _: 0.5)[-1]["matrix"])
-    models.assert_close(steps, wanted)
+    running.assert_steps_close(steps, wanted)
 
 
 def test_weight_decay_goes_by_the_schedule():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.5, 0.125])
     optimizer = models.bridged("GradientDescent", learning_rate=schedule, weight_decay=0.25)
     actual = models.run(optimizer, "function")
-    models.assert_close(actual.steps, decayed(PROBLEM, 0.25, lambda n: 0.5 if n <= 3 else 0.125))
+    running.assert_steps_close(
+        actual.steps, decayed(PROBLEM, 0.25, lambda n: 0.5 if n <= 3 else 0.125)
+    )
 
 
 def test_weight_decay_and_slots():
@@ -240,7 +242,9 @@ def test_an_apply_gradients_of_its_own_is_called_whole(cls, accumulate, way):
     optimizer = models.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = models.run(optimizer, way)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)
-    models.assert_close(actual.steps[(accumulate or 1) - 1 :: accumulate or 1], descended(problem))
+    running.assert_steps_close(
+        actual.steps[(accumulate or 1) - 1 :: accumulate or 1], descended(problem)
+    )
     assert int(optimizer.iterations.numpy()) == problem.steps
 
 

@@ -14,6 +14,7 @@ from tests.keras3_models import bridged
 from tests.test_keras_hyperparameters import (
     DECAYS,
     MAKERS,
+    NOT_READ_AGAIN,
     PROBLEM,
     RATES,
     SETTABLE,
@@ -226,16 +227,7 @@ def test_what_is_no_number_is_refused(name, value):
     assert getattr(optimizer, name).numpy() == before
 
 
-@pytest.mark.parametrize(
-    "name, argument, value",
-    [
-        ("Adagrad", "initial_accumulator_value", 0.5),
-        ("AdagradDecay", "accumulator_decay_step", 5),
-        ("Ftrl", "l2_shrinkage_regularization_strength", 0.5),
-        ("Momentum", "use_nesterov", False),
-        ("RMSProp", "centered", False),
-    ],
-)
+@NOT_READ_AGAIN
 def test_what_v1_does_not_read_again_cannot_be_set(name, argument, value):
     optimizer = bridged(name)
     with pytest.raises(AttributeError, match="does not read %s anew in each step" % argument):

@@ -133,7 +133,7 @@ def test_a_schedule_of_keras(way):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [0.5, 0.25, 0.125])
     actual = models.run(models.bridged("GradientDescent", learning_rate=schedule), way)
     wanted = models.rates(PROBLEM, lambda n: 0.5 if n <= 3 else 0.25 if n <= 7 else 0.125)
-    models.assert_close(actual.steps, wanted)
+    running.assert_steps_close(actual.steps, wanted)
 
 
 @WAYS
@@ -146,7 +146,7 @@ def test_the_learning_rate_is_assigned(way):
 
     actual, again = keras_models.loop(PROBLEM, optimizer, way, between=between)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    models.assert_close(actual.steps, models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
+    running.assert_steps_close(actual.steps, models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
 
 
 def test_callbacks_set_the_learning_rate():
@@ -157,7 +157,9 @@ def test_callbacks_set_the_learning_rate():
     ]
     actual, model = models.fit(PROBLEM, optimizer, callbacks, epochs=2)
     twice = PROBLEM._replace(gradients=PROBLEM.gradients * 2)
-    models.assert_close(actual.steps, models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps)))
+    running.assert_steps_close(
+        actual.steps, models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps))
+    )
     assert model.history.history["learning_rate"] == [1.0, 0.5]
 
 
@@ -167,7 +169,7 @@ def test_reduce_lr_on_plateau():
     actual, model = models.fit(PROBLEM, optimizer, [callback], epochs=3)
     thrice = PROBLEM._replace(gradients=PROBLEM.gradients * 3)
     at = (0.5, 0.5, 0.25)  # no epoch is better than the first by a billion
-    models.assert_close(actual.steps, models.rates(thrice, lambda n: at[n // PROBLEM.steps]))
+    running.assert_steps_close(actual.steps, models.rates(thrice, lambda n: at[n // PROBLEM.steps]))
     assert float(optimizer.learning_rate.numpy()) == 0.125
 
 
@@ -193,7 +195,7 @@ def test_constraints_run_after_each_update(way):
         (now,) = models.rates(PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5)
         now = {name: np.maximum(value, 0) for name, value in now.items()}
         wanted.append(now)
-    models.assert_close(steps, wanted)
+    running.assert_steps_close(steps, wanted)
 
 
 def test_a_shared_embedding():

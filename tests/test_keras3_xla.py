@@ -5,7 +5,6 @@ and takes other approximations of powers and roots. So the comparison with the S
 tolerance: a few float32 roundings in each of twelve steps, of values of about one.
 """
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -74,27 +73,15 @@ def session(name, problem):
     return running.session(problem, MAKERS[name], True)
 
 
-def assert_close(actual, expected):
-    assert len(actual.steps) == len(expected.steps)
-    for one, other in zip(actual.steps, expected.steps):
-        for name in other:
-            np.testing.assert_allclose(one[name], other[name], err_msg=name, **TOLERANCE)
-    assert set(actual.slots) == set(expected.slots)
-    for key in expected.slots:
-        np.testing.assert_allclose(
-            actual.slots[key], expected.slots[key], err_msg=str(key), **TOLERANCE
-        )
-
-
 @EVERY_OPTIMIZER
 def test_every_optimizer_compiles_without_fused_kernels(name):
-    assert_close(train(bridged(name, fused=False)), session(name, PROBLEM))
+    running.assert_close(train(bridged(name, fused=False)), session(name, PROBLEM), **TOLERANCE)
 
 
 @EVERY_OPTIMIZER
 def test_every_optimizer_compiles_with_dense_gradients(name):
     problem = only_dense(PROBLEM)
-    assert_close(train(bridged(name), problem), session(name, problem))
+    running.assert_close(train(bridged(name), problem), session(name, problem), **TOLERANCE)
 
 
 @EVERY_OPTIMIZER
@@ -102,7 +89,7 @@ def test_a_missing_kernel_names_both_ways_out(name):
     """While the function is traced: no step is taken."""
     optimizer = bridged(name)
     if name in COMPILES_FUSED:
-        assert_close(train(optimizer, SHORT), session(name, SHORT))
+        running.assert_close(train(optimizer, SHORT), session(name, SHORT), **TOLERANCE)
         return
     with pytest.raises(ValueError, match=r"XLA has no kernel for ResourceSparse\w+") as raised:
         train(optimizer, SHORT)
@@ -114,7 +101,7 @@ def test_a_missing_kernel_names_both_ways_out(name):
 def test_fit_with_xla(name):
     actual, model = models.fit(PROBLEM, bridged(name, fused=False), jit_compile=True)
     assert model.jit_compile is True
-    assert_close(actual, session(name, PROBLEM))
+    running.assert_close(actual, session(name, PROBLEM), **TOLERANCE)
 
 
 @pytest.mark.parametrize("wrapped", [False, True], ids=["plain", "LossScaleOptimizer"])
@@ -157,4 +144,4 @@ def test_what_keras_adds_compiles(feature, name):
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
     actual = train(bridged(name, fused=False, **arguments), problem)
     expected, _ = keras_models.loop(problem, bridged(name, **arguments))
-    assert_close(actual, expected)
+    running.assert_close(actual, expected, **TOLERANCE)

@@ -58,17 +58,21 @@ def saved(name, path):
     return path, training.steps(4, 8)
 
 
-@every_optimizer
-@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
-def test_training_goes_on_with_the_same_bits(name, steps_before, tmp_path):
-    path, unstopped = saved(name, tmp_path)
-    training = Training(OPTIMIZERS[name]()).steps(0, steps_before)
+def assert_goes_on(training, path, unstopped):
+    """Restores a checkpoint and trains as the run that never stopped did."""
     status = training.checkpoint.restore(path)
     status.assert_existing_objects_matched()
     training.steps(4, 8)
     training.assert_same(unstopped)
     status.assert_existing_objects_matched()
     status.assert_consumed()
+
+
+@every_optimizer
+@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
+def test_training_goes_on_with_the_same_bits(name, steps_before, tmp_path):
+    path, unstopped = saved(name, tmp_path)
+    assert_goes_on(Training(OPTIMIZERS[name]()).steps(0, steps_before), path, unstopped)
 
 
 @every_optimizer

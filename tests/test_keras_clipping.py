@@ -6,61 +6,23 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import clipped, problems, running
 from tests import keras_models as models
-from tests import problems, running
 
 v1 = tf.compat.v1
 PROBLEM = models.problem()
-RATE = np.float32(0.5)
-
-
-def summed(rows, size):
-    """Returns a sparse gradient as a dense one."""
-    result = np.zeros([size, rows.values.shape[1]], "f")
-    np.add.at(result, rows.ids, rows.values)
-    return result
-
-
-def by_value(gradients):
-    return {name: np.clip(gradient, -0.4, 0.4) for name, gradient in gradients.items()}
-
-
-def by_norm(gradients):
-    return {
-        name: gradient * min(1.0, 0.7 / np.linalg.norm(gradient.ravel()))
-        for name, gradient in gradients.items()
-    }
-
-
-def by_global_norm(gradients):
-    norm = np.sqrt(sum(np.sum(np.square(gradient)) for gradient in gradients.values()))
-    return {name: gradient * min(1.0, 0.9 / norm) for name, gradient in gradients.items()}
 
 
 LIMITS = {
-    "clipvalue": ({"clipvalue": 0.4}, by_value),
-    "clipnorm": ({"clipnorm": 0.7}, by_norm),
-    "global_clipnorm": ({"global_clipnorm": 0.9}, by_global_norm),
+    "clipvalue": ({"clipvalue": 0.4}, clipped.by_value),
+    "clipnorm": ({"clipnorm": 0.7}, clipped.by_norm),
+    "global_clipnorm": ({"global_clipnorm": 0.9}, clipped.by_global_norm),
     # In the order in which Keras does it.
-    "value and norm": ({"clipvalue": 0.4, "clipnorm": 0.7}, lambda g: by_norm(by_value(g))),
+    "value and norm": (
+        {"clipvalue": 0.4, "clipnorm": 0.7},
+        lambda g: clipped.by_norm(clipped.by_value(g)),
+    ),
 }
-
-
-def expected(clip):
-    """Trains by gradient descent in NumPy; returns the values after each step."""
-    now = dict(PROBLEM.values)
-    steps = []
-    for gradients in PROBLEM.gradients:
-        dense = clip({"table": summed(gradients["table"], 9), "matrix": gradients["matrix"]})
-        now = {name: now[name] - RATE * dense[name] for name in now}
-        steps.append(now)
-    return steps
-
-
-def assert_close(trace, steps):
-    for one, other in zip(trace.steps, steps):
-        for name in other:
-            np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6)
 
 
 def minimize(optimizer, gradients, variables):
@@ -84,16 +46,16 @@ WAYS = {
 
 
 def sgd(**arguments):
-    return models.bridged(v1.train.GradientDescentOptimizer(float(RATE)), **arguments)
+    return models.bridged(v1.train.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping(limit, way):
     arguments, clip = LIMITS[limit]
-    plain = expected(lambda gradients: gradients)
-    assert not np.allclose(expected(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
-    assert_close(WAYS[way](lambda: sgd(**arguments)), expected(clip))
+    plain = clipped.descended(lambda gradients: gradients)
+    assert not np.allclose(clipped.descended(clip)[-1]["table"], plain[-1]["table"], atol=0.1)
+    running.assert_steps_close(WAYS[way](lambda: sgd(**arguments)).steps, clipped.descended(clip))
 
 
 @pytest.mark.parametrize("way", ["eager", "function"])
@@ -103,7 +65,7 @@ def test_a_limit_can_be_changed_on_the_optimizer(way):
     optimizer.clipvalue = None
     optimizer.clipnorm = 0.7
     actual, _ = models.loop(PROBLEM, optimizer, way)
-    assert_close(actual, expected(by_norm))
+    running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))
 
 
 def test_a_row_that_occurs_often_is_clipped_as_one():

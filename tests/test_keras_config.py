@@ -173,7 +173,7 @@ def test_a_learning_rate_that_is_a_function_is_saved_as_it_is_now():
     assert again.get_config()["learning_rate"] == 0.25
 
 
-@pytest.mark.parametrize(
+EVERY_DECAY = pytest.mark.parametrize(
     "decay",
     [
         lambda step: v1.exponential_decay(0.5, step, 1, 0.5),
@@ -183,6 +183,9 @@ def test_a_learning_rate_that_is_a_function_is_saved_as_it_is_now():
     ],
     ids=["exponential", "piecewise", "polynomial", "inverse time"],
 )
+
+
+@EVERY_DECAY
 def test_the_decays_of_v1_are_saved_whole(decay):
     rate = decay(tf.compat.v2.Variable(0, dtype=tf.int64))
     optimizer = bridged(v1.AdagradOptimizer(rate))

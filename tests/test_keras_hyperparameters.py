@@ -295,7 +295,7 @@ def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
     models.graph(models.problem(steps=1), lambda: models.bridged(make(0.9)), between=between)
 
 
-@pytest.mark.parametrize(
+NOT_READ_AGAIN = pytest.mark.parametrize(
     "name, argument, value",
     [
         ("Adagrad", "initial_accumulator_value", 0.5),
@@ -305,6 +305,9 @@ def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
         ("RMSProp", "centered", False),
     ],
 )
+
+
+@NOT_READ_AGAIN
 def test_what_v1_does_not_read_again_cannot_be_set(name, argument, value):
     optimizer = models.bridged(name)
     with pytest.raises(AttributeError, match="does not read %s anew in each step" % argument):

@@ -7,7 +7,6 @@ float32 roundings in each of twelve steps, of values of about one.
 
 import inspect
 
-import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -79,17 +78,6 @@ def train(optimizer, problem=PROBLEM, names=("table", "matrix"), **options):
     return running.Trace(steps, slots)
 
 
-def assert_close(actual, expected):
-    for one, other in zip(actual.steps, expected.steps):
-        for name in other:
-            np.testing.assert_allclose(one[name], other[name], err_msg=name, **TOLERANCE)
-    assert set(actual.slots) == set(expected.slots)
-    for key in expected.slots:
-        np.testing.assert_allclose(
-            actual.slots[key], expected.slots[key], err_msg=str(key), **TOLERANCE
-        )
-
-
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_every_optimizer_compiles_without_fused_kernels(name):
     if needs_unique(name):
@@ -99,7 +87,7 @@ def test_every_optimizer_compiles_without_fused_kernels(name):
         return
     expected = train(models.bridged(MAKERS[name]()))
     actual = train(models.bridged(MAKERS[name](), fused=False), **compiled())
-    assert_close(actual, expected)
+    running.assert_close(actual, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["composed", "fused"])
@@ -110,7 +98,7 @@ def test_every_optimizer_compiles_with_dense_gradients(name, fused):
     actual = train(optimizer, names=["matrix"], **compiled())
     if name == "Ftrl-shrinkage":  # XLA's own kernel keeps `linear` in another unit in 2.4
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
-    assert_close(actual, expected)
+    running.assert_close(actual, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
@@ -118,7 +106,7 @@ def test_every_optimizer_compiles_with_dense_gradients(name, fused):
 def test_without_fused_kernels_the_same_is_computed(name, way):
     expected, _ = models.loop(PROBLEM, models.bridged(MAKERS[name]()), way)
     actual, _ = models.loop(PROBLEM, models.bridged(MAKERS[name](), fused=False), way)
-    assert_close(actual, expected)
+    running.assert_close(actual, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("limit", ["clipnorm", "clipvalue"])
@@ -131,7 +119,7 @@ def test_clipping_compiles(limit):
             train(optimizer, SHORT, **compiled())
         return
     expected = train(models.bridged("Momentum", **arguments), SHORT)
-    assert_close(train(optimizer, SHORT, **compiled()), expected)
+    running.assert_close(train(optimizer, SHORT, **compiled()), expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
@@ -142,7 +130,9 @@ def test_a_missing_kernel_names_both_ways_out(name):
             train(optimizer, SHORT, **compiled())
         return
     if name in COMPILES_FUSED:
-        assert_close(train(optimizer, SHORT, **compiled()), train(models.bridged(name), SHORT))
+        running.assert_close(
+            train(optimizer, SHORT, **compiled()), train(models.bridged(name), SHORT), **TOLERANCE
+        )
         return
     with pytest.raises(ValueError, match=r"XLA has no kernel for ResourceSparse\w+") as raised:
         train(optimizer, SHORT, **compiled())
@@ -155,6 +145,6 @@ def test_fit_with_xla():
         return
     expected, _ = models.fit(SHORT, models.bridged("Adagrad"))
     actual, _ = models.fit(SHORT, models.bridged("Adagrad", fused=False), jit_compile=True)
-    assert_close(actual, expected)
+    running.assert_close(actual, expected, **TOLERANCE)
     with pytest.raises(ValueError, match="XLA has no kernel for ResourceSparseApplyAdagrad"):
         models.fit(SHORT, models.bridged("Adagrad"), jit_compile=True)
