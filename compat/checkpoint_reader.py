@@ -1,0 +1,223 @@
+"""Reads checkpoints of TensorFlow 1 and 2 as files, tensor by tensor.
+
+TensorFlow's own reader copies what it has read, to twice the size of the tensor, and cannot read
+parts in V1 format. So tensors are read by the Saver's operation, in a graph of their own.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.compat import checkpoint_paths
+from legacy_opt.compat.checkpoint_index import read_index
+from legacy_opt.compat.checkpoint_paths import V1, CheckpointError, reason
+from legacy_opt.compat.object_graph import OBJECT_GRAPH, parse_object_graph
+
+
+class UnknownType(NamedTuple):
+    """Stands for the dtype of a tensor whose type this TensorFlow does not have."""
+
+    name: str
+    size: int = 0
+
+
+class TensorInfo(NamedTuple):
+    """What is known of a tensor that has not been read.
+
+    Attributes:
+      dtype: a tf.DType, or an UnknownType.
+      shape: a tuple of ints.
+      nbytes: its size in memory; that of strings, in the file, or 0 where that is not known.
+      parts: pairs (shape, offset), where the tensor is saved in parts, as partitioned variables
+        are. Empty for one that is saved whole, and for all in V1 format, which hides it.
+    """
+
+    dtype: Any
+    shape: tuple
+    nbytes: int
+    parts: tuple = ()
+
+
+def open_checkpoint(path):
+    """Opens a checkpoint, and sees whether it is whole without reading its data.
+
+    Args:
+      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; a folder, which
+        means the latest checkpoint in it.
+
+    Returns:
+      A Checkpoint.
+
+    Raises:
+      CheckpointError: there is none, it is truncated or corrupt, or this is some other file.
+    """
+    return Checkpoint(*checkpoint_paths.locate(path))
+
+
+class Checkpoint:
+    """A checkpoint to read from; made by `open_checkpoint`.
+
+    Attributes:
+      path: its prefix; in V1 format, its file or the pattern of its files.
+      format: "V1" or "V2".
+      tensors: a dict from name to TensorInfo, without TensorFlow's own bookkeeping.
+    """
+
+    def __init__(self, path, format):
+        self.path = path
+        self.format = format
+        try:
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+            raise CheckpointError(
+                "%r is corrupt, or no checkpoint: %s" % (self._listing, reason(error))
+            ) from error
+        infos = _infos_v1(reader) if format == V1 else self._infos_v2()
+        self._infos = dict(sorted(infos.items()))
+        self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
+        self._object_graph = None
+
+    @property
+    def _listing(self):
+        return self.path if self.format == V1 else self.path + checkpoint_paths.INDEX
+
+    def _infos_v2(self):
+        try:
+            index = read_index(self._listing)
+        except ValueError as error:
+            raise CheckpointError("%r is corrupt: %s" % (self._listing, error)) from error
+        for shard, needed in enumerate(index.data_bytes):
+            self._check_data(
+                "%s.data-%05d-of-%05d" % (self.path, shard, len(index.data_bytes)), needed
+            )
+        return {
+            name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
+            for name, entry in index.entries.items()
+        }
+
+    def _check_data(self, data_file, needed):
+        if not tf.io.gfile.exists(data_file):
+            raise CheckpointError(
+                "%r is incomplete: the data file %r is missing. Copy it from where the checkpoint "
+                "was written." % (self.path, data_file)
+            )
+        found = tf.io.gfile.stat(data_file).length
+        if found < needed:
+            raise CheckpointError(
+                "%r is truncated: the data file %r has %d bytes, and the index needs %d. Copy it "
+                "anew from where the checkpoint was written."
+                % (self.path, data_file, found, needed)
+            )
+
+    def info(self, name):
+        """Returns the TensorInfo of a tensor.
+
+        Raises:
+          CheckpointError: there is none of that name.
+        """
+        if name not in self._infos:
+            raise CheckpointError("%r holds no tensor %r." % (self.path, name))
+        return self._infos[name]
+
+    def read(self, name, part=None):
+        """Reads a tensor.
+
+        Args:
+          name: its name.
+          part: which part of it, as a pair (shape, offset); None for all of it.
+
+        Returns:
+          A NumPy array.
+
+        Raises:
+          CheckpointError: there is none of that name, or its data are lost.
+        """
+        info = self.info(name)
+        if isinstance(info.dtype, UnknownType):
+            raise CheckpointError(
+                "%r: TensorFlow %s cannot read the tensor %r, whose dtype (%s) it does not know."
+                % (self.path, tf.__version__, name, info.dtype.name)
+            )
+        try:
+            with tf.Graph().as_default(), session() as sess:
+                spec = "" if part is None else slice_spec(info.shape, *part)
+                return as_array(sess.run(restored(self.path, [name], [info.dtype], [spec])[0]))
+        except tf.errors.OpError as error:
+            raise CheckpointError(
+                "%r is corrupt: the tensor %r cannot be read: %s. Copy the checkpoint anew from "
+                "where it was written." % (self.path, name, reason(error).rstrip("."))
+            ) from error
+
+    @property
+    def object_graph(self):
+        """The ObjectGraph of an object-based checkpoint; None where it is name-based.
+
+        Raises:
+          CheckpointError: its data are lost.
+        """
+        if OBJECT_GRAPH not in self._infos or self._object_graph is not None:
+            return self._object_graph
+        try:
+            self._object_graph = parse_object_graph(self.read(OBJECT_GRAPH).item())
+            return self._object_graph
+        except ValueError as error:
+            raise CheckpointError(
+                "%r is corrupt: its object graph cannot be read: %s" % (self.path, error)
+            ) from error
+
+
+def _infos_v1(reader):
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: _info(dtypes[name], tuple(shape))
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
+
+
+def _info(dtype, shape, nbytes=0, parts=()):
+    try:
+        dtype = tf.as_dtype(dtype)
+    except (TypeError, KeyError, ValueError):
+        dtype = UnknownType("type %s" % dtype)
+    return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
+
+
+def nbytes_of(dtype, shape):
+    """Returns the size of a tensor in memory, 0 for strings."""
+    size = 0 if dtype == tf.string else dtype.size
+    return int(np.prod(shape, dtype=np.int64)) * size
+
+
+def as_array(value):
+    """Returns an array. A string would lose zeros at its end in one of NumPy's string types."""
+    return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
+
+
+def session():
+    """Makes a Session that leaves GPUs alone, for the graph that is the default."""
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    return tf.compat.v1.Session(config=config)
+
+
+def slice_spec(full_shape, shape, offset):
+    """Returns how the Saver's operations are told of a part of a tensor."""
+    extents = ":".join("%d,%d" % pair for pair in zip(offset, shape))
+    return " ".join([str(int(size)) for size in full_shape] + [extents])
+
+
+def restored(path, names, dtypes, specs):
+    """Adds the operation that reads tensors of a checkpoint, in either format, to the graph.
+
+    Args:
+      path: the checkpoint's `path`.
+      names: the names of the tensors.
+      dtypes: their dtypes.
+      specs: which parts of them to read, in the Saver's notation; "" means all.
+
+    Returns:
+      A list of tensors.
+    """
+    return tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=dtypes
+    )

@@ -1,0 +1,292 @@
+"""Writes checkpoints as files, tensor by tensor, whole or not at all."""
+
+import os
+import time
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.compat import checkpoint_paths, checkpoint_reader
+from legacy_opt.compat.checkpoint_paths import CheckpointError, reason
+
+v1 = tf.compat.v1
+
+# Small tensors share a data file of this size; a tensor of this size or more has one of its own.
+SHARD_BYTES = 64 << 20
+
+
+class CheckpointWriter:
+    """Writes a checkpoint (V2 format), as `tf.compat.v1.train.Saver` restores it; streams.
+
+    A context manager. The checkpoint appears when its block ends, whole or not at all: until then
+    all is in a hidden folder beside it, which an exception removes, and a later write if the
+    process was killed. At most one large tensor is in memory at a time, or small ones of 64 MB
+    together. The folder's `checkpoint` file names the new checkpoint as the latest, as
+    `Saver.save` leaves it.
+
+    A checkpoint that is overwritten stays readable up to the instant when the new one replaces it.
+    (One exception: if the new one has as many data files, and fewer than two small tensors, there
+    is no checkpoint for as long as it takes to rename files.)
+
+    Args:
+      path: the prefix of the checkpoint. Its folder is made if need be.
+      overwrite: whether to replace a checkpoint that is there.
+
+    Raises:
+      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, or there is a checkpoint
+        and `overwrite` is False; on leaving: writing failed, or there is nothing to write.
+    """
+
+    def __init__(self, path, overwrite=False):
+        path = os.fspath(path)
+        self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
+        self._folder, self._name = os.path.split(self.path)
+        self._working = os.path.join(self._folder, ".%s.writing" % self._name)
+        self._overwrite = overwrite
+        self._names = set()
+        self._pending = []
+        self._shards = []
+        self._made_folders = []
+
+    def __enter__(self):
+        self._check_destination()
+        if tf.io.gfile.exists(self._working):
+            tf.io.gfile.rmtree(self._working)
+        folder = self._folder
+        while folder and not tf.io.gfile.exists(folder):
+            self._made_folders.append(folder)
+            folder = os.path.dirname(folder)
+        tf.io.gfile.makedirs(self._working)
+        return self
+
+    def _check_destination(self):
+        if not self._name or tf.io.gfile.isdir(self.path):
+            raise CheckpointError(
+                "%r is a folder. Name the checkpoint in it: %r"
+                % (self.path, os.path.join(self.path, "model.ckpt"))
+            )
+        if self._overwrite:
+            return
+        there = checkpoint_paths.files_of(self.path)
+        if tf.io.gfile.exists(self._working) and self.path + checkpoint_paths.INDEX not in there:
+            return  # what a killed process left while it renamed its files
+        if there:
+            raise CheckpointError(
+                "%r is there already: %s. Choose another name, or pass overwrite=True."
+                % (self.path, there[0])
+            )
+
+    def __exit__(self, kind, error, traceback):
+        try:
+            if kind is None:
+                self._finish()
+                self._made_folders = []
+        except tf.errors.OpError as failure:
+            raise CheckpointError(
+                "%r could not be written: %s" % (self.path, reason(failure))
+            ) from failure
+        finally:
+            self._clean_up()
+
+    def _clean_up(self):
+        if tf.io.gfile.exists(self._working):
+            tf.io.gfile.rmtree(self._working)
+        for folder in self._made_folders:
+            if not tf.io.gfile.listdir(folder):
+                tf.io.gfile.rmtree(folder)
+
+    def add(self, name, array, part=None):
+        """Writes an array.
+
+        Args:
+          name: the tensor's name.
+          array: its value.
+          part: where the array is a part of the tensor, a pair: the shape of the whole tensor, and
+            the position of the array in it. There may be one call for each part.
+
+        Raises:
+          CheckpointError: there is a tensor of that name already, or writing failed.
+        """
+        array = checkpoint_reader.as_array(array)
+        dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
+        if array.nbytes < SHARD_BYTES:
+            array = array.copy()  # it is written later
+        spec = "" if part is None else checkpoint_reader.slice_spec(part[0], array.shape, part[1])
+        self._write(_Item(name, spec, dtype, array.nbytes, array=array))
+
+    def copy(self, name, checkpoint, source_name=None, part=None):
+        """Copies a tensor from another checkpoint. One that is saved in parts stays so.
+
+        Args:
+          name: its new name.
+          checkpoint: the Checkpoint that holds it.
+          source_name: its name there, by default the same.
+          part: where it becomes a part of a bigger tensor, a pair as in `add`.
+
+        Raises:
+          CheckpointError: `checkpoint` does not hold it, its data are lost, there is a tensor of
+            the new name already, or writing failed.
+        """
+        source_name = name if source_name is None else source_name
+        info = checkpoint.info(source_name)
+        if isinstance(info.dtype, checkpoint_reader.UnknownType):
+            checkpoint.read(source_name)  # raises
+        source = _Item(name, "", info.dtype, info.nbytes, checkpoint, source_name)
+        if part is not None:
+            self._write(
+                source._replace(spec=checkpoint_reader.slice_spec(part[0], info.shape, part[1]))
+            )
+        elif not info.parts:
+            self._write(source)
+        for shape, offset in info.parts if part is None else ():
+            spec = checkpoint_reader.slice_spec(info.shape, shape, offset)
+            nbytes = checkpoint_reader.nbytes_of(info.dtype, shape)
+            self._write(source._replace(spec=spec, source_spec=spec, nbytes=nbytes))
+
+    def _write(self, item):
+        if (item.name, item.spec) in self._names or (item.name, "") in self._names:
+            raise CheckpointError("%r: the tensor %r is written twice." % (self.path, item.name))
+        self._names.add((item.name, item.spec))
+        if item.nbytes >= SHARD_BYTES:
+            self._save_shard([item])
+            return
+        if sum(each.nbytes for each in self._pending) + item.nbytes > SHARD_BYTES:
+            self._flush()
+        self._pending.append(item)
+
+    def _flush(self):
+        if self._pending:
+            self._save_shard(self._pending)
+        self._pending = []
+
+    def _save_shard(self, items):
+        prefix = os.path.join(self._working, "shard-%d" % len(self._shards), "part")
+        try:
+            _save(prefix, items)
+        except tf.errors.OpError as error:
+            for item in items:
+                if item.checkpoint is not None:
+                    item.checkpoint.read(item.source_name)  # raises if its data are lost
+            raise CheckpointError(
+                "%r could not be written: %s" % (self.path, reason(error))
+            ) from error
+        self._shards.append(prefix)
+
+    def _finish(self):
+        if not self._names:
+            raise CheckpointError("%r: there is nothing to write." % self.path)
+        # With as many data files as the old checkpoint has, there would be the index of one with
+        # files of the other while they are being renamed.
+        if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
+            last = self._pending.pop()
+            self._flush()
+            self._pending = [last]
+        self._flush()
+        merged = os.path.join(self._working, self._name)
+        _merge(self._shards, merged)
+        self._publish(merged)
+        _name_as_latest(self._folder, self._name)
+
+    def _publish(self, merged):
+        """Moves the files to their place, the index last; then removes those of an old one."""
+        sources = checkpoint_paths.data_files(merged)
+        new_files = [self.path + each[len(merged) :] for each in sources]
+        old_files = checkpoint_paths.files_of(self.path)
+        index = self.path + checkpoint_paths.INDEX
+        if index in old_files and set(new_files) & set(old_files):
+            tf.io.gfile.remove(index)
+        for source, target in zip(sources, new_files):
+            tf.io.gfile.rename(source, target, overwrite=True)
+        tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
+        for old in set(old_files) - set(new_files) - {index}:
+            tf.io.gfile.remove(old)
+
+
+class _Item(NamedTuple):
+    """A tensor, or a part of one, that is to be written."""
+
+    name: str
+    spec: str
+    dtype: tf.DType
+    nbytes: int
+    checkpoint: checkpoint_reader.Checkpoint = None
+    source_name: str = None
+    source_spec: str = ""
+    array: np.ndarray = None
+
+
+def _save(prefix, items):
+    """Saves tensors in one data file, with an index of its own."""
+    with tf.Graph().as_default():
+        tensors, feeds = _restored(items), {}
+        for number, item in enumerate(items):
+            if item.array is not None:
+                tensors[number] = v1.placeholder(item.dtype, item.array.shape)
+                feeds[tensors[number]] = item.array
+        save = tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=[item.name for item in items],
+            shape_and_slices=[item.spec for item in items],
+            tensors=[tensors[number] for number in range(len(items))],
+        )
+        with checkpoint_reader.session() as session:
+            session.run(save, feeds)
+
+
+def _merge(shards, merged):
+    """Makes one checkpoint of several, whose data files it takes."""
+    with tf.Graph().as_default():
+        merge = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=shards, destination_prefix=merged, delete_old_dirs=False
+        )
+        with checkpoint_reader.session() as session:
+            session.run(merge)
+
+
+def _restored(items):
+    """Returns the tensors of those items that are to be copied, by the items' numbers."""
+    groups, tensors = {}, {}
+    for number, item in enumerate(items):
+        if item.checkpoint is not None:
+            groups.setdefault(item.checkpoint.path, {})[number] = item
+    for path, group in groups.items():
+        restored = checkpoint_reader.restored(
+            path,
+            [item.source_name for item in group.values()],
+            [item.dtype for item in group.values()],
+            [item.source_spec for item in group.values()],
+        )
+        tensors.update(zip(group, restored))
+    return tensors
+
+
+def _shard_counts(prefix):
+    return {int(each.rsplit("-", 1)[1]) for each in checkpoint_paths.data_files(prefix)}
+
+
+def _name_as_latest(folder, name):
+    """Names a checkpoint in the folder's `checkpoint` file, and keeps the others there."""
+    folder = folder or os.curdir
+    inside, paths, times = os.path.join(folder, ""), [], []
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError:  # the file names no checkpoint
+        state = None
+    if state is not None:
+        paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
+        paths = [path[len(inside) :] if path.startswith(inside) else path for path in paths]
+    # Only some of those that write the file write times.
+    times = dict(zip(paths, list(times) or [None] * len(paths)))
+    times.pop(name, None)
+    times[name] = None if None in times.values() or not times else time.time()
+    new = v1.train.generate_checkpoint_state_proto(
+        os.sep,  # not the folder: relative paths are to stay what they are
+        name,
+        all_model_checkpoint_paths=list(times),
+        all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),
+    )
+    file_name = os.path.join(folder, "checkpoint")
+    with tf.io.gfile.GFile(file_name + ".writing", "w") as file:
+        file.write(str(new))
+    tf.io.gfile.rename(file_name + ".writing", file_name, overwrite=True)
