@@ -1,0 +1,100 @@
+"""What became of each tensor when a checkpoint was loaded or written."""
+
+from typing import NamedTuple
+
+import tensorflow as tf
+
+
+class Transfer(NamedTuple):
+    """A value that went from a checkpoint to Keras, or from Keras to a checkpoint.
+
+    Attributes:
+      source: where it comes from: the name of a tensor, or a variable or slot of Keras.
+      target: where it goes.
+      shape: its shape at the target, a tuple of ints.
+      dtype: its `tf.DType` there.
+      note: what happened on the way, as "3 parts"; "" if nothing did.
+    """
+
+    source: str
+    target: str
+    shape: tuple
+    dtype: tf.DType
+    note: str = ""
+
+
+class Leftover(NamedTuple):
+    """What found no counterpart.
+
+    Attributes:
+      name: the name of the tensor, or of the variable or slot of Keras.
+      shape: its shape, a tuple of ints, or None.
+      dtype: its `tf.DType`, or None.
+      why: the reason.
+    """
+
+    name: str
+    shape: tuple
+    dtype: tf.DType
+    why: str
+
+    def __str__(self):
+        what = "" if self.dtype is None else " (%s)" % _what(self.shape, self.dtype)
+        return "%s%s: %s" % (self.name, what, self.why)
+
+
+class Report(NamedTuple):
+    """What went where; `str` makes a text of it.
+
+    Attributes:
+      transferred: a tuple of `Transfer`.
+      left_in_checkpoint: a tuple of `Leftover`: tensors that nothing here asked for.
+      left_in_model: a tuple of `Leftover`: what the checkpoint has no value for.
+      notes: sentences.
+    """
+
+    transferred: tuple
+    left_in_checkpoint: tuple
+    left_in_model: tuple
+    notes: tuple = ()
+
+    @property
+    def complete(self):
+        """Whether nothing is left over on either side."""
+        return not (self.left_in_checkpoint or self.left_in_model)
+
+    def __str__(self):
+        lines = ["%d tensors match." % len(self.transferred)]
+        width = max([len(each.source) for each in self.transferred] or [0])
+        for each in self.transferred:
+            note = "; " + each.note if each.note else ""
+            what = _what(each.shape, each.dtype)
+            lines.append("  %s -> %s (%s%s)" % (each.source.ljust(width), each.target, what, note))
+        return "\n".join(lines + self.leftovers())
+
+    def leftovers(self):
+        """Returns lines that tell what is left over on either side, and the notes."""
+        lines = []
+        if self.left_in_model:
+            lines.append("In the model or its optimizer, but not in the checkpoint:")
+            lines += ["  %s" % (each,) for each in self.left_in_model]
+        if self.left_in_checkpoint:
+            lines.append("In the checkpoint, but not in the model or its optimizer:")
+            lines += ["  %s" % (each,) for each in self.left_in_checkpoint]
+        return lines + list(self.notes)
+
+
+class CheckpointMismatch(ValueError):
+    """A checkpoint does not fit. Nothing has been loaded, and nothing written.
+
+    Attributes:
+      report: the `Report`.
+    """
+
+    def __init__(self, message, report):
+        super().__init__("\n".join([message] + report.leftovers()))
+        self.report = report
+
+
+def _what(shape, dtype):
+    return "%s %s" % (dtype.name, list(shape))

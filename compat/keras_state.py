@@ -1,0 +1,307 @@
+"""What a Keras model and its bridged optimizer hold, under the names of a v1 checkpoint."""
+
+import collections
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import v1_names
+
+VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
+_STEP_NAME = "global_step"
+
+
+class Part(NamedTuple):
+    """One tensor of a model or its optimizer.
+
+    Attributes:
+      kind: VARIABLE, SLOT, SHARED or STEP.
+      label: what people call it here, as in "dense/kernel" or "dense/kernel, slot m".
+      name: what a v1 checkpoint calls it, apart from a scope before it.
+      shape: a tuple of ints.
+      dtype: a `tf.DType`.
+      variable: the v1 name of the variable that it is, or belongs to; None if there is none.
+      slot: the name of the slot, or of the shared variable; None for others.
+    """
+
+    kind: str
+    label: str
+    name: str
+    shape: tuple
+    dtype: tf.DType
+    variable: str = None
+    slot: str = None
+
+
+class KerasState:
+    """The variables of a model and the state of its bridged optimizer.
+
+    Args:
+      model_or_variables: a Keras model, variables, or a dict from v1 names to variables.
+      optimizer: an optimizer made by `to_keras`, or None.
+      name_map: see `load_v1_checkpoint`.
+
+    Attributes:
+      parts: a list of `Part`.
+
+    Raises:
+      TypeError: an argument is something else.
+      ValueError: a variable has no name of its own, or the optimizer trains other variables.
+    """
+
+    def __init__(self, model_or_variables, optimizer, name_map=None):
+        check_optimizer(optimizer)
+        if versions.for_a_session() and _of_keras_3(optimizer):
+            raise ValueError(
+                "Keras 3 has no session of its own, so its variables cannot be read or assigned in "
+                "a TF1 graph. Call this where TensorFlow executes eagerly."
+            )
+        self.optimizer = optimizer
+        self._rename, self._rename_state = _renaming(name_map)
+        self._labels, self._variables = self._named(model_or_variables)
+        self._trained = _trainable(model_or_variables) if optimizer is not None else []
+        self._check_trained()
+        self.parts = list(self._find_parts())
+
+    def _named(self, model_or_variables):
+        """Returns dicts from v1 names to labels and to variables."""
+        if isinstance(model_or_variables, collections.abc.Mapping):
+            given = {name: (name, each) for name, each in model_or_variables.items()}
+        else:
+            given = {}
+            for variable in _variables(model_or_variables):
+                _check_variable(variable)
+                label = _keras_name(variable)
+                name = self._rename(label)
+                if name is None:
+                    continue
+                if name in given:
+                    raise ValueError(
+                        "Two variables are called %r. Pass a dict from names in the checkpoint to "
+                        "variables as model_or_variables." % name
+                    )
+                given[name] = label, variable
+        for _, variable in given.values():
+            _check_variable(variable)
+        return (
+            collections.OrderedDict((name, label) for name, (label, _) in given.items()),
+            collections.OrderedDict((name, each) for name, (_, each) in given.items()),
+        )
+
+    def _check_trained(self):
+        """Refuses an optimizer that has begun to train variables which it is not to train here."""
+        if self.optimizer is None:
+            return
+        keys = [_slot_key(self.optimizer, variable) for variable in self._trained]
+        foreign = [key for key in _keys_with_slots(self.optimizer) if key not in keys]
+        if foreign:
+            raise ValueError(
+                "The optimizer %r has slots for %d variables that are not among the trainable ones "
+                "of model_or_variables: pass all that it trains, or a new optimizer."
+                % (self.optimizer._adopted.get_name(), len(foreign))
+            )
+
+    def _find_parts(self):
+        for name, variable in self._variables.items():
+            yield Part(VARIABLE, self._labels[name], name, _shape(variable), _dtype(variable), name)
+        if self.optimizer is None:
+            return
+        trained = {id(variable) for variable in self._trained}
+        specs = collections.OrderedDict(
+            (name, (_shape(each), _dtype(each)))
+            for name, each in self._variables.items()
+            if id(each) in trained
+        )
+        found = v1_names.names(self.optimizer, specs)
+        for (variable, slot_name), (name, shape, dtype) in found.slots.items():
+            label = "%s, slot %s" % (self._labels[variable], slot_name)
+            name = self._rename_state(name)
+            if name is not None:
+                yield Part(SLOT, label, name, shape, dtype, variable, slot_name)
+        for shared_name, (name, shape, dtype) in found.shared.items():
+            name = self._rename_state(name)
+            if name is not None:
+                yield Part(SHARED, shared_name, name, shape, dtype, None, shared_name)
+        step = self._rename_state(_STEP_NAME)
+        if step is not None:
+            dtype = tf.as_dtype(self.optimizer._step_dtype)
+            # Shampoo reckons with its step as a float; the step itself is an integer.
+            yield Part(STEP, "iterations", step, (), dtype if dtype.is_integer else tf.int64)
+
+    @property
+    def needs_step(self):
+        """Whether the next steps depend on how many have been done."""
+        optimizer = self.optimizer
+        goes_by_it = optimizer._step is not None
+        rate = optimizer._v1_numbers.get("learning_rate", 0.0)
+        return goes_by_it or not isinstance(rate, (int, float, np.number))
+
+    def build(self):
+        """Creates the optimizer's state, where it is not there yet."""
+        if not self._trained:
+            return
+        if _of_keras_3(self.optimizer):
+            self.optimizer.build(self._trained)
+        else:
+            self.optimizer._create_all_weights(self._trained)
+
+    def variable_of(self, part):
+        """Returns the variable that holds a part, once all is built."""
+        if part.kind == VARIABLE:
+            return self._variables[part.variable]
+        if part.kind == SLOT:
+            variable = versions.tf_variable(self._variables[part.variable])
+            return self.optimizer.adopted_slot(variable, part.slot)
+        if part.kind == SHARED:
+            return self.optimizer.non_slots[part.slot]
+        if _of_keras_3(self.optimizer):  # where `iterations` may be no variable, but a quotient
+            return self.optimizer._iterations
+        return self.optimizer.iterations
+
+    def value(self, part):
+        """Returns a part's value as an array."""
+        value = _value(self.variable_of(part))
+        return value // self._batches_a_step if part.kind == STEP else value
+
+    def assign(self, part, value):
+        """Gives a part a value."""
+        if part.kind == STEP:
+            value = value * self._batches_a_step
+        _assign(self.variable_of(part), value)
+
+    @property
+    def _batches_a_step(self):
+        # Keras 3 counts batches where it accumulates gradients; v1 counts updates.
+        return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
+
+    def begin_averages(self):
+        """Lets Keras 3's averages of variables begin with what the variables are now."""
+        if getattr(self.optimizer, "use_ema", False):
+            averages = self.optimizer._model_variables_moving_average
+            for average, variable in zip(averages, self.optimizer._trainable_variables):
+                _assign(average, _value(variable))
+
+
+def check_optimizer(optimizer):
+    """Refuses what `to_keras` has not made.
+
+    Raises:
+      TypeError: it has not; the message tells the way out.
+    """
+    if optimizer is None or v1_names.is_bridged(optimizer):
+        return
+    name = type(optimizer).__name__
+    inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
+    if inner is not None and v1_names.is_bridged(inner):
+        way_out = "Pass the optimizer inside it: optimizer.inner_optimizer."
+    elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        way_out = (
+            "Keras needs it as to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
+            "restores it."
+        )
+    else:
+        way_out = (
+            "Load into to_keras(…) of the v1 optimizer that wrote the checkpoint, then turn that "
+            "into Keras' own with to_plain_keras. For the weights alone pass optimizer=None."
+        )
+    raise TypeError("optimizer must be made by to_keras, got a %s. %s" % (name, way_out))
+
+
+def _keys_with_slots(optimizer):
+    """Returns the keys of the variables that a bridged optimizer has slots for."""
+    return list(optimizer._slots_of if _of_keras_3(optimizer) else optimizer._slot_order)
+
+
+def _slot_key(optimizer, variable):
+    if _of_keras_3(optimizer):
+        return optimizer._var_key(versions.tf_variable(variable))
+    return versions.slot_key(variable)
+
+
+def _of_keras_3(optimizer):
+    return getattr(optimizer, "_kind", ("", ""))[1] == "keras3"
+
+
+def _renaming(name_map):
+    """Returns two functions from a usual name to that in the checkpoint, or None to leave it out.
+
+    The first one is for variables, the second for slots, shared variables and the step.
+    """
+
+    def usual(name):
+        return name
+
+    if name_map is None:
+        return usual, usual
+    if callable(name_map):
+        return name_map, usual
+    if isinstance(name_map, collections.abc.Mapping):
+
+        def mapped(name):
+            return name_map.get(name, name)
+
+        return mapped, mapped
+    raise TypeError("name_map must be a dict or a function, got %r." % (name_map,))
+
+
+def _variables(model_or_variables):
+    if not hasattr(model_or_variables, "weights"):
+        try:
+            return list(model_or_variables)
+        except TypeError:
+            return [model_or_variables]  # which is no variable
+    model = model_or_variables
+    # Keras 2 raises a ValueError of its own where there are none yet.
+    variables = list(model.weights)
+    if not variables:
+        raise ValueError(
+            "The model %r has no variables yet: build it, or call it once, first." % model.name
+        )
+    return variables
+
+
+def _check_variable(value):
+    if not hasattr(value, "assign") or not hasattr(value, "shape"):
+        raise TypeError(
+            "model_or_variables must be a Keras model, a list of variables or a dict from names to "
+            "variables; got %r, which is no variable." % (value,)
+        )
+
+
+def _trainable(model_or_variables):
+    if hasattr(model_or_variables, "trainable_variables"):
+        return list(model_or_variables.trainable_variables)
+    variables = model_or_variables
+    if isinstance(variables, collections.abc.Mapping):
+        variables = variables.values()
+    return [variable for variable in variables if variable.trainable]
+
+
+def _keras_name(variable):
+    path = getattr(variable, "path", None) if versions.is_keras_3_variable(variable) else None
+    return path or variable.name.split(":")[0]
+
+
+def _shape(variable):
+    return tuple(tf.TensorShape(variable.shape).as_list())
+
+
+def _dtype(variable):
+    return tf.as_dtype(variable.dtype).base_dtype
+
+
+def _value(variable):
+    variable = versions.tf_variable(variable)
+    if versions.for_a_session():
+        return np.asarray(versions.keras_2().backend.get_value(variable))
+    return variable.numpy()
+
+
+def _assign(variable, value):
+    variable = versions.tf_variable(variable)
+    if versions.for_a_session():
+        versions.keras_2().backend.set_value(variable, value)
+    else:
+        variable.assign(value)

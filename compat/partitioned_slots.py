@@ -1,0 +1,46 @@
+"""Slots of partitioned variables that TensorFlow 1 made under a scope, and gave a mangled name.
+
+To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes its name in the graph and
+drops as many characters as "x/part_0/" has, to put "x/" before the rest. Where the optimizer was
+made under a scope, as by `tf.contrib.layers.optimize_loss`, the name begins with that scope, and
+its end stays: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. Each
+part has such a tensor of its own, of the shape of the whole, which holds its slice alone.
+"""
+
+import re
+
+import numpy as np
+
+_END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
+
+
+def slot_of(name, variable):
+    """Returns the name of the slot, as "Adam_1", if it is one of `variable`; else None."""
+    found = _END.match(name[len(variable) + 1 :]) if name.startswith(variable + "/") else None
+    if not found:
+        return None
+    part, cut = "%s/part_%s/" % (variable, found.group("number")), found.group("cut")
+    return found.group("slot") if part.endswith(cut) or cut.endswith(part) else None
+
+
+def find(variable, slot, shapes, tensors):
+    """Returns the names of the tensors that hold a slot of all parts of a variable, () if none.
+
+    Args:
+      variable: the name of the variable.
+      slot: the name of the slot.
+      shapes: what the shape of the slot can be, tuples of ints.
+      tensors: a dict from names to `TensorInfo`.
+    """
+    names = [name for name in tensors if slot_of(name, variable) == slot]
+    found = {tensors[name].shape for name in names}
+    if len(found) != 1 or not found <= set(shapes):
+        return ()
+    pieces = [piece for name in names for piece in pieces_of(tensors[name])]
+    numbers = sum(int(np.prod(piece_shape)) for piece_shape, _ in pieces)
+    return tuple(names) if numbers == int(np.prod(found.pop())) else ()
+
+
+def pieces_of(info):
+    """Returns the slices that a tensor holds, pairs (shape, offset)."""
+    return info.parts or ((info.shape, (0,) * len(info.shape)),)
