@@ -50,6 +50,9 @@ def to_keras(
       ValueError: the learning rate or the step is in no known attribute, or the optimizer would
         train but not as it should; the message tells why.
     """
+    if hasattr(optimizer, "new_keras_optimizer"):
+        options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
+        return _out_of_v1(optimizer, api, any(option is not None for option in options))
     return bridge_class(api)(
         optimizer,
         learning_rate=learning_rate,
@@ -59,6 +62,18 @@ def to_keras(
         fused=fused,
         **keras_arguments,
     )
+
+
+def _out_of_v1(optimizer, api, changed):
+    """Returns a Keras optimizer of the settings of one that `to_v1` has taken in."""
+    made = optimizer.new_keras_optimizer()
+    kind = versions.kind_of_keras_optimizer(made)
+    if api not in ("auto", kind) or changed:
+        raise ValueError(
+            "%s was made by to_v1 of a Keras optimizer (api=%r), which to_keras returns as it is. "
+            "Pass no other api, and set other arguments on that." % (optimizer.get_name(), kind)
+        )
+    return made
 
 
 def bridge_class(api):

@@ -182,6 +182,22 @@ def keras_3():
     return keras
 
 
+def kind_of_keras_optimizer(value):
+    """Tells what a Keras optimizer, or a class of them, is: "optimizer_v2", "keras3" or None.
+
+    Raises:
+      ImportError: it is of a Keras 3 that is too old or runs on something else than TensorFlow.
+    """
+    cls = value if isinstance(value, type) else type(value)
+    if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
+        return "optimizer_v2"
+    keras = sys.modules.get("keras")
+    if hasattr(keras, "ops") and issubclass(cls, keras.optimizers.Optimizer):
+        keras_3()
+        return "keras3"
+    return None
+
+
 def keras_3_distributes(strategy):
     """Whether Keras 3 divides a loss among a strategy's replicas, whose gradients it sums.
 
