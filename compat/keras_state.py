@@ -162,14 +162,14 @@ class KerasState:
 
     def value(self, part):
         """Returns a part's value as an array."""
-        value = _value(self.variable_of(part))
+        value = versions.value_of(self.variable_of(part))
         return value // self._batches_a_step if part.kind == STEP else value
 
     def assign(self, part, value):
         """Gives a part a value."""
         if part.kind == STEP:
             value = value * self._batches_a_step
-        _assign(self.variable_of(part), value)
+        versions.assign_to(self.variable_of(part), value)
 
     @property
     def _batches_a_step(self):
@@ -181,7 +181,7 @@ class KerasState:
         if getattr(self.optimizer, "use_ema", False):
             averages = self.optimizer._model_variables_moving_average
             for average, variable in zip(averages, self.optimizer._trainable_variables):
-                _assign(average, _value(variable))
+                versions.assign_to(average, versions.value_of(variable))
 
 
 def check_optimizer(optimizer):
@@ -290,18 +290,3 @@ def _shape(variable):
 
 def _dtype(variable):
     return tf.as_dtype(variable.dtype).base_dtype
-
-
-def _value(variable):
-    variable = versions.tf_variable(variable)
-    if versions.for_a_session():
-        return np.asarray(versions.keras_2().backend.get_value(variable))
-    return variable.numpy()
-
-
-def _assign(variable, value):
-    variable = versions.tf_variable(variable)
-    if versions.for_a_session():
-        versions.keras_2().backend.set_value(variable, value)
-    else:
-        variable.assign(value)

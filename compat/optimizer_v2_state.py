@@ -1,6 +1,7 @@
 """The state of the OptimizerV2 bridge: Keras owns it, the adopted optimizer says what there is."""
 
 import contextlib
+import weakref
 
 import tensorflow as tf
 
@@ -28,6 +29,7 @@ class OwnsState(Base):
         super().__init__(name, **keras_arguments)
         self.non_slots = {}
         self._slot_order = {}  # its keys: those of the variables, in the order of training
+        self._trained = _Variables()
         self._slots_unlike_variables = set()
 
     def _create_slots(self, var_list):
@@ -45,6 +47,7 @@ class OwnsState(Base):
         keys = [versions.slot_key(variable) for variable in var_list]
         new = [key for key in keys if key not in self._slot_order]
         with self.alone(), self._fed_for_slots(bool(new)):
+            self._trained.update(zip(keys, var_list))
             with adopted.no_foreign_variables(self._adopted, self):
                 self._adopted._create_slots(list(var_list))
             if new and not self._restoring:
@@ -163,6 +166,13 @@ class OwnsState(Base):
         def _distribution_strategy_scope(self):
             inside = self._distribution_strategy is None or tf.distribute.has_strategy()
             return contextlib.ExitStack() if inside else self._distribution_strategy.scope()
+
+
+class _Variables(weakref.WeakValueDictionary):
+    """Variables by their keys. It does not keep them alive, and a pickle does not hold them."""
+
+    def __reduce__(self):
+        return _Variables, ()
 
 
 def _colocated(variable):

@@ -9,6 +9,7 @@ import importlib
 import os
 import sys
 
+import numpy as np
 import tensorflow as tf
 
 EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control flow"
@@ -219,6 +220,23 @@ def is_keras_3_variable(value):
 def tf_variable(value):
     """Returns the `tf.Variable` that a variable of Keras 3 holds, anything else as it is."""
     return value.value if is_keras_3_variable(value) else value
+
+
+def value_of(variable):
+    """Returns the value of a variable, as an array; in a TF1 graph that of Keras' own session."""
+    variable = tf_variable(variable)
+    if for_a_session():
+        return np.asarray(keras_2().backend.get_value(variable))
+    return variable.numpy()
+
+
+def assign_to(variable, value):
+    """Gives a variable a value; in a TF1 graph in Keras' own session."""
+    variable = tf_variable(variable)
+    if for_a_session():
+        keras_2().backend.set_value(variable, value)
+    else:
+        variable.assign(value)
 
 
 def in_stateless_scope():

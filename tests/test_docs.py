@@ -33,7 +33,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
-@pytest.mark.parametrize("name", ["keras.md", "write_an_optimizer.md"])
+@pytest.mark.parametrize("name", ["keras.md", "plain_keras.md", "write_an_optimizer.md"])
 def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name, capsys):
     names = {"__name__": "page"}
     blocks = BLOCKS.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
