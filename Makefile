@@ -8,11 +8,11 @@ NOX = $(TOOLS) -m nox --session
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras handover matrix mutations lint format \
-	bench readme doctor clean
+.PHONY: help demo test test-full test-version oldest-keras handover migration-demo matrix mutations \
+	lint format bench readme doctor clean
 
 help: ## list the commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-14s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(TOOLS) ## train on real input, in an environment made for it
 	$(NOX) demo -- $(ARGS)
@@ -32,6 +32,9 @@ oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Ke
 
 handover: $(TOOLS) ## hand a checkpoint from lane 1.15 to 2.21 and back
 	$(NOX) handover
+
+migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, back, and out
+	$(NOX) migration_demo -- $(ARGS)
 
 matrix: $(TOOLS) ## write docs/keras_exactness.md: is the Keras bridge exact?
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix

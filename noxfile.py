@@ -25,6 +25,7 @@ LANES = lanes.LANES
 if ASKED:
     LANES = (lanes.Lane(ASKED, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
+MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 KERAS_VERSION = "import keras; print(keras.__version__)"
 
@@ -107,6 +108,13 @@ def handover(session):
     session.run(pythons[old], *script, "continue", away, back, external=True)
     reports = [Path(out, "report.txt").read_text(encoding="utf-8") for out in (away, back)]
     results["handover"] = ("\n" + " " * 10).join(reports)
+
+
+@nox.session(python=False)
+def migration_demo(session):
+    """Moves a training from the oldest lane to Keras on the newest, back, and out."""
+    old, new = (environment(session, lane) for lane in (LANES[0], LANES[-1]))
+    session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
 
 
 @nox.session(python=False)

@@ -71,6 +71,11 @@ class Flights:
         """All but the first `size` flights."""
         return self._slice(slice(size, None))
 
+    def first_of_months(self, size):
+        """The first `size` flights of each month."""
+        starts = [np.argmax(self.month == month) for month in np.unique(self.month)]
+        return self._slice(np.concatenate([np.arange(start, start + size) for start in starts]))
+
     def _slice(self, rows):
         names = ("ids", "dense", "late", "month", "time")
         return dataclasses.replace(self, **{name: getattr(self, name)[rows] for name in names})

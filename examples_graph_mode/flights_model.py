@@ -36,6 +36,7 @@ class Settings:
     model: str = "mlp"
     embedding_dim: int = 8
     seed: int = 0
+    activation: str = "relu"  # any function of tf.nn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,7 +83,8 @@ def build_logits(ids, dense, vocabulary_size, settings):
     hidden_bias = tf.get_variable("hidden_bias", [HIDDEN_UNITS], initializer=tf.zeros_initializer())
     embedded = tf.reshape(tf.nn.embedding_lookup(table, ids), [-1, width])
     hidden = tf.matmul(tf.concat([embedded, dense], axis=1), hidden_weights) + hidden_bias
-    return logits + tf.squeeze(tf.matmul(tf.nn.relu(hidden), output_weights), axis=1)
+    hidden = getattr(tf.nn, settings.activation)(hidden)
+    return logits + tf.squeeze(tf.matmul(hidden, output_weights), axis=1)
 
 
 def build_loss(logits, late):

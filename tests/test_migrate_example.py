@@ -21,6 +21,7 @@ EXAMPLES = pathlib.Path(__file__).parents[1] / "examples_graph_mode"
 sys.path.insert(0, str(EXAMPLES))
 
 import migrate_to_keras  # noqa: E402
+from flights_runs import Run, first_difference  # noqa: E402
 
 # The versions of Keras that tf.keras can be here, with the environment variable that chooses.
 KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]
@@ -36,7 +37,7 @@ def run(**changes):
         "slots": {("bias", "accumulator"): np.array([0.1, 0.2], np.float32)},
     }
     values.update(changes)
-    return migrate_to_keras.Run(**values)
+    return Run(**values)
 
 
 @pytest.mark.parametrize("legacy, version", KERAS)
@@ -53,14 +54,14 @@ def test_program_finds_equal_bits(legacy, version, tmp_path):
 
 
 def test_equal_runs():
-    assert migrate_to_keras.first_difference(run(), run(), 64) is None
+    assert first_difference(run(), run(), 64) is None
 
 
 def test_first_prediction_that_differs_is_named():
     other = run(
         predictions=np.array([0.25, np.nextafter(np.float32(0.5), np.float32(1))], np.float32)
     )
-    text = migrate_to_keras.first_difference(run(), other, 1)
+    text = first_difference(run(), other, 1)
     assert (
         text
         == "The prediction of flight 1, in step 1, is 0.5 in the Session and 0.50000006 in Keras."
@@ -78,7 +79,7 @@ def test_first_prediction_that_differs_is_named():
     ],
 )
 def test_differences_of_state_are_named(changes, text):
-    found = migrate_to_keras.first_difference(run(), run(**changes), 64)
+    found = first_difference(run(), run(**changes), 64)
     assert re.search(text, found), found
 
 

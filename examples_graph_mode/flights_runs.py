@@ -1,0 +1,84 @@
+"""What a training leaves behind, and the comparison of two of them, bit for bit."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from flights_training import Trainer
+
+
+class Run(NamedTuple):
+    """What one of the two trainings left behind.
+
+    Attributes:
+        predictions: float32 [flights], each made before its flight was learned from.
+        variables: dict from the session example's variable name to the value at the end.
+        slots: dict from (variable name, slot name) to the value at the end.
+    """
+
+    predictions: np.ndarray
+    variables: dict
+    slots: dict
+
+
+def make_trainer(flights, settings, batch_size, scope=None):
+    """Builds the TF1 graph with the ref variables that a TF1 program has.
+
+    Its variable scope is `scope`, or the optimizer's name.
+    """
+    before = tf.compat.v1.resource_variables_enabled()
+    tf.compat.v1.disable_resource_variables()
+    try:
+        return Trainer(flights, {scope or settings.optimizer: settings}, batch_size)
+    finally:
+        if before:
+            tf.compat.v1.enable_resource_variables()
+
+
+def run_of_session(predictions, trainer, session):
+    """Returns the `Run` of a trainer's only tower that ends with its values in the session."""
+    (tower,) = trainer.towers
+    variables = {variable.op.name.split("/")[-1]: variable for variable in tower.variables}
+    slots = {
+        (name, slot): tower.optimizer.get_slot(variable, slot)
+        for slot in tower.optimizer.get_slot_names()
+        for name, variable in variables.items()
+    }
+    values = dict(zip(slots, session.run(list(slots.values()))))
+    return Run(predictions, session.run(variables), values)
+
+
+def first_difference(one, other, batch_size, names=("the Session", "Keras")):
+    """Compares two `Run`s: a sentence on the first difference, or None if there is none.
+
+    Args:
+        one: a `Run`.
+        other: another.
+        batch_size: flights per step.
+        names: what the sentence calls them.
+    """
+    if not np.array_equal(one.predictions, other.predictions):
+        flight = int(np.argmax(one.predictions != other.predictions))
+        found = [run.predictions[flight] for run in (one, other)]
+        return "The prediction of flight %d, in step %d, is %s in %s and %s in %s." % (
+            (flight, flight // batch_size, found[0], names[0], found[1], names[1])
+        )
+    for kind in ("variables", "slots"):
+        ours, theirs = getattr(one, kind), getattr(other, kind)
+        if set(ours) != set(theirs):
+            lists = names[0], sorted(ours), names[1], sorted(theirs)
+            return "The %s of %s are %s, of %s %s." % ((kind,) + lists)
+        for name, value in ours.items():
+            if not np.array_equal(value, theirs[name]):
+                difference = how_much(value, theirs[name], names)
+                return "Of the %s, %s differs: %s." % (kind, name, difference)
+    return None
+
+
+def how_much(one, two, names=("the Session", "Keras")):
+    """Says how much two unequal arrays differ."""
+    if one.shape != two.shape:
+        return "its shape is %s in %s and %s in %s" % (one.shape, names[0], two.shape, names[1])
+    gap = np.abs(one.astype(np.float64) - two)
+    return "%d of %d numbers, by up to %.3g" % (np.sum(one != two), one.size, gap.max())

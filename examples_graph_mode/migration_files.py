@@ -1,0 +1,146 @@
+"""What the stages of the migration hand to each other, from TensorFlow to TensorFlow, in files.
+
+The folder of a story holds::
+
+    story.json, flights.npz                     what all stages train on
+    Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
+    Adagrad/moved/Jul-Aug.npz                   a `Run` of one period: its predictions, and all
+    Adagrad/never moved/Jul-Aug.npz             values at its end
+    Adagrad/rows/1 Jul-Aug.json                 what a stage has found
+"""
+
+import dataclasses
+import json
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from flights_data import Flights
+from flights_runs import Run
+from flights_training import replacing
+
+LAST_MONTHS = {"Jan-Jun": 6, "Jul-Aug": 8, "Sep-Oct": 10, "Nov-Dec": 12}
+STAYED, NUDGED, MOVED, SESSION = "never moved", "nudged", "moved", "Session"
+ARRAYS = ("ids", "dense", "late", "month", "time")
+
+
+class Period(NamedTuple):
+    """Steps `start` to `stop` of the year, both without the other."""
+
+    name: str
+    start: int
+    stop: int
+
+    @property
+    def steps(self):
+        """The number of steps."""
+        return self.stop - self.start
+
+
+@dataclasses.dataclass(frozen=True)
+class Story:
+    """A folder, and how the flights are divided.
+
+    Attributes:
+        directory: the folder.
+        batch_size: flights per step.
+        periods: tuple of `Period`, in time order.
+    """
+
+    directory: str
+    batch_size: int
+    periods: tuple
+
+    def path(self, optimizer, *names):
+        """Returns a path of an optimizer's folder, which is made."""
+        path = os.path.join(self.directory, optimizer, *names)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        return path
+
+    def period(self, name):
+        """Returns a period, and the one before it."""
+        number = [period.name for period in self.periods].index(name)
+        return self.periods[number], self.periods[number - 1]
+
+    def checkpoint(self, optimizer, period):
+        """Returns the path of the checkpoint at the end of a period."""
+        return self.path(optimizer, "checkpoints", period.name, "model.ckpt")
+
+    def flights_of(self, flights, period):
+        """Returns the flights of a period."""
+        first, last = (step * self.batch_size for step in (period.start, period.stop))
+        return flights.first(last).after(first)
+
+    def save_run(self, run, optimizer, who, period):
+        """Writes a `Run`."""
+        arrays = {"predictions": run.predictions}
+        arrays.update(("variables/" + name, value) for name, value in run.variables.items())
+        arrays.update(("slots/%s/%s" % key, value) for key, value in run.slots.items())
+        with replacing(self.path(optimizer, who, period.name + ".npz")) as temporary:
+            np.savez(temporary, **arrays)
+
+    def load_run(self, optimizer, who, period):
+        """Reads what `save_run` has written."""
+        run = Run(None, {}, {})
+        with np.load(self.path(optimizer, who, period.name + ".npz")) as file:
+            for key in file.files:
+                kind, _, name = key.partition("/")
+                if kind == "predictions":
+                    run = run._replace(predictions=file[key])
+                else:
+                    getattr(run, kind)[tuple(name.split("/")) if "/" in name else name] = file[key]
+        return run
+
+    def save_row(self, optimizer, name, row):
+        """Writes what a stage has found, a dict."""
+        with replacing(self.path(optimizer, "rows", name + ".json")) as temporary, open(
+            temporary, "w"
+        ) as file:
+            json.dump(row, file, indent=2)
+
+    def load_rows(self, optimizer):
+        """Returns what the stages have found, in the order of the rows' names."""
+        rows = []
+        directory = os.path.dirname(self.path(optimizer, "rows", ""))
+        for name in sorted(os.listdir(directory)):
+            with open(os.path.join(directory, name), encoding="utf-8") as file:
+                rows.append(json.load(file))
+        return rows
+
+
+def write_story(story, flights):
+    """Writes what all stages read.
+
+    They read the same arrays: another NumPy might take another logarithm, and that would be no
+    difference of the training.
+    """
+    with replacing(os.path.join(story.directory, "flights.npz")) as temporary:
+        arrays = {name: getattr(flights, name) for name in ARRAYS}
+        np.savez(temporary, vocabulary_size=flights.vocabulary_size, **arrays)
+    with replacing(os.path.join(story.directory, "story.json")) as temporary, open(
+        temporary, "w"
+    ) as file:
+        json.dump(dataclasses.asdict(story), file, indent=2)
+
+
+def read_story(directory):
+    """Returns the `Story` of a folder and its `Flights`."""
+    with open(os.path.join(directory, "story.json"), encoding="utf-8") as file:
+        saved = json.load(file)
+    saved["directory"] = directory
+    saved["periods"] = tuple(Period(*period) for period in saved["periods"])
+    with np.load(os.path.join(directory, "flights.npz")) as file:
+        arrays = {name: file[name] for name in ARRAYS}
+        flights = Flights(vocabulary_size=int(file["vocabulary_size"]), **arrays)
+    return Story(**saved), flights
+
+
+def periods_of(flights, batch_size):
+    """Returns the `Period`s; a batch with flights of two of them belongs to the earlier one."""
+    periods, start = [], 0
+    for name, last_month in LAST_MONTHS.items():
+        stop = -(-int(np.sum(flights.month <= last_month)) // batch_size)
+        periods.append(Period(name, start, stop))
+        start = stop
+    return tuple(periods)

@@ -1,0 +1,331 @@
+"""The table of hand-overs, its verdict, and the plot."""
+
+import textwrap
+
+import numpy as np
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import DateFormatter
+from matplotlib.figure import Figure
+
+from flights_report import WINDOW, loss_per_flight
+from flights_training import replacing
+from migration_files import MOVED, NUDGED, SESSION, STAYED
+
+NO_EXIT = ("AdagradDecay",)  # Keras has no such optimizer of its own
+KINDS = ("variables", "slots", "predictions")
+# What `format_rows` does not say.
+NOTES = """\
+the Session: one on the same TensorFlow, started from the same state without the bridge. bit-equal:
+all predictions, variables and slots are, by np.array_equal, on arrival and after the months.
+of bound: two TensorFlows round differently in each step. n roundings have no common sign, so they
+add up to about sqrt(n) of them; twice that is allowed. What becomes of one rounding is measured: at
+A another run of the old program is nudged, each number of its state by one unit in the last place,
+and followed to December. Counts of steps and decays must be equal."""
+
+
+class Difference:
+    """How far a `Run` is from another, and what part of the bound that is.
+
+    Args:
+        run: the `Run`.
+        reference: what it is compared with.
+        growth: what became of a nudge, as `gaps` returns it.
+        steps: the steps in which roundings differed.
+
+    Attributes:
+        largest: dict from each of `KINDS` to the largest difference.
+        share: the largest share of the bound.
+        where: what has that share, or None if there is no difference.
+    """
+
+    def __init__(self, run, reference, growth, steps):
+        self.largest, self.share, self.where = dict.fromkeys(KINDS, 0.0), 0.0, None
+        for (kind, name), gap in gaps(run, reference).items():
+            self.largest[kind] = max(self.largest[kind], gap)
+            allowed = bound(named(reference, kind)[name], growth[kind, name], steps)
+            share = gap / allowed if allowed else (np.inf if gap else 0.0)
+            share = np.inf if np.isnan(share) else share
+            if share > self.share:
+                self.share, self.where = float(share), name
+
+
+def gaps(run, reference):
+    """Returns the largest difference of each array, by kind and name.
+
+    Raises:
+        ValueError: if they have not the same arrays.
+    """
+    found = {}
+    for kind in KINDS:
+        arrays, others = named(run, kind), named(reference, kind)
+        if set(arrays) != set(others):
+            raise ValueError("%s: %s and %s" % (kind, sorted(arrays), sorted(others)))
+        for name, value in arrays.items():
+            found[kind, name] = float(np.max(np.abs(value.astype(np.float64) - others[name])))
+    return found
+
+
+def named(run, kind):
+    """Returns the arrays of a kind by name."""
+    part = getattr(run, kind)
+    if not isinstance(part, dict):
+        return {kind: part}
+    return {name if isinstance(name, str) else ", ".join(name): part[name] for name in part}
+
+
+def bound(reference, growth, steps):
+    """Returns how far an array may be from `reference`, for the reason that `NOTES` tells."""
+    if not np.issubdtype(reference.dtype, np.floating):
+        return 0.0
+    unit = np.finfo(reference.dtype).eps * np.max(np.abs(reference))
+    return float(2 * np.sqrt(steps) * max(growth, unit))
+
+
+# --- the table
+
+
+def judge(story, flights, optimizer):
+    """Returns the rows of an optimizer's table, as dicts, each with its list of problems."""
+    rows = story.load_rows(optimizer)
+    places = {row["stage"]: row["to"] for row in rows}
+    before = {"A": "stay", "B": "A", "C": "B", "exit": "B"}
+    for row in rows:
+        row.update(optimizer=optimizer, problems=[])
+        row["from"] = places[before[row["stage"]]] if row["stage"] in before else None
+        judge_row(story, flights, row)
+    return rows
+
+
+def judge_row(story, flights, row):
+    """Adds differences, log-losses and problems to a row that a stage has left."""
+    title = "%(optimizer)s, %(stage)s, to %(to)s" % row
+    for what in ("arrived", "difference"):
+        if row.get(what):
+            row["problems"].append("%s: %s" % (title, row[what]))
+    if "refused" in row:
+        if row["optimizer"] not in NO_EXIT:
+            row["problems"].append("%s: refused. %s" % (title, row["refused"]))
+        return
+    period, _ = story.period(row["period"])
+    is_exit = row["stage"] == "exit"
+    run, session, stayed, nudged = (
+        story.load_run(row["optimizer"], who, period) if needed else None
+        for who, needed in (
+            (row["run"], True),
+            (SESSION, is_exit),
+            (STAYED, True),
+            (NUDGED, row["from"]),
+        )
+    )
+    late = story.flights_of(flights, period).late
+    reference = session if is_exit else stayed
+    row.update(loss=loss(late, run), loss_of_reference=loss(late, reference))
+    if not row["from"]:
+        return
+    first = period if is_exit else story.periods[1]
+    growth = gaps(nudged, stayed)
+    steps = period.stop - first.start
+    difference = Difference(run, reference, growth, steps)
+    allowed = bound(reference.predictions, growth["predictions", "predictions"], steps)
+    row.update(difference.largest, bound=allowed, share=difference.share, where=difference.where)
+    if row.get("grade") != "differs" and not difference.share <= 1:
+        problem = "%s: %s is off by %.3g times the bound"
+        row["problems"].append(problem % (title, difference.where, difference.share))
+
+
+def loss(late, run):
+    """The mean log-loss of a `Run`'s predictions."""
+    return float(loss_per_flight(late, run.predictions).mean())
+
+
+TITLES = ("", "months", "from -> to", "tensors", "the Session") + KINDS + ("of bound", "log-loss")
+
+
+def format_rows(rows):
+    """The tables for a person: the hand-overs, and the exits with what their grade says."""
+    moves = [cells_of(row) for row in rows if row["stage"] != "exit"]
+    exits = [row for row in rows if row["stage"] == "exit"]
+    cells = [TITLES + ("not moved",), *moves]
+    cells += [TITLES + ("Session's",), *[cells_of(row) for row in exits]]
+    lines = aligned(cells)
+    middle = len(moves) + 1
+    indent = " " * lines[0].index("variables")
+    lines.insert(middle, "\n%sfrom that Session:" % indent)
+    lines.insert(0, indent + "from the run that never moved:")
+    for row in exits:
+        said = textwrap.fill(row["refused"], 98) if "refused" in row else row["report"]
+        lines += ["", "To %s:" % row["to"]] + textwrap.indent(said, "  ").splitlines()
+    return "\n".join(lines)
+
+
+def verdict(judged):
+    """Returns what is not as it has to be, in sentences, and a sentence for when all is."""
+    rows = [row for rows in judged.values() for row in rows]
+    problems = [problem for row in rows for problem in row["problems"]]
+    moves = [row for row in rows if "difference" in row]
+    shares = [row["share"] for row in rows if "share" in row and row.get("grade") != "differs"]
+    good = (
+        "All %d hand-overs are bit-equal to the Session of their TensorFlow. From the run that "
+        "never moved, and from the Session on exit, they are off by %.1f %% of the bound at most."
+        % (len(moves), 100 * max(shares))
+    )
+    return problems, textwrap.fill(good, 100)
+
+
+def cells_of(row):
+    """The cells of a row, as text."""
+    if not row["from"]:
+        return ["", row["period"], row["to"]] + [""] * 6 + ["%.5f" % row["loss"], ""]
+    cells = [row["stage"], row["period"], "%s -> %s" % (row["from"], row["to"])]
+    if "refused" in row:
+        return cells + ["", "refused"] + [""] * 6
+    equal = "not equal" if row.get("difference") or row.get("arrived") else "bit-equal"
+    cells += [str(row["tensors"]), row.get("grade") or equal]
+    cells += ["%.1e" % row[kind] if row[kind] else "0" for kind in KINDS]
+    cells.append("none" if row.get("grade") == "differs" else "%.1f %%" % (100 * row["share"]))
+    return cells + ["%.5f" % row["loss"], "%.5f" % row["loss_of_reference"]]
+
+
+def aligned(rows):
+    """Returns the rows as lines: the first three columns to the left, the others to the right."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return [
+        "  ".join(
+            cell.ljust(width) if number < 3 else cell.rjust(width)
+            for number, (cell, width) in enumerate(zip(row, widths))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+# --- the plot
+
+SHADE = {"Session": "white", "Keras": "#e8f1fb"}
+EXIT_STYLES = (dict(color="tab:red"), dict(color="tab:cyan", linestyle=(0, (2, 2))))
+
+
+def write_plot(path, story, flights, judged):
+    """Running log-loss of the run that moved and of the one that never did; their difference.
+
+    Args:
+        path: the PNG.
+        story: the `Story`.
+        flights: its `Flights`.
+        judged: dict from optimizer to its rows, as `judge` returns them.
+    """
+    figure = Figure(figsize=(7.5 * len(judged), 8))
+    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    axes = figure.subplots(2, len(judged), sharex=True, sharey="row", squeeze=False)
+    for column, (optimizer, rows) in zip(axes.T, judged.items()):
+        runs = read_runs(story, optimizer, rows)
+        draw_losses(column[0], flights, runs)
+        draw_differences(column[1], story, flights, runs, rows)
+        for each in column:
+            shade(each, story, flights, rows, labels=each is column[0])
+            each.grid(color="0.9")
+            each.set_xlim(flights.time[0], flights.time[-1])
+            each.xaxis.set_major_formatter(DateFormatter("%b"))
+        column[0].set_title(optimizer)
+    axes[0, 0].set_ylabel("log-loss, mean of the last {:,} flights".format(window_of(flights)))
+    axes[1, 0].set_ylabel("largest difference of two predictions, by day")
+    axes[0, 0].legend(loc="lower left")
+    axes[1, 0].legend(loc="upper left", fontsize="small")
+    figure.tight_layout()
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
+
+
+def read_runs(story, optimizer, rows):
+    """Returns the predictions of the year, by what the legend calls them; nan where there is none.
+
+    Those of the run that never moved are the first.
+    """
+    exits = [row["run"] for row in rows if row["stage"] == "exit" and "refused" not in row]
+    names = {"never moved": STAYED, "moved": MOVED, "never moved, nudged": NUDGED, SESSION: SESSION}
+    names.update(("exit to %s's own" % name, name) for name in exits)
+    result = {}
+    for name, who in names.items():
+        parts = []
+        for number, period in enumerate(story.periods):
+            size = len(story.load_run(optimizer, STAYED, period).predictions)
+            there = STAYED if who in (MOVED, NUDGED) and number == 0 else who
+            if there in (STAYED, MOVED, NUDGED) or number == len(story.periods) - 1:
+                parts.append(story.load_run(optimizer, there, period).predictions)
+            else:
+                parts.append(np.full(size, np.nan))
+        result[name] = np.concatenate(parts)
+    return result
+
+
+def exits_among(runs):
+    """Returns the names of the exits."""
+    return [name for name in runs if name.startswith("exit")]
+
+
+def window_of(flights):
+    """Returns the number of flights of the running mean."""
+    return max(1, min(WINDOW, flights.size // 10))
+
+
+def draw_losses(axes, flights, runs):
+    """Draws the running log-loss of each run."""
+    window = window_of(flights)
+    shown = slice(window - 1, None, max(1, flights.size // 4000))
+    styles = {
+        "never moved": dict(color="gold", linewidth=7),
+        "moved": dict(color="black", linewidth=1.5, linestyle=(0, (4, 3))),
+    }
+    for name, style in zip(exits_among(runs), EXIT_STYLES):
+        styles[name] = dict(style, linewidth=1.5)
+    for name, style in styles.items():
+        # What went to Keras' own optimizer had been the moved run before.
+        known = np.where(np.isnan(runs[name]), runs["moved"], runs[name])
+        loss = pd.Series(loss_per_flight(flights.late, known))
+        running = loss.rolling(window).mean().to_numpy().copy()
+        running[np.isnan(runs[name])] = np.nan
+        axes.plot(flights.time[shown], running[shown], label=name, **style)
+
+
+def draw_differences(axes, story, flights, runs, rows):
+    """Draws the largest difference of each day, and the bounds."""
+    day = flights.time.astype("datetime64[D]")
+    lines = [
+        ("never moved, nudged", "never moved", dict(color="0.6")),
+        ("moved", "never moved", dict(color="black")),
+    ]
+    lines += [(name, SESSION, style) for name, style in zip(exits_among(runs), EXIT_STYLES)]
+    for name, reference, style in lines:
+        gap = pd.Series(np.abs(runs[name].astype(np.float64) - runs[reference]))
+        largest = gap.groupby(day).max()
+        label = "%s - %s" % (name, reference)
+        # A logarithm has no place for 0, which is what most of it is for one TensorFlow.
+        axes.plot(largest.index, largest.where(largest > 0), label=label, **style)
+    label = "bound"
+    for row in rows:
+        if row["stage"] in ("A", "B", "C"):
+            period, _ = story.period(row["period"])
+            times = story.flights_of(flights, period).time[[0, -1]]
+            axes.plot(times, [row["bound"]] * 2, color="black", linestyle=":", label=label)
+            label = None
+    axes.set_yscale("log")
+    axes.set_ylim(1e-9, 1)
+
+
+def shade(axes, story, flights, rows, labels):
+    """Marks the hand-overs, and where the moved run was; `labels` says whether in words."""
+    for row in rows:
+        if row["stage"] == "exit":
+            continue
+        period, _ = story.period(row["period"])
+        first, last = story.flights_of(flights, period).time[[0, -1]]
+        kind = "Keras" if "Keras" in row["to"] else "Session"
+        axes.axvspan(first, last, color=SHADE[kind], zorder=0, linewidth=0)
+        if row["from"]:
+            axes.axvline(first, color="0.3", linewidth=1)
+        if not labels:
+            continue
+        place = dict(transform=axes.get_xaxis_transform(), va="top", fontsize="small")
+        label = row["to"].replace(" ", "\n", 1)
+        label = "%s: %s" % (row["stage"], label) if row["from"] else label
+        axes.text(first + (last - first) / 50, 0.985, label, **place)

@@ -1,0 +1,328 @@
+"""The stages of the migration: what happens on one TensorFlow before the next hand-over.
+
+Each takes a `Story`, its flights and an optimizer's name, reads what the stage before has left in
+the story's folder, and leaves a row of the table and what the next stage needs.
+"""
+
+import importlib.util
+import json
+
+import numpy as np
+import tensorflow as tf
+
+import migration_model
+from flights_keras import fit, keras, run_of
+from flights_runs import first_difference, make_trainer, run_of_session
+from flights_training import replacing
+from legacy_opt import compat
+from legacy_opt.compat import cli
+from legacy_opt.versions import keras_facts
+from migration_files import MOVED, NUDGED, SESSION, STAYED
+
+TENSORFLOW = tf.__version__
+FACTS = keras_facts()
+KERAS = ("tf-keras " if FACTS["home"] == "tf_keras" else "Keras ") + FACTS["version"]
+SESSION_HERE = TENSORFLOW + " Session"
+KERAS_HERE = "%s %s" % (TENSORFLOW, KERAS)
+
+
+# --- training in the graph of old
+
+
+class OldProgram:
+    """The TF1 program that has always trained this model: graph, Session, Saver.
+
+    Args:
+        story: the `Story`.
+        flights: its flights.
+        optimizer: the optimizer's name.
+    """
+
+    def __init__(self, story, flights, optimizer):
+        self.story = story
+        settings = migration_model.SETTINGS[optimizer]
+        self.trainer = make_trainer(flights, settings, story.batch_size, migration_model.SCOPE)
+        self.predictions = self.trainer.new_predictions()
+
+    def session(self):
+        """Returns a Session of its graph."""
+        return self.trainer.session()
+
+    def state(self, session, predictions=None):
+        """Returns variables, global step and slots as a `Run`."""
+        run = run_of_session(predictions, self.trainer, session)
+        return with_step(run, session.run(self.trainer.global_step))
+
+    def train(self, session, period, label):
+        """Trains with the flights of a period; returns the `Run`."""
+        label = "%s, %s" % (label, period.name)
+        self.trainer.train(session, self.predictions, period.start, period.stop, label=label)
+        rows = slice(period.start * self.story.batch_size, period.stop * self.story.batch_size)
+        return self.state(session, self.predictions[0, rows])
+
+    def all_variables(self):
+        """Returns all variables of the graph."""
+        return self.trainer.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+
+    def assign(self, session, run):
+        """Gives all variables the values of a `Run`.
+
+        Raises:
+            ValueError: if the `Run` has not as many values as there are variables.
+        """
+        (tower,) = self.trainer.towers
+        values = {tower.global_step: run.variables["global_step"]}
+        for variable in tower.variables:
+            name = variable.op.name.split("/")[-1]
+            values[variable] = run.variables[name]
+            for slot in tower.optimizer.get_slot_names():
+                values[tower.optimizer.get_slot(variable, slot)] = run.slots[name, slot]
+        if len(values) != len(self.all_variables()):
+            raise ValueError("%d values for %s" % (len(values), self.all_variables()))
+        for variable, value in values.items():
+            variable.load(value, session)
+
+
+def with_step(run, step):
+    """Returns the `Run` with the global step among its variables."""
+    return run._replace(variables=dict(run.variables, global_step=np.asarray(step)))
+
+
+def stay(story, flights, optimizer, first):
+    """Trains from January on, leaves June's checkpoint, and goes on as if nothing had happened.
+
+    A second run goes on from that checkpoint, too, with each number of its state off by one unit in
+    the last place. It tells what becomes of a rounding.
+    """
+    program = OldProgram(story, flights, optimizer)
+    first, _ = story.period(first)
+    checkpoint = story.checkpoint(optimizer, first)
+    with program.session() as session:
+        session.run(program.trainer.initializer)
+        for period in story.periods:
+            run = program.train(session, period, "%s, never moved" % optimizer)
+            story.save_run(run, optimizer, STAYED, period)
+            if period is first:
+                program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
+    with program.session() as session:
+        program.trainer.saver.restore(session, checkpoint)
+        nudge(program.all_variables(), session)
+        for period in story.periods[1:]:
+            run = program.train(session, period, "%s, nudged" % optimizer)
+            story.save_run(run, optimizer, NUDGED, period)
+    return {"to": SESSION_HERE, "run": STAYED}
+
+
+def nudge(variables, session):
+    """Takes each float to the next one above or below."""
+    random = np.random.RandomState(0)
+    for variable in variables:
+        value = session.run(variable)
+        if np.issubdtype(value.dtype, np.floating):
+            up = random.uniform(size=value.shape) < 0.5
+            towards = np.where(up, np.inf, -np.inf).astype(value.dtype)
+            variable.load(np.nextafter(value, towards), session)
+
+
+# --- hand-overs
+
+
+class KerasProgram:
+    """The same model in Keras.
+
+    Args:
+        story: the `Story`.
+        flights: its flights.
+        optimizer: the optimizer's name.
+    """
+
+    def __init__(self, story, flights, optimizer):
+        self.story, self.flights = story, flights
+        self.model, self.optimizer = migration_model.model_and_optimizer(optimizer)
+        self.names = migration_model.names_in_graph(self.model)
+
+    def state(self, predictions=None, optimizer=None):
+        """Returns variables, global step and slots of a bridged optimizer as a `Run`."""
+        optimizer = optimizer or self.optimizer
+        run = run_of(predictions, self.model, optimizer)
+        return with_step(run, keras.backend.get_value(optimizer.iterations))
+
+    def train(self, optimizer, period, label):
+        """Trains with the flights of a period; returns the predictions."""
+        flights = self.story.flights_of(self.flights, period)
+        label = "%s, %s" % (label, period.name)
+        return fit(self.model, optimizer, flights, self.story.batch_size, label)
+
+
+def go_to_keras(story, flights, optimizer, period_name):
+    """Loads the old program's checkpoint, and trains a period with `fit`.
+
+    Beside it, the old program restores that checkpoint by its Saver on the same TensorFlow, and
+    trains with the same flights. At the end a checkpoint is saved that the old program can restore.
+
+    Returns:
+        The row of the table.
+    """
+    period, before = story.period(period_name)
+    program = KerasProgram(story, flights, optimizer)
+    original = story.checkpoint(optimizer, before)
+    if period is story.periods[1]:
+        legacy_opt("inspect", original)
+    loaded = compat.load_v1_checkpoint(original, program.model, program.optimizer, program.names)
+    witness = OldProgram(story, flights, optimizer)
+    with witness.session() as session:
+        witness.trainer.saver.restore(session, original)
+        restored = witness.state(session)
+        session_run = witness.train(session, period, "%s, Session" % optimizer)
+    story.save_run(session_run, optimizer, SESSION, period)
+    arrived = first_difference(restored, program.state(), story.batch_size)
+    predictions = program.train(program.optimizer, period, "%s, %s" % (optimizer, KERAS))
+    run = program.state(predictions)
+    story.save_run(run, optimizer, MOVED, period)
+    path = story.checkpoint(optimizer, period)
+    model_and_names = program.model, program.optimizer, program.names
+    compat.save_v1_checkpoint(path, *model_and_names, like=original, overwrite=True)
+    return {
+        "to": KERAS_HERE,
+        "tensors": len(loaded.transferred),
+        "arrived": arrived,
+        "difference": first_difference(session_run, run, story.batch_size),
+        "run": MOVED,
+    }
+
+
+def roll_back(story, flights, optimizer, period_name):
+    """Restores what Keras left in the graph of old, and trains a period there.
+
+    Beside it, Keras' values, as arrays that have been in no checkpoint, are assigned to the
+    variables of another such graph, which trains with the same flights.
+
+    Returns:
+        The row of the table.
+    """
+    period, before = story.period(period_name)
+    left_behind = story.load_run(optimizer, MOVED, before)
+    witness = OldProgram(story, flights, optimizer)
+    with witness.session() as session:
+        witness.assign(session, left_behind)
+        expected = witness.train(session, period, "%s, Session of arrays" % optimizer)
+    program = OldProgram(story, flights, optimizer)
+    with program.session() as session:
+        program.trainer.saver.restore(session, story.checkpoint(optimizer, before))
+        restored = program.state(session)
+        run = program.train(session, period, "%s, rolled back" % optimizer)
+        checkpoint = story.checkpoint(optimizer, period)
+        program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
+    story.save_run(run, optimizer, MOVED, period)
+    names = "Keras", "the restored Session"
+    left_behind = left_behind._replace(predictions=None)
+    return {
+        "to": SESSION_HERE,
+        "tensors": len(program.all_variables()),
+        "arrived": first_difference(left_behind, restored, story.batch_size, names),
+        "difference": first_difference(
+            expected, run, story.batch_size, ("the Session of arrays", "the restored one")
+        ),
+        "run": MOVED,
+    }
+
+
+# --- the exit
+
+
+def leave(story, flights, optimizer, period_name):
+    """Goes over to Keras' own optimizer, and trains a period with that.
+
+    The old program's checkpoint comes to Keras by the command line this time.
+
+    Returns:
+        The row of the table.
+    """
+    period, before = story.period(period_name)
+    try:
+        compat.to_plain_keras(migration_model.v1_optimizer(optimizer))
+    except ValueError as error:
+        return {"to": KERAS_HERE, "refused": str(error)}
+    converted = convert(story, optimizer, before)
+    program = KerasProgram(story, flights, optimizer)
+    variables = program.model.trainable_variables
+    # Keras makes step and slots when it first needs them. What this does to them is restored over.
+    zeros = [tf.zeros(variable.shape) for variable in variables]
+    program.optimizer.apply_gradients(zip(zeros, variables))
+    checkpoint = tf.train.Checkpoint(model=program.model, optimizer=program.optimizer)
+    status = checkpoint.restore(converted)
+    if not tf.executing_eagerly():
+        status.initialize_or_restore(keras.backend.get_session())
+    restored = story.load_run(optimizer, MOVED, before)._replace(predictions=None)
+    names = "the Session", "what was converted"
+    arrived = first_difference(restored, program.state(), story.batch_size, names)
+    there = compat.to_plain_keras(program.optimizer, variables=variables)
+    predictions = program.train(there.optimizer, period, "%s, %s's own" % (optimizer, KERAS))
+    # On the way back Keras' slots have the names that they have in the Session.
+    v1_optimizer = migration_model.v1_optimizer(optimizer)
+    back = compat.from_plain_keras(there.optimizer, v1_optimizer, variables=variables)
+    run = program.state(predictions, back.optimizer)
+    story.save_run(run, optimizer, KERAS, period)
+    return {
+        "to": KERAS_HERE,
+        "tensors": len(restored.variables) + len(restored.slots),
+        "arrived": arrived,
+        "run": KERAS,
+        "grade": there.grade,
+        "report": str(there.report),
+        "other_keras": other_keras(),
+    }
+
+
+def other_keras():
+    """Whether Keras 2 is there as well."""
+    return FACTS["generation"] == 3 and importlib.util.find_spec("tf_keras") is not None
+
+
+def convert(story, optimizer, period):
+    """Makes a checkpoint of Keras of one of the old program with `legacy-opt`; returns its path."""
+    model, _ = migration_model.model_and_optimizer(optimizer)
+    names = migration_model.names_in_graph(model)
+    checkpoint = story.checkpoint(optimizer, period)
+    place = optimizer, "checkpoints", period.name, KERAS.replace(" ", "-")
+    converted, name_map = story.path(*place, "ckpt"), story.path(*place, "names.json")
+    with replacing(name_map) as temporary, open(temporary, "w") as file:
+        json.dump(names, file, indent=2)
+    function = migration_model.FUNCTIONS[optimizer]
+    options = ["--to", "keras", "--model", function, "--name-map", name_map, "--overwrite"]
+    legacy_opt("convert", checkpoint, converted, *options)
+    return converted
+
+
+def legacy_opt(*words):
+    """Runs the command line.
+
+    Raises:
+        SystemExit: if it does not end with 0.
+    """
+    print("$ legacy-opt " + " ".join(words), flush=True)
+    code = cli.main(list(words))
+    if code:
+        raise SystemExit("legacy-opt %s ended with %d" % (words[0], code))
+
+
+# --- all of them
+
+# What a stage does, by name: a function and its period.
+STAGES = {
+    "stay": (stay, "Jan-Jun"),
+    "A": (go_to_keras, "Jul-Aug"),
+    "B": (roll_back, "Sep-Oct"),
+    "C": (go_to_keras, "Nov-Dec"),
+    "exit": (leave, "Nov-Dec"),
+}
+
+
+def run_stage(name, story, flights, optimizer):
+    """Runs a stage, which leaves its row of the table in the story's folder."""
+    function, period = STAGES[name]
+    what = function.__doc__.splitlines()[0]
+    place = optimizer, name, period, TENSORFLOW
+    print("\n%s, %s, %s, on TensorFlow %s: %s" % (place + (what,)), flush=True)
+    row = dict(function(story, flights, optimizer, period), stage=name, period=period)
+    story.save_row(optimizer, "%d %s" % (list(STAGES).index(name), row["to"]), row)
