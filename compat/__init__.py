@@ -9,11 +9,18 @@ if __name__ == "compat":  # imported from the checkout's root: be the same modul
 # The public names and the modules they live in, which are imported when a name is first used:
 # the doctor has to run where the others cannot be imported.
 _HOMES = {
+    "CheckpointError": "checkpoint_files",
+    "CheckpointMismatch": "checkpoint_report",
     "compare_with_session": "compare",
     "custom_objects": "bridge",
     "diagnose": "doctor",
+    "from_plain_keras": "plain_keras",
+    "load_v1_checkpoint": "checkpoint",
     "register_optimizer": "config",
+    "save_v1_checkpoint": "checkpoint",
     "to_keras": "bridge",
+    "to_plain_keras": "plain_keras",
+    "to_v1": "as_v1",
 }
 
 __all__ = sorted(_HOMES)

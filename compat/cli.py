@@ -1,9 +1,12 @@
 """The `legacy-opt` command."""
 
-import argparse
-
 from legacy_opt import __version__
-from legacy_opt.compat import doctor
+from legacy_opt.compat import compare_command, convert_command, doctor, inspect_command, terminal
+
+_EPILOG = """\
+Exit codes: 0, all is well; 1, something needs a person; 2, bad input: one line on stderr says
+which, and nothing has been written. COMMAND --help tells more, with an example.
+"""
 
 
 def main(arguments=None):
@@ -12,13 +15,15 @@ def main(arguments=None):
     Args:
       arguments: the words after the program's name; None takes those of the process.
     """
-    parser = argparse.ArgumentParser(
-        prog="legacy-opt", description="Tools for optimizers of TensorFlow 1 graphs."
+    parser = terminal.Parser(
+        prog="legacy-opt",
+        description="Tools for optimizers of TensorFlow 1 graphs.",
+        epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version="legacy-opt " + __version__)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
-    for command in (doctor,):
+    for command in (doctor, inspect_command, convert_command, compare_command):
         command.add_command(commands)
     parsed = parser.parse_args(arguments)
     return parsed.run(parsed)

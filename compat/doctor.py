@@ -4,17 +4,15 @@ Nothing of TensorFlow is imported at the top: the doctor must speak where Tensor
 broken.
 """
 
-import contextlib
 import importlib
 import json
 import os
 import platform
 import re
 import sys
-import tempfile
-import warnings
 
 import legacy_opt
+from legacy_opt.compat import terminal
 
 try:
     from importlib import metadata
@@ -69,7 +67,7 @@ def diagnose():
             "platform": platform.platform(),
         },
     }
-    with _silence():
+    with terminal.silence():
         facts["packages"] = _packages()
         facts["tensorflow"] = _tensorflow()
         usable = facts["tensorflow"]["error"] is None
@@ -78,23 +76,6 @@ def diagnose():
         facts["kernels"] = _kernels() if usable else {}
     facts["problems"] = list(_problems(facts))
     return facts
-
-
-@contextlib.contextmanager
-def _silence():
-    """Keeps TensorFlow's log, Python's and that of the C++ below it, off the terminal."""
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with tempfile.TemporaryFile() as log, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        os.dup2(log.fileno(), 2)
-        try:
-            yield
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)
 
 
 def _packages():

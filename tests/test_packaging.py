@@ -122,7 +122,7 @@ def test_metadata(wheel):
     needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
     assert needed == ["numpy"]
     extras = set(fields.get_all("Provides-Extra"))
-    assert extras == {"tensorflow", "tensorflow-cpu", "keras2", "examples", "test"}
+    assert extras == {"tensorflow", "tensorflow-cpu", "keras2", "cli", "examples", "test"}
     assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
 
 
@@ -150,6 +150,9 @@ def test_doctor_without_tensorflow(empty_venv, wheel, tmp_path, command):
     assert facts["packages"] == {}
     assert facts["legacy_opt"]["path"].startswith(str(empty_venv.parent.parent))
     assert succeed(*(words + ["--help"]), cwd=str(tmp_path)).count("doctor") == 1
+    code, output, errors = run(*(words + ["inspect", "x"]), cwd=str(tmp_path))
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert 'pip install "legacy-opt[tensorflow-cpu]"' in errors
 
 
 IMPORT_EVERYTHING = """

@@ -1,0 +1,249 @@
+"""Between v1 checkpoints and files of Keras, through a model that the user's function returns."""
+
+import contextlib
+import io
+import os
+import shutil
+import zipfile
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import named_objects
+from legacy_opt.compat.bridge import custom_objects
+from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
+from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
+from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
+
+_KERAS_FILES = (".keras", ".h5", ".hdf5")
+
+
+def convert(arguments, name_map):
+    """Converts with a model.
+
+    Args:
+      arguments: those of the command: `source`, `destination`, `to`, `model`, `like`, `partial`,
+        `overwrite`.
+      name_map: for `load_v1_checkpoint` and `save_v1_checkpoint`.
+
+    Returns:
+      A `Report`.
+
+    Raises:
+      CheckpointError: a file is missing, damaged, or there already.
+      CheckpointMismatch: not all of the state fits.
+      ImportError: the function cannot be imported, or raises.
+      ValueError: it returns no built Keras model.
+    """
+    if arguments.to == "keras":
+        open_checkpoint(arguments.source)  # before the model is built, which may take long
+        model, optimizer = _model(arguments.model)
+        report = load_v1_checkpoint(
+            arguments.source, model, optimizer, name_map, strict=not arguments.partial
+        )
+        return _save(model, optimizer, arguments, report)
+    model, optimizer = _model(arguments.model)
+    model, optimizer = _load(arguments.source, model, optimizer)
+    return save_v1_checkpoint(
+        arguments.destination,
+        model,
+        optimizer,
+        name_map,
+        like=arguments.like,
+        overwrite=arguments.overwrite,
+    )
+
+
+def _model(name):
+    """Returns the model and its optimizer (or None) of the user's function."""
+    function = named_objects.load(name)
+    made = named_objects.call(name, function) if callable(function) else function
+    if hasattr(made, "trainable_variables") and hasattr(made, "get_layer"):
+        # as what LossScaleOptimizer wraps
+        optimizer = getattr(made, "optimizer", None)
+        return made, getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "trainable_variables"):
+        return made
+    raise ValueError(
+        "%r must return a Keras model, compiled with to_keras(…), or a pair (model, optimizer); it "
+        "returned a %s." % (name, type(made).__name__)
+    )
+
+
+# To Keras
+
+
+def _save(model, optimizer, arguments, report):
+    """Saves under a temporary name, then renames; returns the report with what was not kept."""
+    path = arguments.destination
+    folder, name = os.path.split(os.path.abspath(path))
+    working = os.path.join(folder, ".%s.writing" % name)
+    made_folder = not os.path.isdir(folder)
+    done = False
+    try:
+        shutil.rmtree(working, ignore_errors=True)  # of a run that was killed
+        os.makedirs(working)
+        kept = _write(os.path.join(working, name), model, optimizer)
+        if not kept:
+            report = report._replace(left_in_checkpoint=_lost(report, path))
+        if kept or arguments.partial:
+            _rename_all(working, folder)
+            done = True
+    finally:
+        shutil.rmtree(working, ignore_errors=True)
+        if made_folder and not done:
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)
+    if not done:
+        reason = "Keras does not keep the optimizer's state in %r, so nothing was written." % path
+        raise CheckpointMismatch(reason, report)
+    return report
+
+
+def _lost(report, path):
+    ending = os.path.splitext(path)[1]
+    why = "this Keras keeps no such optimizer's state in a file of this kind (%s)" % ending
+    return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
+
+
+def _write(path, model, optimizer):
+    """Writes one file, or the files of a checkpoint; returns whether the optimizer is in it."""
+    if path.endswith((".weights.h5", ".weights.hdf5")):
+        model.save_weights(path)
+    elif path.endswith(_KERAS_FILES):
+        model.save(path)
+    else:
+        saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+        options = {}
+        if versions.for_a_session():
+            options["session"] = versions.keras_2().backend.get_session()
+        # `save`, for its counter, without which `restore` is never complete.
+        _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
+        return True
+    return optimizer is None or _holds_optimizer(path)
+
+
+def _rename_counted(written, path):
+    """Takes the number from a checkpoint's name, and what names it as the latest."""
+    folder = os.path.dirname(path)
+    for name in os.listdir(folder):
+        if name.startswith(os.path.basename(written) + "."):
+            ending = name[len(os.path.basename(written)) :]
+            os.replace(os.path.join(folder, name), path + ending)
+    os.remove(os.path.join(folder, "checkpoint"))
+
+
+def _holds_optimizer(path):
+    """Whether Keras has written an optimizer's variables into a file."""
+    import h5py  # Keras has just used it
+
+    file = path
+    if zipfile.is_zipfile(path):
+        with zipfile.ZipFile(path) as archive:
+            file = io.BytesIO(archive.read("model.weights.h5"))
+    with h5py.File(file, "r") as content:
+        found = []
+        for name in content:
+            if "optimizer" in name and isinstance(content[name], h5py.Group):
+                content[name].visititems(
+                    lambda _, each: found.append(each) if isinstance(each, h5py.Dataset) else None
+                )
+    return bool(found)
+
+
+def _rename_all(working, folder):
+    """Renames the files to where they belong, an index last, with which a checkpoint is there."""
+    names = sorted(os.listdir(working), key=lambda name: (name.endswith(".index"), name))
+    with contextlib.suppress(FileNotFoundError):
+        if names[-1].endswith(".index"):  # an old one must not stand for new data
+            os.remove(os.path.join(folder, names[-1]))
+    for name in names:
+        os.replace(os.path.join(working, name), os.path.join(folder, name))
+
+
+# From Keras
+
+
+def _load(path, model, optimizer):
+    """Loads a file of Keras, or a tf.train.Checkpoint; returns the model and the optimizer."""
+    if path.endswith(_KERAS_FILES):
+        if not os.path.isfile(path):
+            raise CheckpointError("%r: there is no such file." % path)
+        return _load_file(path, model, optimizer)
+    checkpoint = open_checkpoint(path)
+    if checkpoint.object_graph is None:
+        raise CheckpointError(
+            "%r is a checkpoint of v1 by names already: convert it without --model, or --to keras."
+            % checkpoint.path
+        )
+    _build(model, optimizer)
+    _restore(checkpoint, model, optimizer)
+    return model, optimizer
+
+
+def _build(model, optimizer):
+    """Creates the optimizer's variables, so that all there is to load is seen to be loaded."""
+    if optimizer is None:
+        return
+    if hasattr(optimizer, "_create_all_weights"):
+        optimizer._create_all_weights(model.trainable_variables)
+    else:
+        optimizer.build(model.trainable_variables)
+
+
+def _restore(checkpoint, model, optimizer):
+    """Restores a checkpoint, all that the model and its optimizer have."""
+    if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
+        objects = (
+            {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+        )
+        status = _read(tf.train.Checkpoint(**objects), checkpoint.path)
+    elif _is_keras_3(model):
+        status = _read(tf.train.Checkpoint(model), checkpoint.path)
+    else:  # as save_weights writes it
+        status = model.load_weights(checkpoint.path)
+    try:
+        status.assert_existing_objects_matched()
+    except AssertionError as error:
+        raise CheckpointError(
+            "%r does not hold all of the model that --model returns: %s" % (checkpoint.path, error)
+        ) from error
+    if versions.for_a_session():
+        status.run_restore_ops(versions.keras_2().backend.get_session())
+
+
+def _read(objects, path):
+    # `restore` wants the counter, too, that `save` writes and `write` does not.
+    return getattr(objects, "read", objects.restore)(path)
+
+
+def _load_file(path, model, optimizer):
+    try:
+        if optimizer is None or path.endswith((".weights.h5", ".weights.hdf5")):
+            _build(model, optimizer)
+            model.load_weights(path)
+            return model, optimizer
+        kind = "keras3" if _is_keras_3(model) else "optimizer_v2"
+        keras = versions.keras_3() if kind == "keras3" else versions.keras_2()
+        loaded = keras.models.load_model(path, custom_objects=custom_objects(kind))
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            "%r cannot be loaded by Keras: %s" % (path, str(error).strip() or type(error).__name__)
+        ) from error
+    if getattr(loaded, "optimizer", None) is None:
+        raise CheckpointError("%r holds no optimizer; --model's is compiled with one." % path)
+    # Into the model of the user's function, whose variables have the names that are wanted.
+    _build(model, optimizer)
+    state = loaded.optimizer
+    _build(loaded, state)  # Keras 3 loads some of the state of .h5 files only then
+    model.set_weights(loaded.get_weights())
+    if kind == "keras3":
+        optimizer.set_weights([np.array(variable) for variable in state.variables])
+    else:
+        optimizer.set_weights(state.get_weights())
+    return model, optimizer
+
+
+def _is_keras_3(model):
+    return any(versions.is_keras_3_variable(variable) for variable in model.weights)

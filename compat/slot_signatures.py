@@ -1,0 +1,214 @@
+"""Which optimizer slots look like: by what they are called, how many they are, and their shapes."""
+
+import re
+from typing import NamedTuple
+
+# What a slot is like. A slot may be like several: one value per row of a vector is one per element.
+LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
+ANY = "any"
+_NUMBER = re.compile(r"_\d+$")
+_BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
+_POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
+
+
+class Signature(NamedTuple):
+    """What an optimizer leaves in a checkpoint.
+
+    Attributes:
+      label: its name for people.
+      names: what its slots are called; () if its name says nothing.
+      roles: what it calls its slots itself, in the order of creation.
+      layout: what each of them is like.
+      powers: how many powers of beta all its variables share.
+    """
+
+    label: str
+    names: tuple
+    roles: tuple
+    layout: tuple
+    powers: int = 0
+
+
+def _like_variable(label, name, roles, powers=0):
+    roles = tuple(roles.split())
+    return Signature(label, (name,), roles, (LIKE_VARIABLE,) * len(roles), powers)
+
+
+def _any(label, name, roles):
+    roles = tuple(roles.split())
+    return Signature(label, (name,), roles, (ANY,) * len(roles))
+
+
+_DECAY = ("accumulator", "accumulator_decay_power")
+# Of two that share a name and a layout, the one that shares more powers comes first.
+_SIGNATURES = (
+    _like_variable("Adam", "Adam", "m v", 2),
+    _like_variable("AdaMax", "AdaMax", "m v", 1),
+    _like_variable("Adam without powers of beta, as AdamGS", "Adam", "m v"),
+    _like_variable("Adagrad", "Adagrad", "accumulator"),
+    _like_variable("Momentum", "Momentum", "momentum"),
+    _like_variable("RMSProp", "RMSProp", "rms momentum"),
+    _like_variable("centered RMSProp", "RMSProp", "rms mg momentum"),
+    _like_variable("Adadelta", "Adadelta", "accum accum_update"),
+    _like_variable("Ftrl", "Ftrl", "accum linear"),
+    _like_variable("ProximalAdagrad", "ProximalAdagrad", "accumulator"),
+    _like_variable("AdagradDA", "AdagradDA", "gradient_accumulator gradient_squared_accumulator"),
+    Signature("AdagradDecay, V1 layout", ("AdagradDecay",), _DECAY, (LIKE_VARIABLE, COUNTS)),
+    Signature("AdagradDecay, V2 layout", ("AdagradDecay",), _DECAY, (LIKE_VARIABLE, ROW_COUNTS)),
+    Signature(
+        "AdamAsync",
+        ("AdamAsync",),
+        ("m", "v", "beta1_power", "beta2_power"),
+        (LIKE_VARIABLE, LIKE_VARIABLE, SCALAR, SCALAR),
+    ),
+    _like_variable("LazyAdam", "LazyAdam", "m v", 2),
+    _like_variable("AdamW", "AdamW", "m v", 2),
+    _like_variable("Nadam", "Nadam", "m v", 2),
+    _like_variable("MomentumW", "MomentumW", "momentum"),
+    _like_variable("LARS", "LARSOptimizer", "momentum"),
+    _like_variable("AddSign", "AddSignOptimizer", "m"),
+    _like_variable("PowerSign", "PowerSignOptimizer", "m"),
+    _like_variable("RegAdagrad", "RegAdagrad", "accumulator"),
+    _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
+    _any("Adafactor", "Adafactor", ""),
+    _any("Shampoo", "Shampoo", ""),
+    _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
+    _like_variable("moving averages", "ExponentialMovingAverage", "average"),
+    _any("zero-debiased moving averages", "biased", "biased"),
+    _any("zero-debiased moving averages", "local_step", "local_step"),
+)
+_NAMES = {name for signature in _SIGNATURES for name in signature.names}
+# What the slots of an optimizer with a name of somebody's own may be like.
+_TELLING = tuple(
+    signature
+    for signature in _SIGNATURES
+    if signature.powers or signature.label.startswith(("Adagrad", "AdamAsync", "Momentum"))
+    if signature.names[0] not in ("LazyAdam", "AdamW", "Nadam", "MomentumW", "AdagradDA")
+)
+
+
+def family(suffix):
+    """Returns the name of the optimizer that a slot is called after."""
+    if suffix in _BERT:
+        return _BERT[suffix]
+    return _NUMBER.sub("", suffix)
+
+
+def is_known(suffix):
+    """Whether a slot of a known optimizer is called so."""
+    return family(suffix) in _NAMES
+
+
+def layout(variable, slots):
+    """Tells what each slot of a variable is like.
+
+    Args:
+      variable: what has a shape and a dtype.
+      slots: a list of the same.
+
+    Returns:
+      A list of sets.
+    """
+    return [_likenesses(variable, slot) for slot in slots]
+
+
+def _likenesses(variable, slot):
+    found = {ANY}
+    if is_integer(slot.dtype):
+        if slot.shape == variable.shape:
+            found.add(COUNTS)
+        if slot.shape == variable.shape[:1]:
+            found.add(ROW_COUNTS)
+    else:
+        if slot.shape == variable.shape:
+            found.add(LIKE_VARIABLE)
+        if slot.shape == ():
+            found.add(SCALAR)
+    return found
+
+
+def is_integer(dtype):
+    """Whether a dtype, which this TensorFlow may not know, is one of integers."""
+    return getattr(dtype, "is_integer", False)
+
+
+def recognise(name, layouts, powers):
+    """Finds out which optimizers some variables' slots of one name look like.
+
+    Args:
+      name: what the slots are called.
+      layouts: for each variable, what `layout` returns.
+      powers: the names of the powers of beta in the checkpoint.
+
+    Returns:
+      For each variable, a label for people and a tuple of the slots' roles, empty if unknown.
+    """
+    known = name in _NAMES
+    pool = [each for each in _SIGNATURES if name in each.names] if known else _TELLING
+    pool = [signature for signature in pool if _POWERS[signature.powers] <= powers]
+    found = [("unknown, with %s per variable" % _slots(len(slots)), ()) for slots in layouts]
+    rest = set(range(len(layouts)))
+    while rest:
+        # Where variables are vectors, more than one may fit: it is that of most of the others.
+        fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
+        best = max(fits, key=lambda each: (each.powers, len(fits[each])), default=None)
+        if best is None or not fits[best]:
+            pool = [each for each in pool if fits[each]]
+            if not pool:
+                break
+            continue
+        alike = [s for s in pool if fits[s] == fits[best] and s.powers == best.powers]
+        for i in fits[best]:
+            found[i] = _told(alike, len(layouts[i]), known)
+        rest -= fits[best]
+    return found
+
+
+def recognise_roles(layouts, powers):
+    """Finds out which optimizer slots look like that are known by what it calls them itself.
+
+    Args:
+      layouts: for each variable, a dict from the slots' roles to what they are like.
+      powers: names of variables that all share, among which may be powers of beta.
+
+    Returns:
+      A label for people.
+    """
+    fitting = [
+        signature
+        for signature in _SIGNATURES
+        if signature.roles
+        and _POWERS[signature.powers] <= powers
+        and all(
+            set(slots) == set(signature.roles)
+            and _fits(signature, [slots[role] for role in signature.roles], True)
+            for slots in layouts
+        )
+    ]
+    if not fitting:
+        return "unknown"
+    return "like %s" % max(fitting, key=lambda signature: signature.powers).label
+
+
+def _slots(count):
+    return "%d slot%s" % (count, "" if count == 1 else "s")
+
+
+def _fits(signature, slots, known):
+    wanted = signature.layout
+    if not wanted:
+        return True
+    if len(slots) != len(wanted) and not (known and len(slots) == 2 * len(wanted)):
+        return False
+    return all(each in likenesses for each, likenesses in zip(wanted * 2, slots))
+
+
+def _told(alike, count, known):
+    label = " or ".join(signature.label for signature in alike)
+    # Two layouts of the same slots have the same roles, two optimizers have not.
+    roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
+    if not known:
+        return "unknown, with slots like those of %s" % label, roles
+    if roles and count == 2 * len(roles):
+        label += ", two of them"
+    return label, roles

@@ -1,0 +1,338 @@
+"""What a checkpoint is said to hold, against graphs whose optimizers are known."""
+
+import collections
+import itertools
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from legacy_opt.compat import checkpoint_contents
+from legacy_opt.compat.checkpoint_contents import named_contents
+
+v1 = tf.compat.v1
+Info = collections.namedtuple("Info", "dtype shape")
+SHAPES = {"dense/kernel": (3, 4), "dense/bias": (4,), "scale": ()}
+
+
+def info(*shape, **options):
+    return Info(options.get("dtype", tf.float32), shape)
+
+
+def tensors_of(train, shapes=None, **scope):
+    """Returns the tensors that a Saver would save of a graph that `train` builds."""
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        variables = [v1.get_variable(name, shape) for name, shape in (shapes or SHAPES).items()]
+        train(step, variables)
+        return {
+            variable.op.name: Info(variable.dtype, tuple(variable.shape.as_list()))
+            for variable in v1.global_variables()
+        }
+
+
+def minimizing(make):
+    def train(step, variables):
+        loss = tf.add_n([tf.reduce_sum(variable * variable) for variable in variables])
+        make(step).minimize(loss, step, variables)
+
+    return train
+
+
+TRAIN = v1.train
+OPTIMIZERS = {
+    "Adam": lambda step: TRAIN.AdamOptimizer(),
+    "Adagrad": lambda step: TRAIN.AdagradOptimizer(0.1),
+    "Momentum": lambda step: TRAIN.MomentumOptimizer(0.1, 0.9),
+    "RMSProp": lambda step: TRAIN.RMSPropOptimizer(0.1),
+    "centered RMSProp": lambda step: TRAIN.RMSPropOptimizer(0.1, centered=True),
+    "Adadelta": lambda step: TRAIN.AdadeltaOptimizer(0.1),
+    "Ftrl": lambda step: TRAIN.FtrlOptimizer(0.1),
+    "ProximalAdagrad": lambda step: TRAIN.ProximalAdagradOptimizer(0.1),
+    "AdagradDA": lambda step: TRAIN.AdagradDAOptimizer(0.1, step),
+    "AdagradDecay, V1 layout": lambda step: legacy_opt.AdagradDecayOptimizer(0.1, step),
+    "AdagradDecay, V2 layout": lambda step: legacy_opt.AdagradDecayOptimizerV2(0.1, step),
+}
+if versions.has_contrib():
+    contrib = tf.contrib.opt
+    OPTIMIZERS.update(
+        {
+            "AdaMax": lambda step: contrib.AdaMaxOptimizer(),
+            "AdamW": lambda step: contrib.AdamWOptimizer(0.01),
+            "Nadam": lambda step: contrib.NadamOptimizer(name="Nadam"),
+            "Adam without powers of beta, as AdamGS": lambda s: contrib.AdamGSOptimizer(s),
+            "AddSign": lambda step: contrib.AddSignOptimizer(),
+            "PowerSign": lambda step: contrib.PowerSignOptimizer(),
+            "LARS": lambda step: contrib.LARSOptimizer(0.1),
+            "RegAdagrad": lambda step: contrib.RegAdagradOptimizer(0.1),
+        }
+    )
+
+
+def slot_roles(variable):
+    return {slot.suffix: slot.role for slot in variable.slots}
+
+
+@pytest.mark.parametrize("label", sorted(OPTIMIZERS))
+def test_optimizers_are_known_by_their_slots(label):
+    """The witness is the optimizer's own get_slot."""
+    expected = {}
+
+    def train(step, variables):
+        optimizer = OPTIMIZERS[label](step)
+        minimizing(lambda step: optimizer)(step, variables)
+        for variable, slot in itertools.product(variables, optimizer.get_slot_names()):
+            expected[optimizer.get_slot(variable, slot).op.name] = (variable.op.name, slot)
+
+    found = named_contents(tensors_of(train))
+    (guess,) = found.optimizers
+    assert (guess.label, guess.variables, guess.scope) == (label, 3, "")
+    told = {
+        slot.item.name: (variable.item.name, slot.role)
+        for variable in found.variables
+        for slot in variable.slots
+    }
+    assert told == expected
+    assert found.step.name == "global_step"
+    assert {item.name.split("_")[0] for item in found.shared} <= {"beta1", "beta2"}
+    assert {variable.item.name for variable in found.variables} == set(SHAPES)
+
+
+def test_without_slots():
+    found = named_contents(tensors_of(minimizing(lambda step: TRAIN.GradientDescentOptimizer(0.1))))
+    assert found.optimizers == ()
+    assert [variable.slots for variable in found.variables] == [(), (), ()]
+
+
+@pytest.mark.parametrize(
+    ["make", "label"],
+    [
+        (lambda step: TRAIN.AdamOptimizer(name="Mine"), "Adam"),
+        (lambda step: TRAIN.AdagradOptimizer(0.1, name="Mine"), "Adagrad or Momentum"),
+        (
+            lambda step: legacy_opt.AdagradDecayOptimizerV2(0.1, step, name="Mine"),
+            "AdagradDecay, V2 layout",
+        ),
+    ],
+)
+def test_under_another_name_an_optimizer_is_unknown_but_what_it_is_like_is_told(make, label):
+    (guess,) = named_contents(tensors_of(minimizing(make))).optimizers
+    assert guess.label == "unknown, with slots like those of " + label
+    assert guess.name == "Mine"
+
+
+def test_unknown():
+    tensors = {"x": info(3), "x/Odd": info(3), "x/Odd_1": info(3), "x/Odd_2": info(3)}
+    found = named_contents(tensors)
+    assert [guess.label for guess in found.optimizers] == ["unknown, with 3 slots per variable"]
+    assert slot_roles(found.variables[0]) == {"Odd": None, "Odd_1": None, "Odd_2": None}
+
+
+def test_layouts_of_vectors_alone_cannot_be_told_apart():
+    shapes = {"bias": (4,)}
+    train = minimizing(lambda step: legacy_opt.AdagradDecayOptimizer(0.1, step))
+    (guess,) = named_contents(tensors_of(train, shapes)).optimizers
+    assert guess.label == "AdagradDecay, V1 layout or AdagradDecay, V2 layout"
+
+
+def test_both_layouts_in_one_checkpoint():
+    def train(step, variables):
+        for variable, cls in zip(
+            variables,
+            (legacy_opt.AdagradDecayOptimizer, legacy_opt.AdagradDecayOptimizerV2),
+        ):
+            minimizing(lambda step, cls=cls: cls(0.1, step))(step, [variable])
+
+    shapes = {"one": (3, 2), "two": (3, 2)}
+    found = named_contents(tensors_of(train, shapes)).optimizers
+    assert [(guess.label[-9:], guess.variables) for guess in found] == [
+        ("V1 layout", 1),
+        ("V2 layout", 1),
+    ]
+
+
+def test_two_adams_on_the_same_variables():
+    def train(step, variables):
+        for _ in range(2):
+            minimizing(lambda step: TRAIN.AdamOptimizer())(step, variables)
+
+    found = named_contents(tensors_of(train))
+    assert [guess.label for guess in found.optimizers] == ["Adam, two of them"]
+    assert len(found.shared) == 4
+    assert list(slot_roles(found.variables[0]).values()) == ["m", "v", "m", "v"]
+
+
+def test_the_scope_of_optimize_loss():
+    def train(step, variables):
+        with v1.variable_scope("OptimizeLoss"):
+            minimizing(lambda step: TRAIN.AdamOptimizer())(step, variables)
+
+    found = named_contents(tensors_of(train))
+    assert [(guess.label, guess.scope) for guess in found.optimizers] == [("Adam", "OptimizeLoss")]
+    assert {item.name for item in found.shared} == {
+        "OptimizeLoss/beta1_power",
+        "OptimizeLoss/beta2_power",
+    }
+    names = [slot.item.name for slot in found.variables[1].slots]
+    assert names == ["OptimizeLoss/dense/kernel/Adam", "OptimizeLoss/dense/kernel/Adam_1"]
+
+
+def test_moving_averages_of_variables_and_of_slots():
+    def train(step, variables):
+        optimizer = TRAIN.MomentumOptimizer(0.1, 0.9)
+        minimizing(lambda step: optimizer)(step, variables)
+        slots = [optimizer.get_slot(variable, "momentum") for variable in variables]
+        TRAIN.ExponentialMovingAverage(0.9).apply(variables + slots)
+
+    found = named_contents(tensors_of(train))
+    assert {guess.label for guess in found.optimizers} >= {"Momentum", "moving averages"}
+    assert set(slot_roles(found.variables[0])) == {
+        "Momentum",
+        "ExponentialMovingAverage",
+        "Momentum/ExponentialMovingAverage",
+    }
+
+
+def test_deeprecs_adam_async_and_berts_adam():
+    tensors = {"x": info(5, 2), "y": info(5, 2), "y/adam_m": info(5, 2), "y/adam_v": info(5, 2)}
+    tensors.update({"x/AdamAsync": info(5, 2), "x/AdamAsync_1": info(5, 2)})
+    tensors.update({"x/AdamAsync_2": info(), "x/AdamAsync_3": info()})
+    found = named_contents(tensors)
+    labels = {guess.label for guess in found.optimizers}
+    assert labels == {"AdamAsync", "BERT's AdamWeightDecay or LAMB"}
+    assert slot_roles(found.variables[0])["AdamAsync_3"] == "beta2_power"
+    assert slot_roles(found.variables[1]) == {"adam_m": "m", "adam_v": "v"}
+
+
+def test_a_variable_below_another_is_no_slot():
+    tensors = {"a/w": info(3, 2), "a/w/gain": info(7), "b/a/w": info(3, 2), "w": info(3, 2)}
+    found = named_contents(tensors)
+    assert [variable.item.name for variable in found.variables] == sorted(tensors)
+
+
+def test_order_of_slots_is_by_number():
+    tensors = {"x": info(2)}
+    tensors.update({"x/Odd" + end: info(2) for end in [""] + ["_%d" % n for n in range(1, 12)]})
+    (variable,) = named_contents(tensors).variables
+    assert [slot.suffix for slot in variable.slots][8:] == ["Odd_8", "Odd_9", "Odd_10", "Odd_11"]
+
+
+def test_parts_make_a_whole():
+    tensors = {}
+    for number, rows in enumerate([3, 3, 2]):
+        part = "x/part_%d" % number
+        tensors.update({part: info(rows, 4), part + "/Adam": info(rows, 4)})
+        tensors.update({part + "/Adam_1": info(rows, 4), part + "/AdamAsync_2": info()})
+    tensors.update(beta1_power=info(), beta2_power=info())
+    (variable,) = named_contents(tensors).variables
+    assert (variable.item.name, variable.item.shape) == ("x", (8, 4))
+    assert variable.item.pieces == ("x/part_0", "x/part_1", "x/part_2")
+    assert (variable.item.numbers, variable.item.bytes) == (32, 128)
+    shapes = [(slot.suffix, slot.item.shape) for slot in variable.slots]
+    assert shapes == [("Adam", (8, 4)), ("Adam_1", (8, 4)), ("AdamAsync_2", ())]
+
+
+def test_parts_in_their_order():
+    tensors = {"x/part_%d" % number: info(1, 2) for number in range(12)}
+    (variable,) = named_contents(tensors).variables
+    assert variable.item.pieces == tuple("x/part_%d" % number for number in range(12))
+
+
+@pytest.mark.parametrize(
+    ["shapes", "whole"],
+    [
+        ([(3, 4), (2, 4)], (5, 4)),
+        ([(3, 4), (3, 2)], (3, 6)),
+        ([(3, 4), (3, 4)], (6, 4)),
+        ([(3, 4), (2, 5)], None),
+        ([(3, 4), (3,)], None),
+        ([(), ()], None),
+    ],
+)
+def test_joined_shape(shapes, whole):
+    axis = checkpoint_contents.joined_axis(shapes)
+    assert whole == (None if axis is None else checkpoint_contents.joined_shape(shapes, axis))
+
+
+@pytest.mark.parametrize(
+    "names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"], ["x", "x/part_0/Adam"]]
+)
+def test_parts_that_make_no_whole_stay_by_themselves(names):
+    found = named_contents({name: info(2, 3) for name in names})
+    told = [item.name for item in found.items()]
+    assert sorted(told) == sorted(names)
+
+
+def test_slots_of_columns():
+    tensors = {}
+    for number, columns in enumerate([3, 2]):
+        part = "x/part_%d" % number
+        tensors.update({part: info(8, columns), part + "/AdagradDecay": info(8, columns)})
+        tensors.update({part + "/AdagradDecay_1": info(8, columns, dtype=tf.int64)})
+    found = named_contents(tensors)
+    assert found.optimizers[0].label == "AdagradDecay, V1 layout"
+    assert [slot.item.shape for slot in found.variables[0].slots] == [(8, 5), (8, 5)]
+
+
+def test_slots_of_parts_belong_to_the_variable_that_is_there_as_a_whole():
+    tensors = {"x": info(8, 4)}
+    tensors.update({"x/part_%d/AdamAsync_2" % number: info() for number in range(3)})
+    (variable,) = named_contents(tensors).variables
+    assert variable.item.name == "x"
+    assert [slot.item.name for slot in variable.slots] == sorted(set(tensors) - {"x"})
+
+
+def test_embedding_variables_of_deeprec():
+    tensors = {"dense/kernel": info(3, 2), "global_step": info(dtype=tf.int64)}
+    for number, rows in enumerate([10, 7]):
+        for slot in ("", "/Adagrad"):
+            name = "emb/part_%d%s" % (number, slot)
+            tensors[name + "-keys"] = info(rows, dtype=tf.int64)
+            tensors[name + "-values"] = info(rows, 16)
+            tensors[name + "-freqs"] = info(rows, dtype=tf.int64)
+            tensors[name + "-versions"] = info(rows, dtype=tf.int64)
+            tensors[name + "-partition_offset"] = info(1001, dtype=tf.int32)
+    found = named_contents(tensors)
+    emb = found.variables[1]
+    assert (emb.item.name, emb.item.kind) == ("emb", "EmbeddingVariable")
+    assert emb.item.shape == (17, 16)
+    assert emb.item.bytes == 17 * (8 + 16 * 4 + 8 + 8) + 2 * 1001 * 4
+    assert len(emb.item.pieces) == 10
+    (slot,) = emb.slots
+    assert (slot.item.name, slot.item.kind, slot.role) == (
+        "emb/Adagrad",
+        "EmbeddingVariable",
+        "accumulator",
+    )
+    assert sum(len(item.pieces) for item in found.items()) == len(tensors)
+
+
+def test_a_variable_that_is_called_like_a_table_of_deeprec_is_none():
+    found = named_contents({"x-keys": info(3), "y-values": info(3, 2)})
+    assert [variable.item.kind for variable in found.variables] == ["tensor", "tensor"]
+
+
+@pytest.mark.parametrize(
+    ["names", "step"],
+    [
+        (["tower/global_step", "global_step"], "global_step"),
+        (["tower/global_step"], "tower/global_step"),
+        (["step"], None),
+    ],
+)
+def test_the_step(names, step):
+    found = named_contents({name: info(dtype=tf.int64) for name in names})
+    assert (found.step and found.step.name) == step
+
+
+def test_a_float_or_a_vector_is_no_step():
+    assert named_contents({"global_step": info()}).step is None
+    assert named_contents({"global_step": info(3, dtype=tf.int64)}).step is None
+
+
+def test_strings_and_types_that_tensorflow_does_not_know():
+    unknown = collections.namedtuple("Unknown", "name size")("type 99", 0)
+    found = named_contents({"words": info(3, dtype=tf.string), "odd": Info(unknown, (4,))})
+    sizes = {item.name: (item.numbers, item.bytes) for item in found.items()}
+    assert sizes == {"words": (3, 0), "odd": (4, 0)}

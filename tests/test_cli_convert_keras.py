@@ -1,0 +1,178 @@
+"""`legacy-opt convert` between v1 checkpoints and files of Keras, through the user's model."""
+
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import custom_objects
+from tests.command_line import Screen, start
+from tests.v1_checkpoints import assert_equal, tensors
+
+v1 = tf.compat.v1
+KERAS_3 = versions.keras_facts()["generation"] == 3
+# What Keras keeps an optimizer's state in: docs/keras_saving.md.
+H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")  # to TensorFlow 2.10
+KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
+USERS_MODULE = """
+import tensorflow as tf
+from legacy_opt.compat import to_keras
+keras = tf.keras
+def build(optimizer=tf.compat.v1.train.AdamOptimizer):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="layer")(inputs))
+    # A loss as an object: Keras 3 loads .h5 files with no other.
+    model.compile(to_keras(optimizer(0.01)), keras.losses.MeanSquaredError())
+    print("words of the user's own")
+    return model
+def pair():
+    model = build()
+    return model, model.optimizer
+def other():
+    return build(tf.compat.v1.train.AdagradOptimizer)
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def screen(capsys, tmp_path, monkeypatch):
+    (tmp_path / "users_model.py").write_text(USERS_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "users_model", raising=False)
+    return FreshKeras(capsys)
+
+
+class FreshKeras(Screen):
+    """Runs commands as in processes of their own, where no name of a layer is taken."""
+
+    def run(self, *words):
+        tf.keras.backend.clear_session()
+        return super().run(*words)
+
+
+def train(session_steps, restore=None, save=None):
+    """Trains in a Session; returns the values at the end."""
+    with tf.Graph().as_default():
+        kernel = v1.get_variable("layer/kernel", [3, 2], use_resource=True)
+        bias = v1.get_variable("layer/bias", [2], use_resource=True)
+        step = v1.train.get_or_create_global_step()
+        x = tf.constant(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3))
+        loss = tf.reduce_sum(tf.square(tf.matmul(x, kernel) + bias - 1.0))
+        train_op = v1.train.AdamOptimizer(0.01).minimize(loss, step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            if restore is not None:
+                v1.train.Saver().restore(session, str(restore))
+            for _ in range(session_steps):
+                session.run(train_op)
+            if save is not None:
+                v1.train.Saver().save(session, str(save), write_meta_graph=False)
+            return session.run({each.op.name: each for each in v1.global_variables()})
+
+
+@pytest.fixture
+def source(tmp_path):
+    train(5, save=tmp_path / "v1")
+    return tmp_path / "v1"
+
+
+def options(*words, model="build"):
+    return ("--model", "users_model:" + model) + words
+
+
+@pytest.mark.parametrize("ending", sorted(KEPT))
+def test_to_keras_and_back(tmp_path, screen, source, ending):
+    keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
+    to_keras = ("convert", source, keras) + options("--to", "keras")
+    if not KEPT[ending]:
+        told = screen.json(*to_keras, code=1)
+        assert not told["written"] and "the optimizer's state" in told["left_in_source"][0]["name"]
+        assert not keras.exists()
+        told = screen.json(*(to_keras + ("--partial",)), code=1)
+        assert told["written"] and keras.exists()
+        return
+    told = screen.json(*to_keras)
+    assert told["written"] and len(told["transferred"]) == 9
+    assert not [name for name in os.listdir(str(tmp_path)) if name.endswith(".writing")]
+    assert screen.json("convert", keras, back, *options())["complete"]
+    assert_equal(tensors(back), tensors(source))
+    assert_equal(train(5, restore=back), train(5, restore=source))
+
+
+def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
+    screen.json("convert", source, tmp_path / "keras.h5", *options("--to", "keras"))
+    path = str(tmp_path / "keras.h5")
+    model = tf.keras.models.load_model(path, custom_objects=custom_objects())
+    np.testing.assert_array_equal(model.get_weights()[0], tensors(source)["layer/kernel"])
+    assert int(model.optimizer.iterations.numpy()) == 5
+    (tmp_path / "there").mkdir()
+    screen.json("convert", source, tmp_path / "there" / "ckpt", *options("--to", "keras"))
+    names = {"ckpt.index", "ckpt.data-00000-of-00001"}
+    assert set(os.listdir(str(tmp_path / "there"))) == names
+
+
+def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
+    (tmp_path / "map.json").write_text('{"layer/kernel": "w", "layer/bias": "b"}')
+    screen.json("convert", source, tmp_path / "keras", *options("--to", "keras", model="pair"))
+    words = options("--name-map", "map.json", model="pair")
+    screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
+    names = {"layer/kernel": "w", "layer/bias": "b"}
+    expected = {}
+    for name, value in tensors(source).items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        expected[name] = value
+    assert_equal(tensors(tmp_path / "back"), expected)
+
+
+def test_like_an_old_checkpoint(tmp_path, screen, source):
+    screen.json("convert", source, tmp_path / "keras", *options("--to", "keras"))
+    words = options("--like", source)
+    screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
+    assert_equal(tensors(tmp_path / "back"), tensors(source))
+
+
+def test_a_model_with_another_optimizer(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
+    told = screen.json(*words, code=1)
+    assert not told["written"]
+    left = {each["name"] for each in told["left_in_source"]}
+    assert {"layer/kernel/Adam", "beta1_power"} <= left
+    assert screen.json(*(words + ("--partial",)), code=1)["written"]
+
+
+@pytest.mark.parametrize(
+    ["words", "told"],
+    [
+        (("v1", "out") + options("--to", "keras", model="nothing"), "must return a Keras model"),
+        (("v1", "out") + options("--to", "keras", model="missing"), "there is no 'missing' in it"),
+        (("v1", "out", "--model", "no_such:build", "--to", "keras"), "No module named 'no_such'"),
+        (("none", "out") + options("--to", "keras"), "no such checkpoint"),
+        (("v1", "out") + options(), "is a checkpoint of v1 by names already"),
+        (("none.keras", "out") + options(), "there is no such file"),
+        (("bad.keras", "out") + options(), "cannot be loaded by Keras"),
+        (("bad.keras", "out"), "pass --model"),
+    ],
+)
+def test_bad_input(tmp_path, screen, source, words, told):
+    (tmp_path / "bad.keras").write_text("no file of Keras")
+    before = sorted(os.listdir(str(tmp_path)))
+    assert told in screen.refused("convert", *words)
+    after = [name for name in sorted(os.listdir(str(tmp_path))) if name != "__pycache__"]
+    assert after == [name for name in before if name != "__pycache__"]
+
+
+def test_in_a_process_of_its_own(tmp_path, screen, source):
+    """On TensorFlow 1.15 that is a graph with a Session of Keras."""
+    words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
+    process = start(*words, cwd=str(tmp_path))
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    assert "words of the user" not in output and "\x1b" not in output
+    assert screen.json("convert", "keras.h5", tmp_path / "back", *options())["complete"]
+    assert_equal(tensors(tmp_path / "back"), tensors(source))
