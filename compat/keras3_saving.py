@@ -197,8 +197,8 @@ class SavedByName:
 
 _OF_V1_OR_KERAS_2 = (
     "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
-    "would not restore. Restore it into to_keras(…, api='optimizer_v2'), or leave the optimizer "
-    "out: tf.train.Checkpoint(model=…)."
+    "would not restore. Make a v1 checkpoint of it with `legacy-opt convert` and load that with "
+    "load_v1_checkpoint, or leave the optimizer out: tf.train.Checkpoint(model=…)."
 )
 _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Checkpoint(model=…)."
 

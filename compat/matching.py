@@ -159,10 +159,16 @@ def match(parts, tensors):
     Returns:
       A list of `Match`, and a list of `Misfit`.
     """
+    variables = {part.variable for part in parts if part.kind == SLOT}
+    names = [
+        name
+        for name in tensors
+        if all(partitioned_slots.slot_of(name, variable) is None for variable in variables)
+    ]
     scopes = {}
     for kind in (SLOT, SHARED):
         wanted = [part.name for part in parts if part.kind == kind]
-        scopes[kind] = _scopes(wanted, tensors, prefer=scopes.get(SLOT, []))
+        scopes[kind] = _scopes(wanted, names, prefer=scopes.get(SLOT, []))
     matches, misfits = [], []
     for part in parts:
         candidates = scopes.get(part.kind, [""])
@@ -175,10 +181,10 @@ def match(parts, tensors):
     return matches, misfits
 
 
-def _scopes(wanted, tensors, prefer):
+def _scopes(wanted, names, prefer):
     """Returns the scope before all of some names in a checkpoint; several if that is unclear."""
     counts, wanted = collections.Counter(), set(wanted)
-    for name in {_PART.sub("", name) for name in tensors}:
+    for name in {_PART.sub("", name) for name in names}:
         cuts = [0] + [found.end() for found in re.finditer("/", name)]
         counts.update(name[:cut] for cut in cuts if name[cut:] in wanted)
     if not counts:
