@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from legacy_opt.compat import deeprec, slot_signatures
+from legacy_opt.compat import deeprec, partitioned_slots, slot_signatures
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
 _PART = re.compile(r"/part_(\d+)(?=/|$)")
@@ -182,6 +182,9 @@ def _items(tensors):
     for name, pieces in embedding.items():
         yield _embedding_item(name, pieces, tensors)
     taken = {piece for pieces in embedding.values() for piece in pieces}
+    for (variable, slot), pieces in partitioned_slots.find_all(tensors).items():
+        yield _sliced_item("%s/%s" % (variable, slot), pieces, tensors)
+        taken.update(pieces)
     names = sorted(set(tensors) - taken)
     axes = _partitioned(names, tensors)
     wholes = collections.defaultdict(list)
@@ -198,6 +201,14 @@ def _items(tensors):
         else:
             for part in parts:
                 yield item_of(part, tensors)
+
+
+def _sliced_item(name, pieces, tensors):
+    first = tensors[pieces[0]]
+    numbers = int(np.prod(first.shape, dtype=np.int64))
+    return Item(
+        name, first.dtype, tuple(first.shape), PARTS, pieces, numbers, numbers * width(first.dtype)
+    )
 
 
 def _partitioned(names, tensors):

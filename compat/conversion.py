@@ -46,8 +46,9 @@ class Move(NamedTuple):
                     % (checkpoint.path, ", ".join(self.sources), error)
                 ) from error
             writer.add(self.target, value)
-        elif len(self.sources) == 1:
-            writer.copy(self.target, checkpoint, self.sources[0])
+        elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
+            for source in self.sources:  # each holds its slices
+                writer.copy(self.target, checkpoint, source)
         else:
             for source, offset in self._offsets(checkpoint):
                 writer.copy(self.target, checkpoint, source, part=(self.shape, offset))

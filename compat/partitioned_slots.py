@@ -7,6 +7,7 @@ its end stays: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/pa
 part has such a tensor of its own, of the shape of the whole, which holds its slice alone.
 """
 
+import collections
 import re
 
 import numpy as np
@@ -39,6 +40,21 @@ def find(variable, slot, shapes, tensors):
     pieces = [piece for name in names for piece in pieces_of(tensors[name])]
     numbers = sum(int(np.prod(piece_shape)) for piece_shape, _ in pieces)
     return tuple(names) if numbers == int(np.prod(found.pop())) else ()
+
+
+def find_all(tensors):
+    """Returns the names of all tensors that hold such slots, by (variable, slot)."""
+    found = collections.OrderedDict()
+    for name in sorted(tensors):
+        words = name.split("/")
+        for variable in ("/".join(words[:end]) for end in range(1, len(words))):
+            slot = slot_of(name, variable) if variable in tensors else None
+            if slot is not None:
+                shape = tuple(tensors[variable].shape)
+                names = find(variable, slot, (shape, shape[:1]), tensors)
+                if name in names:
+                    found[variable, slot] = names
+    return found
 
 
 def pieces_of(info):

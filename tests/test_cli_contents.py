@@ -12,7 +12,7 @@ from legacy_opt.compat import checkpoint_contents
 from legacy_opt.compat.checkpoint_contents import named_contents
 
 v1 = tf.compat.v1
-Info = collections.namedtuple("Info", "dtype shape")
+Info = collections.namedtuple("Info", "dtype shape parts", defaults=[()])
 SHAPES = {"dense/kernel": (3, 4), "dense/bias": (4,), "scale": ()}
 
 
@@ -255,9 +255,7 @@ def test_joined_shape(shapes, whole):
     assert whole == (None if axis is None else checkpoint_contents.joined_shape(shapes, axis))
 
 
-@pytest.mark.parametrize(
-    "names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"], ["x", "x/part_0/Adam"]]
-)
+@pytest.mark.parametrize("names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"]])
 def test_parts_that_make_no_whole_stay_by_themselves(names):
     found = named_contents({name: info(2, 3) for name in names})
     told = [item.name for item in found.items()]

@@ -1,12 +1,15 @@
 """`legacy-opt inspect` and `legacy-opt compare`."""
 
+import functools
 import re
 import sys
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
+from tests import v1_checkpoints as training
 from tests.command_line import ROOT, Screen
 from tests.v1_checkpoints import tensors
 
@@ -135,3 +138,24 @@ def test_compare_without_that_keras(screen, folder):
     else:
         words = ("compare", "optimizers_of_a_user:ready", "--api", "keras3")
         assert "There is no Keras 3 here" in screen.refused(*words)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
+    """Partitioned variables, and an optimizer in a scope: matrix/atrix/part_0/Adam."""
+    problem = training.problem(("matrix", "table"))
+    scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
+    make = lambda step: tf.compat.v1.train.AdamOptimizer()  # noqa: E731
+    with training.v1_training(problem, make, parts=parts, scope=scope) as run:
+        run.train(0, 4)
+        state, path = run.state(), run.save(str(tmp_path / "graph"))
+    assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
+    found = screen.json("inspect", path)
+    slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
+    expected = {"matrix/Adam": "m", "matrix/Adam_1": "v", "table/Adam": "m", "table/Adam_1": "v"}
+    assert slots == expected
+    assert [each["label"] for each in found["optimizers"]] == ["Adam"]
+    screen.json("convert", path, tmp_path / "whole")
+    reader = tf.train.load_checkpoint(str(tmp_path / "whole"))
+    for name, role in expected.items():
+        assert np.array_equal(reader.get_tensor(name), state[name.split("/")[0], role])
