@@ -2,8 +2,9 @@
 
     python -m tests.mutations
 
-Breaks the bridge to the Keras that `tf.keras` is: the OptimizerV2 bridge, or the Keras 3 bridge. A
-mutation that no test notices survives, and then this fails.
+Breaks the bridge to the Keras that `tf.keras` is: the OptimizerV2 bridge, and what moves a training
+between a TF1 graph and Keras; or the Keras 3 bridge. A mutation that no test notices survives, and
+then this fails.
 """
 
 import os
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple, Tuple
 
 from legacy_opt import versions
+from tests.moving_mutations import MOVING
 
 ROOT = Path(__file__).resolve().parent.parent
 DRIVING = "compat/driving.py"
@@ -282,7 +284,8 @@ KERAS_3 = _of_both(
     ),
 )
 
-MUTATIONS = {2: OPTIMIZER_V2, 3: KERAS_3}  # by the generation of Keras
+_MOVING = tuple(Mutation(*each) for each in MOVING)
+MUTATIONS = {2: OPTIMIZER_V2 + _MOVING, 3: KERAS_3}  # by the generation of Keras
 
 
 def mutate(root, mutation):
