@@ -3,10 +3,10 @@
 import collections.abc
 import re
 
-from legacy_opt.compat import deeprec, matching
+from legacy_opt.compat import checkpoint_hints, deeprec, matching
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover, Report, Transfer
-from legacy_opt.compat.keras_state import SLOT, STEP, VARIABLE, KerasState
+from legacy_opt.compat.keras_state import STEP, KerasState
 
 _NOT_ASKED_FOR = "nothing here asks for it"
 
@@ -60,7 +60,8 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
         tuple(_loaded(found) for found in matches),
         tuple(_unclaimed(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
-        tuple(_hints(checkpoint.tensors, matches, misfits)),
+        tuple(_notes(misfits, state))
+        + tuple(checkpoint_hints.hints(checkpoint, state, matches, misfits)),
     )
     if strict and not report.complete:
         raise CheckpointMismatch(
@@ -74,7 +75,7 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
     state.build()
     for found in matches:
         state.assign(found.part, _read(found, checkpoint, report))
-    state.begin_averages()
+    state.begin_anew()
     return report
 
 
@@ -167,6 +168,12 @@ def _that_matter(misfits, state):
     return [each for each in misfits if each.part.kind != STEP or each.names or state.needs_step]
 
 
+def _notes(misfits, state):
+    steps = [each for each in misfits if each.part.kind == STEP]
+    if steps and not state.needs_step:
+        yield "The checkpoint has no step (%s), so iterations stay as they are." % steps[0].why
+
+
 def _read(found, checkpoint, report):
     try:
         return found.read(checkpoint)
@@ -221,33 +228,3 @@ def _unclaimed(tensors, matches, ignore=()):
         if name not in table_of:
             result.append(Leftover(name, tensors[name].shape, tensors[name].dtype, _NOT_ASKED_FOR))
     return result
-
-
-def _hints(tensors, matches, misfits):
-    """Yields sentences that may help where something does not fit."""
-    names = [each.name for each in _unclaimed(tensors, matches) if each.dtype is not None]
-    missing = [misfit.part for misfit in misfits if not misfit.names]
-    by_shape = {}
-    variables = [part for part in missing if part.kind == VARIABLE]
-    for part in variables:
-        same = [
-            name
-            for name in names
-            if tensors[name].shape == part.shape and tensors[name].dtype == part.dtype
-        ]
-        rivals = [other for other in variables if other.shape == part.shape]
-        # A variable's slots have its shape, and longer names.
-        roots = [name for name in same if not any(name.startswith(other + "/") for other in same)]
-        if len(roots) == 1 and len(rivals) == 1:
-            by_shape[part.label] = roots[0]
-    if by_shape:
-        yield "By their shapes, this could be meant: name_map=%r" % (by_shape,)
-    slots = [part for part in missing if part.kind == SLOT]
-    for part in slots:
-        others = [name for name in names if "/%s/" % part.variable in "/%s" % name]
-        if others:
-            yield (
-                "The checkpoint has %s: is it of another optimizer, or was this one called "
-                "otherwise there (name=%r)?" % (", ".join(others), others[0].rpartition("/")[2])
-            )
-            return

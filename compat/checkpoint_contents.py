@@ -11,7 +11,7 @@ from typing import NamedTuple, Optional
 
 import numpy as np
 
-from legacy_opt.compat import deeprec, partitioned_slots, slot_signatures
+from legacy_opt.compat import deeprec, keras_in_graphs, partitioned_slots, slot_signatures
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
 _PART = re.compile(r"/part_(\d+)(?=/|$)")
@@ -140,7 +140,10 @@ def named_contents(tensors):
     """
     items = {item.name: item for item in _items(tensors)}
     step = _step(items)
-    shared = [item for item in items.values() if _is_power(item)]
+    of_keras = keras_in_graphs.names(items)
+    powers = [item for item in items.values() if _is_power(item)]
+    shared = powers + keras_in_graphs.for_all_variables(items, of_keras)
+    shared = [item for item in shared if item != step]
     apart = {item.name for item in shared} | ({step.name} if step else set())
     owners = _owners({name: item for name, item in items.items() if name not in apart})
     slots = collections.defaultdict(list)
@@ -151,8 +154,8 @@ def named_contents(tensors):
         for name, item in sorted(items.items())
         if name not in owners and name not in apart
     ]
-    powers = {_POWER.search(item.name).group(1) for item in shared}
-    variables, optimizers = _recognised(variables, powers)
+    powers = {_POWER.search(item.name).group(1) for item in powers}
+    variables, optimizers = _recognised(variables, powers, of_keras)
     return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
 
 
@@ -182,8 +185,8 @@ def _items(tensors):
     for name, pieces in embedding.items():
         yield _embedding_item(name, pieces, tensors)
     taken = {piece for pieces in embedding.values() for piece in pieces}
-    for (variable, slot), pieces in partitioned_slots.find_all(tensors).items():
-        yield _sliced_item("%s/%s" % (variable, slot), pieces, tensors)
+    for (scope, variable, slot), pieces in partitioned_slots.find_all(tensors).items():
+        yield _sliced_item("%s%s/%s" % (scope, variable, slot), pieces, tensors)
         taken.update(pieces)
     names = sorted(set(tensors) - taken)
     axes = _partitioned(names, tensors)
@@ -360,19 +363,19 @@ def family(slot):
     return slot_signatures.family(slot.suffix)
 
 
-def _recognised(variables, powers):
+def _recognised(variables, powers, of_keras):
     """Finds out which optimizers have made the slots.
 
     Returns:
       The variables, whose slots have roles now, and a tuple of `Guess`.
     """
+    counts, roles = keras_in_graphs.recognise(variables, of_keras)
     families = collections.OrderedDict()
     for variable in variables:
-        for slot in variable.slots:
+        for slot in (each for each in variable.slots if each.item.name not in roles):
             key = slot.scope, family(slot)
             families.setdefault(key, collections.OrderedDict())
             families[key].setdefault(variable.item.name, (variable, []))[1].append(slot)
-    counts, roles = collections.Counter(), {}
     for (scope, name), members in families.items():
         layouts = [
             slot_signatures.layout(variable.item, [slot.item for slot in slots])

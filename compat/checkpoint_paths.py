@@ -39,7 +39,7 @@ def locate(path):
     Raises:
       CheckpointError: there is none. The message tells what there is.
     """
-    path = os.fspath(path)
+    path = os.fsdecode(path)
     prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
     if is_file(prefix + INDEX):
         return prefix, V2

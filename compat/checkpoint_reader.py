@@ -69,7 +69,7 @@ class Checkpoint:
         self.format = format
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(path)
-        except (tf.errors.OpError, RuntimeError, ValueError) as error:
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             raise CheckpointError(
                 "%r is corrupt, or no checkpoint: %s" % (self._listing, reason(error))
             ) from error

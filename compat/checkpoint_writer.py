@@ -39,7 +39,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path, overwrite=False):
-        path = os.fspath(path)
+        path = os.fsdecode(path)
         self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
         self._folder, self._name = os.path.split(self.path)
         self._working = os.path.join(self._folder, ".%s.writing" % self._name)
@@ -50,7 +50,16 @@ class CheckpointWriter:
         self._made_folders = []
 
     def __enter__(self):
-        self._check_destination()
+        try:
+            self._check_destination()
+            self._make_working_folder()
+        except tf.errors.OpError as failure:
+            raise CheckpointError(
+                "%r cannot be written: %s" % (self.path, reason(failure))
+            ) from failure
+        return self
+
+    def _make_working_folder(self):
         if tf.io.gfile.exists(self._working):
             tf.io.gfile.rmtree(self._working)
         folder = self._folder
@@ -58,9 +67,13 @@ class CheckpointWriter:
             self._made_folders.append(folder)
             folder = os.path.dirname(folder)
         tf.io.gfile.makedirs(self._working)
-        return self
 
     def _check_destination(self):
+        if set(self.path) & set("*?[]"):
+            raise CheckpointError(
+                "%r: TensorFlow takes *, ?, [ and ] in a path for a pattern, and could not read "
+                "the checkpoint again. Choose another name." % self.path
+            )
         if not self._name or tf.io.gfile.isdir(self.path):
             raise CheckpointError(
                 "%r is a folder. Name the checkpoint in it: %r"

@@ -1,6 +1,7 @@
 """What a Keras model and its bridged optimizer hold, under the names of a v1 checkpoint."""
 
 import collections
+import re
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +12,7 @@ from legacy_opt.compat import v1_names
 
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
 _STEP_NAME = "global_step"
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")  # of an operation in a graph
 
 
 class Part(NamedTuple):
@@ -53,17 +55,21 @@ class KerasState:
 
     def __init__(self, model_or_variables, optimizer, name_map=None):
         check_optimizer(optimizer)
+        if not tf.executing_eagerly() and not versions.for_a_session():
+            raise ValueError("Checkpoints are read and written outside of tf.function.")
         if versions.for_a_session() and _of_keras_3(optimizer):
             raise ValueError(
                 "Keras 3 has no session of its own, so its variables cannot be read or assigned in "
                 "a TF1 graph. Call this where TensorFlow executes eagerly."
             )
         self.optimizer = optimizer
+        self._usual_names = set()
         self._rename, self._rename_state = _renaming(name_map)
         self._labels, self._variables = self._named(model_or_variables)
         self._trained = _trainable(model_or_variables) if optimizer is not None else []
         self._check_trained()
         self.parts = list(self._find_parts())
+        self._check_map(name_map)
 
     def _named(self, model_or_variables):
         """Returns dicts from v1 names to labels and to variables."""
@@ -74,6 +80,7 @@ class KerasState:
             for variable in _variables(model_or_variables):
                 _check_variable(variable)
                 label = _keras_name(variable)
+                self._usual_names.add(label)
                 name = self._rename(label)
                 if name is None:
                     continue
@@ -83,8 +90,15 @@ class KerasState:
                         "variables as model_or_variables." % name
                     )
                 given[name] = label, variable
-        for _, variable in given.values():
+        for name, (_, variable) in given.items():
             _check_variable(variable)
+            if not isinstance(name, str) or not _NAME.match(name):
+                raise ValueError(
+                    "%r can be the name of no variable in a TF1 graph. Tell its name there with "
+                    "name_map, or pass a dict from names to variables." % (name,)
+                )
+        if len({id(variable) for _, variable in given.values()}) < len(given):
+            raise ValueError("model_or_variables has the same variable under two names.")
         return (
             collections.OrderedDict((name, label) for name, (label, _) in given.items()),
             collections.OrderedDict((name, each) for name, (_, each) in given.items()),
@@ -95,12 +109,32 @@ class KerasState:
         if self.optimizer is None:
             return
         keys = [_slot_key(self.optimizer, variable) for variable in self._trained]
+        if _of_keras_3(self.optimizer) and self.optimizer._trainable_variables:
+            built = [_slot_key(self.optimizer, v) for v in self.optimizer._trainable_variables]
+            if any(key not in built for key in keys):
+                raise ValueError(
+                    "The optimizer %r was built for %d variables, and here are %d to train. "
+                    "Optimizers of Keras 3 are built once: make a new one with to_keras."
+                    % (self.optimizer.name, len(built), len(keys))
+                )
         foreign = [key for key in _keys_with_slots(self.optimizer) if key not in keys]
         if foreign:
             raise ValueError(
                 "The optimizer %r has slots for %d variables that are not among the trainable ones "
                 "of model_or_variables: pass all that it trains, or a new optimizer."
                 % (self.optimizer._adopted.get_name(), len(foreign))
+            )
+
+    def _check_map(self, name_map):
+        """Refuses names that are none here, as misspelled ones."""
+        if not isinstance(name_map, collections.abc.Mapping):
+            return
+        # The map may be that of a call with the optimizer.
+        unknown = [] if self.optimizer is None else sorted(set(name_map) - self._usual_names)
+        if unknown:
+            raise ValueError(
+                "name_map has %s, and there is nothing of that name here, but %s."
+                % (", ".join(map(repr, unknown)), ", ".join(sorted(self._usual_names)))
             )
 
     def _find_parts(self):
@@ -117,24 +151,30 @@ class KerasState:
         found = v1_names.names(self.optimizer, specs)
         for (variable, slot_name), (name, shape, dtype) in found.slots.items():
             label = "%s, slot %s" % (self._labels[variable], slot_name)
-            name = self._rename_state(name)
+            name = self._renamed(name)
             if name is not None:
                 yield Part(SLOT, label, name, shape, dtype, variable, slot_name)
         for shared_name, (name, shape, dtype) in found.shared.items():
-            name = self._rename_state(name)
+            name = self._renamed(name)
             if name is not None:
                 yield Part(SHARED, shared_name, name, shape, dtype, None, shared_name)
-        step = self._rename_state(_STEP_NAME)
+        step = self._renamed(_STEP_NAME)
         if step is not None:
             dtype = tf.as_dtype(self.optimizer._step_dtype)
             # Shampoo reckons with its step as a float; the step itself is an integer.
             yield Part(STEP, "iterations", step, (), dtype if dtype.is_integer else tf.int64)
+
+    def _renamed(self, usual_name):
+        self._usual_names.add(usual_name)
+        return self._rename_state(usual_name)
 
     @property
     def needs_step(self):
         """Whether the next steps depend on how many have been done."""
         optimizer = self.optimizer
         goes_by_it = optimizer._step is not None
+        for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
+            goes_by_it = goes_by_it or bool(getattr(optimizer, option, None))
         rate = optimizer._v1_numbers.get("learning_rate", 0.0)
         return goes_by_it or not isinstance(rate, (int, float, np.number))
 
@@ -176,12 +216,15 @@ class KerasState:
         # Keras 3 counts batches where it accumulates gradients; v1 counts updates.
         return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
 
-    def begin_averages(self):
-        """Lets Keras 3's averages of variables begin with what the variables are now."""
+    def begin_anew(self):
+        """Lets what only Keras 3 keeps begin anew, from what has been assigned."""
         if getattr(self.optimizer, "use_ema", False):
             averages = self.optimizer._model_variables_moving_average
             for average, variable in zip(averages, self.optimizer._trainable_variables):
                 versions.assign_to(average, versions.value_of(variable))
+        if self._batches_a_step > 1:
+            for total in self.optimizer._accumulated_gradients:
+                versions.assign_to(total, np.zeros_like(versions.value_of(total)))
 
 
 def check_optimizer(optimizer):
@@ -203,8 +246,9 @@ def check_optimizer(optimizer):
         )
     else:
         way_out = (
-            "Load into to_keras(…) of the v1 optimizer that wrote the checkpoint, then turn that "
-            "into Keras' own with to_plain_keras. For the weights alone pass optimizer=None."
+            "A v1 checkpoint holds the state of to_keras(…): load into that and turn it into "
+            "Keras' own with to_plain_keras; or turn Keras' own into that with from_plain_keras, "
+            "and save it. For the weights alone pass optimizer=None."
         )
     raise TypeError("optimizer must be made by to_keras, got a %s. %s" % (name, way_out))
 
@@ -238,6 +282,12 @@ def _renaming(name_map):
     if callable(name_map):
         return name_map, usual
     if isinstance(name_map, collections.abc.Mapping):
+        for name in name_map.values():
+            if name is not None and (not isinstance(name, str) or ":" in name):
+                raise ValueError(
+                    "name_map: %r is no name of a tensor in a checkpoint. It is a string without "
+                    "':0', or None to leave a variable out." % (name,)
+                )
 
         def mapped(name):
             return name_map.get(name, name)

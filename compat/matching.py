@@ -94,7 +94,8 @@ class SlicedMatch(NamedTuple):
     @property
     def note(self):
         """What happens on the way, for the report."""
-        return "%d slices" % len(self._pieces())
+        count = len(self._pieces())
+        return "%d slice%s" % (count, "" if count == 1 else "s")
 
     def _pieces(self):
         return [
@@ -159,34 +160,37 @@ def match(parts, tensors):
     Returns:
       A list of `Match`, and a list of `Misfit`.
     """
-    variables = {part.variable for part in parts if part.kind == SLOT}
-    names = [
-        name
-        for name in tensors
-        if all(partitioned_slots.slot_of(name, variable) is None for variable in variables)
-    ]
-    scopes = {}
-    for kind in (SLOT, SHARED):
-        wanted = [part.name for part in parts if part.kind == kind]
-        scopes[kind] = _scopes(wanted, names, prefer=scopes.get(SLOT, []))
-    matches, misfits = [], []
-    for part in parts:
-        candidates = scopes.get(part.kind, [""])
-        if len(candidates) > 1:
-            names = ", ".join(repr(scope + part.name) for scope in candidates)
-            misfits.append(Misfit(part, "it could be any of %s: say which with name_map" % names))
-            continue
-        found = _find(part, candidates[0], tensors, parts)
-        (misfits if isinstance(found, Misfit) else matches).append(found)
-    return matches, misfits
+    slots = [part for part in parts if part.kind == SLOT]
+    shared = [part for part in parts if part.kind == SHARED]
+    of_slots = _scopes(slots, tensors, prefer=[])
+    scopes = {SLOT: of_slots, SHARED: _scopes(shared, tensors, prefer=of_slots)}
+    found = [_find(part, scopes.get(part.kind, [""]), tensors, parts) for part in parts]
+    claims = collections.Counter(
+        name for each in found if not isinstance(each, Misfit) for name in each.names
+    )
+    found = [_unless_claimed(each, claims) for each in found]
+    misfits = [each for each in found if isinstance(each, Misfit)]
+    return [each for each in found if not isinstance(each, Misfit)], misfits
 
 
-def _scopes(wanted, names, prefer):
-    """Returns the scope before all of some names in a checkpoint; several if that is unclear."""
-    counts, wanted = collections.Counter(), set(wanted)
-    for name in {_PART.sub("", name) for name in names}:
-        cuts = [0] + [found.end() for found in re.finditer("/", name)]
-        counts.update(name[:cut] for cut in cuts if name[cut:] in wanted)
+def _unless_claimed(found, claims):
+    """Makes a `Misfit` of a `Match` with a tensor that something else has found, too."""
+    twice = [name for name in found.names if claims[name] > 1]
+    if not twice or isinstance(found, Misfit):
+        return found
+    return Misfit(found.part, "%r would be that of something else here, too" % twice[0], twice)
+
+
+def _scopes(parts, tensors, prefer):
+    """Returns the scope before the names of some parts in a checkpoint; several if unclear."""
+    counts, wanted = collections.Counter(), {part.name: part.variable for part in parts}
+    mangled = {name for names in partitioned_slots.find_all(tensors).values() for name in names}
+    for name in {_PART.sub("", name) for name in set(tensors) - mangled}:
+        for cut in [0] + [found.end() for found in re.finditer("/", name)]:
+            scope, rest = name[:cut], name[cut:]
+            # Where there is such a variable in that scope, it is that variable's slot.
+            if rest in wanted and not (scope and _has(scope, wanted[rest], tensors)):
+                counts[scope] += 1
     if not counts:
         return [""]
     most = max(counts.values())
@@ -197,8 +201,22 @@ def _scopes(wanted, names, prefer):
     return best
 
 
-def _find(part, scope, tensors, parts):
+def _has(scope, variable, tensors):
+    if variable is None:
+        return False
+    return scope + variable in tensors or "%s%s/part_0" % (scope, variable) in tensors
+
+
+def _find(part, scopes, tensors, parts):
     """Returns the `Match` of a part, or a `Misfit`."""
+    if part.kind == SLOT and part.name in tensors:
+        scopes = [""]
+    if len(scopes) > 1:
+        names = ", ".join(repr(scope + part.name) for scope in scopes)
+        return Misfit(part, "it could be any of %s: say which with name_map" % names)
+    (scope,) = scopes
+    if scope and _has(scope, part.variable, tensors):
+        scope = ""
     name = scope + part.name
     names = (name,) if name in tensors else ()
     if part.kind == SLOT and not names:

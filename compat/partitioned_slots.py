@@ -33,7 +33,12 @@ def find(variable, slot, shapes, tensors):
       shapes: what the shape of the slot can be, tuples of ints.
       tensors: a dict from names to `TensorInfo`.
     """
-    names = [name for name in tensors if slot_of(name, variable) == slot]
+    names = [
+        name
+        for name in tensors
+        # What has a variable of its own, as w/1/Adam beside w/1, is no slice of w's.
+        if slot_of(name, variable) == slot and name.rpartition("/")[0] not in tensors
+    ]
     found = {tensors[name].shape for name in names}
     if len(found) != 1 or not found <= set(shapes):
         return ()
@@ -43,7 +48,10 @@ def find(variable, slot, shapes, tensors):
 
 
 def find_all(tensors):
-    """Returns the names of all tensors that hold such slots, by (variable, slot)."""
+    """Returns the names of all tensors that hold such slots, by (scope, variable, slot).
+
+    The scope, with "/", as "OptimizeLoss/", is "" where other tensors do not tell it.
+    """
     found = collections.OrderedDict()
     for name in sorted(tensors):
         words = name.split("/")
@@ -54,7 +62,21 @@ def find_all(tensors):
                 names = find(variable, slot, (shape, shape[:1]), tensors)
                 if name in names:
                     found[variable, slot] = names
-    return found
+    mangled = {name for names in found.values() for name in names}
+    others = [name for name in tensors if name not in mangled]
+    return collections.OrderedDict(
+        ((_scope_of(names[0], variable, others), variable, slot), names)
+        for (variable, slot), names in found.items()
+    )
+
+
+def _scope_of(name, variable, others):
+    # It is as long as what is left of the slot's name before it.
+    found = _END.match(name[len(variable) + 1 :])
+    part, cut = "%s/part_%s/" % (variable, found.group("number")), found.group("cut")
+    prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}
+    fitting = [each for each in prefixes if each.endswith("/") and (each + part).endswith(cut)]
+    return fitting[0] if len(fitting) == 1 else ""
 
 
 def pieces_of(info):

@@ -1,0 +1,60 @@
+"""What may help where a checkpoint does not fit: sentences for the error."""
+
+from legacy_opt.compat import checkpoint_contents
+from legacy_opt.compat.keras_state import SLOT, VARIABLE
+
+
+def hints(checkpoint, state, matches, misfits):
+    """Yields sentences.
+
+    Args:
+      checkpoint: a name-based `Checkpoint`.
+      state: the `KerasState`.
+      matches: a list of what was found.
+      misfits: a list of `Misfit`.
+    """
+    found = checkpoint_contents.contents(checkpoint)
+    claimed = {name for match in matches for name in match.names}
+    missing = [misfit.part for misfit in misfits if not misfit.names]
+    name_map, unclear = _by_shape(
+        [each.item for each in found.variables if not claimed.intersection(each.item.pieces)],
+        [part for part in missing if part.kind == VARIABLE],
+    )
+    if name_map:
+        yield "By their shapes, this could be meant: name_map=%r%s" % (
+            name_map,
+            " (for the others, several fit)" if unclear else "",
+        )
+    slots = {slot.item.name for each in found.variables for slot in each.slots}
+    left = any(name not in claimed for name in slots)
+    if state.optimizer is not None and (left or any(part.kind == SLOT for part in missing)):
+        yield from _optimizers(found, state.optimizer)
+
+
+def _by_shape(items, parts):
+    """Returns a name_map of what leaves no doubt, and whether there is more."""
+    name_map, unclear = {}, False
+    for part in parts:
+        same = [each.name for each in items if (each.shape, each.dtype) == (part.shape, part.dtype)]
+        rivals = [
+            other for other in parts if (other.shape, other.dtype) == (part.shape, part.dtype)
+        ]
+        if len(same) == 1 and len(rivals) == 1:
+            name_map[part.label] = same[0]
+        elif same:
+            unclear = True
+    return name_map, unclear
+
+
+def _optimizers(found, optimizer):
+    there = sorted({(guess.label.split(",")[0], guess.name) for guess in found.optimizers})
+    here = optimizer._adopted
+    if not there:
+        yield "The checkpoint has no slots: was it saved without the optimizer?"
+    elif here.get_name() not in [name for _, name in there]:
+        found = " and of ".join("%s (name=%r)" % each for each in there)
+        yield (
+            "The checkpoint's slots are those of %s, and the optimizer here is a %s (name=%r). If "
+            "it is the same but for its name, make it with that name."
+            % (found, type(here).__name__, here.get_name())
+        )
