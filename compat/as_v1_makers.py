@@ -125,8 +125,9 @@ def _does_more(optimizer):
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
     theirs = [option for option in options if option not in optimizer._v1_numbers]
-    decay = getattr(optimizer, "_initial_decay", 0.0)
-    return bool(decay) or any(getattr(optimizer, option, None) for option in theirs)
+    if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
+        return True
+    return any(getattr(optimizer, option, None) for option in theirs)
 
 
 def _present(optimizer, name, number, in_v1):
@@ -149,6 +150,7 @@ def _maker_from(optimizer):
         settings = _settings_of_keras_3(optimizer)
     else:
         settings = _settings_of_keras_2(optimizer)
+    not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
     if not hasattr(cls, "_adopted"):  # to_keras has its own way to tell all
         _check_complete(cls, settings)
 
@@ -158,7 +160,10 @@ def _maker_from(optimizer):
         inner = arguments.get("inner_optimizer")
         if callable(inner):
             return cls(**dict(arguments, inner_optimizer=inner()))
-        return cls.from_config(arguments)
+        made = cls.from_config(arguments)
+        if not_decayed is not None:
+            made._exclude_from_weight_decay_pattern = not_decayed
+        return made
 
     try:
         with tf.Graph().as_default():
@@ -183,11 +188,15 @@ def _settings_of_keras_2(optimizer):
     for name, value in hyper.items():
         if name == "learning_rate" or not bridged:
             _check_settled(optimizer, name, value)
-    for name in ("gradient_transformers",):
-        if getattr(optimizer, name, None):
+    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        functions = {
+            "gradient_transformers": getattr(each, "gradient_transformers", None),
+            "gradient_aggregator": versions.own_aggregator(each),
+        }
+        for name in filter(functions.get, functions):
             raise ValueError(
                 "%s has %s, which its get_config does not tell. %s"
-                % (type(optimizer).__name__, name, _FACTORY % type(optimizer).__name__)
+                % (type(each).__name__, name, _FACTORY % type(each).__name__)
             )
     settings = dict(_config_of(optimizer))
     if _is_schedule(hyper.get("learning_rate")):
@@ -201,6 +210,12 @@ def _settings_of_keras_3(optimizer):
             "This %s was made in a TF1 graph, where it has left variables whose names Keras counts:"
             " the next process could not restore its checkpoint. %s"
             % (type(optimizer).__name__, _FACTORY % type(optimizer).__name__)
+        )
+    if getattr(optimizer, "_exclude_from_weight_decay", None):
+        raise ValueError(
+            "exclude_from_weight_decay(var_list=…) of this %s names variables, and a graph's are "
+            "others. Name them, as var_names=[…], or pass a factory, which takes its graph's."
+            % type(optimizer).__name__
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:

@@ -60,7 +60,8 @@ def from_plain_keras(plain, v1_optimizer, variables=None, sparse=True, learning_
     Args:
       plain: one of Keras' own optimizers, as `to_plain_keras` returns them.
       v1_optimizer: a v1 optimizer with the settings that `plain` has now.
-      variables: those that `plain` has trained. A Keras 2 optimizer does not know them.
+      variables: those that `plain` has trained. A Keras 2 optimizer does not know them, and one
+        of Keras 3 is built for them, if it is not: a state that was restored is there only then.
       sparse: as for `to_plain_keras`.
       learning_rate_changes: as for `to_plain_keras`.
 
@@ -72,6 +73,11 @@ def from_plain_keras(plain, v1_optimizer, variables=None, sparse=True, learning_
       ValueError: `plain` is not what the v1 optimizer would become, or has other settings, or
         `variables` are missing.
     """
+    if not isinstance(v1_optimizer, inspection.BASE):
+        raise TypeError(
+            "from_plain_keras takes a tf.compat.v1.train.Optimizer as v1_optimizer, got %r."
+            % (v1_optimizer,)
+        )
     inspection.check_class(v1_optimizer)
     translator = plain_translator.Translator(plain, type(v1_optimizer))
     translator.check_class(plain)
@@ -80,7 +86,10 @@ def from_plain_keras(plain, v1_optimizer, variables=None, sparse=True, learning_
         bridged = bridge.to_keras(v1_optimizer, api=side.api, **side.base_arguments(plain))
         side.configure(plain, bridged)
         translator.check_settings(plain, bridged)
-        variables = list(side.trained_by(plain, variables))
+        given = None if variables is None else list(variables)
+        variables = list(side.trained_by(plain, given))
+        if not variables:
+            translator.check_untrained(plain)
         carry = translator.carry_back if variables else None
         (carry or translator.carry_step)(plain, bridged, variables, variables)
     counts = _counts(translator, plain, sparse, learning_rate_changes)
@@ -163,6 +172,8 @@ def _why(translator, kind, way, clips, began_anew):
     """Returns why the two differ in a kind of training, or None."""
     if way.grade != plain_measuring.DIFFERS:
         return None
+    if way.error is not None:
+        return "training raises %s: %s" % (type(way.error).__name__, str(way.error).split("\n")[0])
     reasons = [translator.relative.reason(kind, translator.side.generation)]
     if began_anew:
         reasons.insert(0, translator.relative.start)

@@ -31,7 +31,7 @@ class Figure(NamedTuple):
       kind: "dense", "some rows" (each id once, some never), "repeated ids" or "learning rate
         changed" (dense; to a tenth, right after the translation).
       grade: "exact", "rounding" or "differs".
-      largest: the largest difference of a weight in 20 steps.
+      largest: the largest difference of a weight in 20 steps; inf where training raises an error.
       moved: how far the v1 optimizer has moved a weight at most by then.
       counts: whether the kind counts for the grade of the whole.
       why: why the two differ, or None.
@@ -53,6 +53,8 @@ class Figure(NamedTuple):
         size = "0" if self.grade == EXACT else "%.0e of %.1g" % (self.largest, self.moved)
         if self.grade == DIFFERS:
             size = "%.2g of %.2g (%.0f %%)" % (self.largest, self.moved, 100 * self.share)
+        if not np.isfinite(self.largest):
+            size = "inf"
         return "%s: %s, %s%s" % (
             self.kind,
             self.grade,
@@ -68,11 +70,13 @@ class Way(NamedTuple):
       largest: the largest difference of a weight.
       moved: the farthest that a weight has gone.
       size: the largest weight.
+      error: what was raised, if one of them cannot be trained so.
     """
 
     largest: float
     moved: float
     size: float
+    error: Optional[Exception] = None
 
     @property
     def grade(self):
@@ -110,15 +114,26 @@ def measure(make, carry, rate, apart):
 
 
 def _measure(make, carry, rate, apart):
-    together = (DENSE, ROWS, REPEATED)
-    found = {}
-    for kinds in [(kind,) for kind in together] if apart else [together]:
-        with _scratch() as start:
-            problem = _Problem(kinds, min(1.0, 10 * rate))
-            runs = [_run(optimizer, problem) for optimizer in make()]
-            start()
-            found.update(_side_by_side(runs, problem, carry, rate))
+    found = None
+    if not apart:
+        with contextlib.suppress(Exception):  # one kind alone may do it
+            found = _ways(make, carry, rate, (DENSE, ROWS, REPEATED))
+    if found is None:
+        found = _ways(make, carry, rate, (DENSE,))
+        for kind in (ROWS, REPEATED):
+            try:
+                found.update(_ways(make, carry, rate, (kind,)))
+            except Exception as error:  # Keras, or a function of the user's, takes no sparse ones
+                found[kind] = Way(np.inf, 0.0, 0.0, error)
     return [found[kind] for kind in KINDS]
+
+
+def _ways(make, carry, rate, kinds):
+    with _scratch() as start:
+        problem = _Problem(kinds, min(1.0, 10 * rate))
+        runs = [_run(optimizer, problem) for optimizer in make()]
+        start()
+        return _side_by_side(runs, problem, carry, rate)
 
 
 class _Problem:

@@ -1,6 +1,7 @@
 """What Keras 2 and Keras 3 each keep of an optimizer, bridged or their own, and where."""
 
 import contextlib
+import functools
 import numbers
 
 import numpy as np
@@ -100,6 +101,7 @@ class _Keras2(_Side):
         names = ("clipnorm", "clipvalue", "global_clipnorm")
         found = {name: getattr(optimizer, name, None) for name in names}
         found["decay"] = optimizer._initial_decay or None
+        found["gradient_aggregator"] = versions.own_aggregator(optimizer)
         found["gradient_transformers"] = getattr(optimizer, "gradient_transformers", None) or None
         return {name: given for name, given in found.items() if given is not None}
 
@@ -155,14 +157,19 @@ class _Keras2(_Side):
 
     def trained_by(self, plain, given):
         """Returns the variables that one of Keras' own optimizers has state for."""
-        if not plain._slots:
+        is_awaited = any(plain._deferred_slot_restorations.values())
+        if not plain._slots and not is_awaited and not given:
             return []
         if given is None:
             raise ValueError(
                 "A Keras 2 optimizer does not know the variables that its state belongs to. Pass "
                 "them: variables=model.trainable_variables."
             )
-        if set(plain._slots) != {versions.slot_key(variable) for variable in given}:
+        if is_awaited or not plain._slots:
+            self.build(plain, given)
+        if plain._slots and set(plain._slots) != {
+            versions.slot_key(variable) for variable in given
+        }:
             raise ValueError(_OTHERS % (len(plain._slots), len(given)))
         return given
 
@@ -230,7 +237,17 @@ class _Keras3(_Side):
         return {name: slots for name, slots in found.items() if slots}
 
     def trained_by(self, plain, given):
-        if not plain.built:
+        awaits_state = functools.partial(versions.awaits_restoration, plain._variables)
+        if not plain.built and given:
+            self.build(plain, given)  # which restores what a checkpoint has left for then
+            if awaits_state():
+                raise ValueError(
+                    "The checkpoint that was restored into this optimizer holds more state than "
+                    "the %d of `variables` have." % len(given)
+                )
+        elif not plain.built:
+            if awaits_state():
+                raise ValueError(AWAITS)
             return []
         return self.variables_of(plain, given)
 
@@ -245,4 +262,8 @@ class _Keras3(_Side):
             yield from zip(getattr(source, name, ()), getattr(target, name, ()))
 
 
+AWAITS = (
+    "A checkpoint was restored into this optimizer, whose state is there only when its variables "
+    "are known. Pass them: variables=model.trainable_variables."
+)
 _OTHERS = "The optimizer has state for %d variables, which are others than the %d of `variables`."

@@ -94,7 +94,7 @@ class Translator:
         ]
         rates = [self.side.rate(optimizer) for optimizer in (plain, bridged)]
         if not _equal_rates(*rates):
-            unlike.append("learning_rate (%s, v1: %s)" % tuple(map(rate_text, rates)))
+            unlike.append("learning_rate (%s, v1: %s)" % tuple(map(_rate_in_full, rates)))
         if unlike:
             raise ValueError(
                 "The %s has other settings than the %s: %s. Make the v1 optimizer with those of "
@@ -118,11 +118,13 @@ class Translator:
             side.build(bridged, given)
             return given
         if side.awaits_state(bridged):
-            raise ValueError(
-                "A checkpoint was restored into this optimizer, whose state is there only when its "
-                "variables are known. Pass them: variables=model.trainable_variables."
-            )
+            raise ValueError(plain_state.AWAITS)
         return []
+
+    def check_untrained(self, plain):
+        """Raises a ValueError if Keras' own has done steps, though its variables are unknown."""
+        if self.relative.slots and self.updates(plain):
+            raise ValueError(plain_state.AWAITS)
 
     def check_powers(self, bridged):
         """Raises a ValueError if v1's powers of beta are not those of `iterations` steps."""
@@ -219,6 +221,14 @@ def _equal_rates(one, other):
             settings.pop("name", None)
         return type(one).__name__ == type(other).__name__ and configs[0] == configs[1]
     return one is other
+
+
+def _rate_in_full(rate):
+    text = str(rate_text(rate))
+    if hasattr(rate, "get_config"):
+        settings = schedules.in_plain_numbers(rate).get_config()
+        text += "(%s)" % ", ".join("%s=%r" % item for item in settings.items() if item[0] != "name")
+    return text
 
 
 def rate_text(rate):

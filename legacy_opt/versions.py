@@ -199,6 +199,18 @@ def kind_of_keras_optimizer(value):
     return None
 
 
+def own_aggregator(optimizer):
+    """Returns the `gradient_aggregator` that a Keras 2 optimizer was given, or None."""
+    aggregator = getattr(optimizer, "gradient_aggregator", None)
+    by_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
+    return None if by_default else aggregator
+
+
+def awaits_restoration(trackable):
+    """Whether a checkpoint holds more for an object than it has made so far."""
+    return any(getattr(trackable, "_self_unconditional_deferred_dependencies", {}).values())
+
+
 def keras_3_distributes(strategy):
     """Whether Keras 3 divides a loss among a strategy's replicas, whose gradients it sums.
 

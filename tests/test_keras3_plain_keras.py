@@ -264,6 +264,40 @@ def test_a_restored_optimizer_needs_its_variables(tmp_path):
     assert found.report.iterations == 1
 
 
+def test_keras_own_that_was_restored_needs_its_variables(tmp_path):
+    weights = [ones(2), ones(3)]
+    plain = keras.optimizers.Adam(0.1, epsilon=1e-8)
+    steps(plain, weights, 1.0, 1.0)
+    path = tf.train.Checkpoint(optimizer=plain).save(str(tmp_path / "c"))
+
+    def back(*variables):
+        restored = keras.optimizers.Adam(0.1, epsilon=1e-8)
+        tf.train.Checkpoint(optimizer=restored).restore(path)
+        return from_plain_keras(restored, v1.train.AdamOptimizer(0.1), variables or None)
+
+    with pytest.raises(ValueError, match="variables=model.trainable_variables"):
+        back()
+    with pytest.raises(ValueError, match="holds more state than the 1 of"):
+        back(weights[0])
+    found = back(*weights)
+    assert (found.report.variables, found.report.iterations) == (2, 2)
+    for ours, theirs in (("m", "momentum"), ("v", "velocity")):
+        for weight, expected in zip(weights, state(plain, theirs)):
+            slot = found.optimizer.get_slot(weight, ours).numpy()
+            assert slot.all() and np.array_equal(slot, expected)
+
+
+def test_loss_scale_factor_takes_no_sparse_gradients_in_keras_own():
+    weight = ones(1)
+    optimizer = bridged(v1.train.AdamOptimizer(0.1), loss_scale_factor=8.0)
+    steps(optimizer, [weight], 8.0)
+    assert to_plain_keras(optimizer, sparse=False).grade == "rounding"
+    found = to_plain_keras(optimizer)
+    assert found.grade == "differs"
+    assert "repeated ids: differs, inf\n" in str(found.report)
+    assert "training raises TypeError: unsupported operand" in str(found.report)
+
+
 def test_other_variables_than_it_has_trained():
     weights = [ones(2), ones(3)]
     optimizer = bridged(v1.train.AdamOptimizer(0.1))

@@ -297,3 +297,44 @@ def test_to_keras_of_to_v1_has_the_same_configuration(name):
     assert back.get_config() == instance.get_config()
     with pytest.raises(ValueError, match="was made by to_v1"):
         to_keras(to_v1(instance), api="optimizer_v2")
+
+
+def excluding(optimizer, **which):
+    optimizer.exclude_from_weight_decay(**which)
+    return optimizer
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: excluding(home.AdamW(0.1, weight_decay=0.5), var_names=["bias"]),
+        lambda: home.LossScaleOptimizer(
+            excluding(home.AdamW(0.1, weight_decay=0.5), var_names=["bias"])
+        ),
+        lambda: excluding(
+            to_keras(v1.train.GradientDescentOptimizer(0.1), weight_decay=0.5), var_names=["bias"]
+        ),
+    ],
+    ids=["own", "inner", "bridged"],
+)
+def test_what_is_excluded_from_weight_decay_by_name_stays_so(make):
+    keras_optimizer = make()
+    with tf.Graph().as_default():
+        both = [
+            v1.get_variable(name, initializer=np.ones(1, "f"), use_resource=True)
+            for name in ("kernel", "bias")
+        ]
+        optimizer = to_v1(keras_optimizer)
+        now = run(optimizer.apply_gradients([(tf.zeros([1]), each) for each in both]))
+    np.testing.assert_allclose([now["kernel"], now["bias"]], [[0.95], [1]], rtol=1e-6)
+    bias = tf.Variable([1.0], name="bias")
+    to_keras(optimizer).apply_gradients([(tf.zeros([1]), bias)])
+    assert np.array_equal(bias.numpy(), [1])
+
+
+def test_variables_excluded_from_weight_decay_are_of_another_graph():
+    variable = tf.Variable([1.0])
+    optimizer = excluding(home.AdamW(0.1), var_list=[variable])
+    for given in (optimizer, home.LossScaleOptimizer(optimizer)):
+        with pytest.raises(ValueError, match=r"exclude_from_weight_decay\(var_list.*factory"):
+            to_v1(given)

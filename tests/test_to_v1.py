@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import to_v1
+from legacy_opt.compat import to_keras, to_v1
 from tests import running
 from tests.to_v1_runs import (
     PROBLEM,
@@ -323,6 +323,31 @@ def test_what_it_refuses():
             to_v1(wrong)
     with tf.Graph().as_default(), pytest.raises(TypeError, match="got 3"):
         small_graph(to_v1(lambda: 3))
+
+
+def ten_times(pairs):
+    return [(grad * 10, variable) for grad, variable in pairs]
+
+
+def test_functions_that_no_configuration_tells_need_a_factory():
+    if not hasattr(home.SGD(0.1), "gradient_aggregator"):  # to TensorFlow 2.3
+        with pytest.raises(TypeError, match="gradient_aggregator"):
+            home.SGD(0.1, gradient_aggregator=ten_times)
+        return
+    bridged = to_keras(
+        v1.train.GradientDescentOptimizer(0.1), api="optimizer_v2", gradient_aggregator=ten_times
+    )
+    for optimizer in (
+        home.SGD(0.1, gradient_aggregator=ten_times),
+        home.SGD(0.1, gradient_transformers=[ten_times]),
+        bridged,
+    ):
+        with pytest.raises(ValueError, match="has gradient_.*Pass a factory"):
+            to_v1(optimizer)
+    variable = tf.compat.v2.Variable([1.0])
+    optimizer = to_v1(lambda: home.SGD(0.1, gradient_aggregator=ten_times))
+    optimizer.apply_gradients([(tf.ones([1]), variable)])
+    assert np.array_equal(variable.numpy(), [0])
 
 
 def test_the_other_optimizers_of_keras_2():
