@@ -5,7 +5,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from legacy_opt.compat import checkpoint_contents, decay_counts, deeprec
+from legacy_opt.compat import checkpoint_contents, decay_counts, deeprec, tables
 from legacy_opt.compat.checkpoint_contents import EMBEDDING_VARIABLE, PARTS
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter
 from legacy_opt.compat.checkpoint_report import Report, Transfer
@@ -169,7 +169,7 @@ def _slot_name(slot, variable, new_name):
 def _move(item, target, counts=False):
     if item.kind != PARTS:
         return Move(target, item.pieces, item.shape, item.dtype)
-    note = "%d parts" % len(item.pieces)
+    note = tables.counted(len(item.pieces), "part")
     if item.shape == ():
         return Move(target, item.pieces, (), item.dtype, note, _one_value)
     if counts:

@@ -60,6 +60,13 @@ def add_command(commands):
         help="with --model: a v1 checkpoint of the graph that is to restore DST, whose names, "
         "scopes and parts to follow",
     )
+    parser.add_argument(
+        "--ignore",
+        metavar="REGEX",
+        action="append",
+        help="with --to keras: names in SRC that may be left over, matched from the beginning; may "
+        "be given several times",
+    )
     parser.add_argument("--partial", action="store_true", help="write what fits, if not all does")
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it is there")
     parser.set_defaults(run=lambda arguments: terminal.run("convert", work, arguments))
@@ -100,6 +107,7 @@ def _check(arguments):
     for option, given, needed in (
         ("--like", arguments.like, arguments.model is not None and to == "v1"),
         ("--optimizer", arguments.optimizer, arguments.model is None and to == "v1"),
+        ("--ignore", arguments.ignore, to == "keras"),
         ("--name-map", arguments.name_map, to in ("v1", "keras")),
         ("--model", arguments.model, to in ("v1", "keras")),
     ):
@@ -232,4 +240,4 @@ def _blocks(arguments, report, mismatch):
         )
     else:
         yield mismatch
-        yield "Nothing was written. --partial writes what fits."
+        yield "Nothing was written."

@@ -115,7 +115,7 @@ def _table(found):
 def _row(indent, item, what):
     notes = [what] if what else []
     if item.kind == "parts":
-        notes.append("%d parts" % len(item.pieces))
+        notes.append(tables.counted(len(item.pieces), "part"))
     elif item.kind == "EmbeddingVariable":
         notes.append("EmbeddingVariable of DeepRec, %s" % tables.counted(item.shape[0], "row"))
     shape = "?" if item.shape is None else str(list(item.shape))

@@ -11,20 +11,20 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import named_objects
-from legacy_opt.compat.bridge import custom_objects
 from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
 
 _KERAS_FILES = (".keras", ".h5", ".hdf5")
+_STATE_IN_H5 = "optimizer_weights"
 
 
 def convert(arguments, name_map):
     """Converts with a model.
 
     Args:
-      arguments: those of the command: `source`, `destination`, `to`, `model`, `like`, `partial`,
-        `overwrite`.
+      arguments: those of the command: `source`, `destination`, `to`, `model`, `like`, `ignore`,
+        `partial`, `overwrite`.
       name_map: for `load_v1_checkpoint` and `save_v1_checkpoint`.
 
     Returns:
@@ -39,20 +39,53 @@ def convert(arguments, name_map):
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # before the model is built, which may take long
         model, optimizer = _model(arguments.model)
-        report = load_v1_checkpoint(
-            arguments.source, model, optimizer, name_map, strict=not arguments.partial
-        )
+        report = _load_v1(model, optimizer, arguments, name_map)
         return _save(model, optimizer, arguments, report)
     model, optimizer = _model(arguments.model)
-    model, optimizer = _load(arguments.source, model, optimizer)
-    return save_v1_checkpoint(
-        arguments.destination,
-        model,
-        optimizer,
-        name_map,
-        like=arguments.like,
-        overwrite=arguments.overwrite,
-    )
+    _load(arguments.source, model, optimizer)
+    return _save_v1(model, optimizer, arguments, name_map)
+
+
+def _load_v1(model, optimizer, arguments, name_map):
+    try:
+        return load_v1_checkpoint(
+            arguments.source,
+            model,
+            optimizer,
+            name_map,
+            strict=not arguments.partial,
+            ignore=arguments.ignore or (),
+        )
+    except CheckpointMismatch as mismatch:
+        if arguments.partial or mismatch.report.complete:  # a value that does not go
+            raise
+        # The same, in the words of the command line.
+        raise CheckpointMismatch(
+            "%r does not fit the model of %s. Tell names with --name-map, allow leftovers in the "
+            "checkpoint with --ignore REGEX, or take what fits (%d tensors) with --partial."
+            % (arguments.source, arguments.model, len(mismatch.report.transferred)),
+            mismatch.report,
+        ) from mismatch
+
+
+def _save_v1(model, optimizer, arguments, name_map):
+    try:
+        return save_v1_checkpoint(
+            arguments.destination,
+            model,
+            optimizer,
+            name_map,
+            like=arguments.like,
+            overwrite=arguments.overwrite,
+        )
+    except CheckpointMismatch as mismatch:
+        if mismatch.report.complete:
+            raise
+        raise CheckpointMismatch(
+            "%r, which is to be followed, has no place for some of the model of %s or its "
+            "optimizer. Tell names with --name-map." % (arguments.like, arguments.model),
+            mismatch.report,
+        ) from mismatch
 
 
 def _model(name):
@@ -96,7 +129,10 @@ def _save(model, optimizer, arguments, report):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
     if not done:
-        reason = "Keras does not keep the optimizer's state in %r, so nothing was written." % path
+        reason = (
+            "Keras does not keep the optimizer's state in %r. Take another ending of DST, or write "
+            "the rest with --partial." % path
+        )
         raise CheckpointMismatch(reason, report)
     return report
 
@@ -166,11 +202,12 @@ def _rename_all(working, folder):
 
 
 def _load(path, model, optimizer):
-    """Loads a file of Keras, or a tf.train.Checkpoint; returns the model and the optimizer."""
+    """Loads a file of Keras, or a tf.train.Checkpoint, into the model and the optimizer."""
     if path.endswith(_KERAS_FILES):
         if not os.path.isfile(path):
             raise CheckpointError("%r: there is no such file." % path)
-        return _load_file(path, model, optimizer)
+        _load_file(path, model, optimizer)
+        return
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is None:
         raise CheckpointError(
@@ -179,7 +216,6 @@ def _load(path, model, optimizer):
         )
     _build(model, optimizer)
     _restore(checkpoint, model, optimizer)
-    return model, optimizer
 
 
 def _build(model, optimizer):
@@ -219,30 +255,50 @@ def _read(objects, path):
 
 
 def _load_file(path, model, optimizer):
+    """Loads a file of Keras into a model, without making that which the file describes."""
     try:
-        if optimizer is None or path.endswith((".weights.h5", ".weights.hdf5")):
-            _build(model, optimizer)
-            model.load_weights(path)
-            return model, optimizer
-        kind = "keras3" if _is_keras_3(model) else "optimizer_v2"
-        keras = versions.keras_3() if kind == "keras3" else versions.keras_2()
-        loaded = keras.models.load_model(path, custom_objects=custom_objects(kind))
+        if optimizer is not None and not _holds_optimizer(path):
+            raise CheckpointError(
+                "%r holds no state of an optimizer, and --model's is compiled with one. For the "
+                "weights alone let it return (model, None)." % path
+            )
+        _build(model, optimizer)
+        model.load_weights(path)
+        state = None if optimizer is None else _state_in_h5(path)
+        if state is not None:
+            optimizer.set_weights(state)
+        elif optimizer is not None and not _is_compiled_with(model, optimizer):
+            raise CheckpointError(
+                "%r: Keras loads the state of an optimizer from a file of this kind only if the "
+                "model is compiled with it." % path
+            )
+    except CheckpointError:
+        raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
             "%r cannot be loaded by Keras: %s" % (path, str(error).strip() or type(error).__name__)
         ) from error
-    if getattr(loaded, "optimizer", None) is None:
-        raise CheckpointError("%r holds no optimizer; --model's is compiled with one." % path)
-    # Into the model of the user's function, whose variables have the names that are wanted.
-    _build(model, optimizer)
-    state = loaded.optimizer
-    _build(loaded, state)  # Keras 3 loads some of the state of .h5 files only then
-    model.set_weights(loaded.get_weights())
-    if kind == "keras3":
-        optimizer.set_weights([np.array(variable) for variable in state.variables])
-    else:
-        optimizer.set_weights(state.get_weights())
-    return model, optimizer
+
+
+def _state_in_h5(path):
+    """Returns the optimizer's arrays in a whole model's .h5 file; None if it is of another kind."""
+    import h5py
+
+    if not h5py.is_hdf5(path):
+        return None
+    with h5py.File(path, "r") as content:
+        if _STATE_IN_H5 not in content:
+            return None
+        group = content[_STATE_IN_H5]
+        # Keras cuts a long list of names into several attributes, weight_names0, weight_names1, …
+        chunks = [key for key in group.attrs if key.startswith("weight_names")]
+        chunks.sort(key=lambda key: int(key[len("weight_names") :] or 0))
+        return [np.array(group[name]) for key in chunks for name in group.attrs[key]]
+
+
+def _is_compiled_with(model, optimizer):
+    of_model = getattr(model, "optimizer", None)
+    return optimizer in (of_model, getattr(of_model, "inner_optimizer", None))
 
 
 def _is_keras_3(model):

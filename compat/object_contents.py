@@ -1,27 +1,10 @@
 """What an object-based checkpoint holds, as its graph of objects tells it."""
 
-from legacy_opt.compat import slot_signatures
+from legacy_opt.compat import keras_in_graphs, slot_signatures
 from legacy_opt.compat.checkpoint_contents import Contents, Guess, Slot, Variable, item_of
 from legacy_opt.compat.object_graph import NAMED_BY_NUMBER, NUMBERED
 
 STEP_NAMES = ("iter", "iteration", "_iterations")
-# The slots of Keras' own optimizers, in Keras 2 and 3.
-_OF_KERAS = {
-    ("m", "v"): "Adam, Adamax or Nadam",
-    ("m", "v", "vhat"): "Adam with amsgrad",
-    ("accumulator",): "Adagrad",
-    ("accum_grad", "accum_var"): "Adadelta",
-    ("accumulator", "linear"): "Ftrl",
-    ("momentum",): "SGD with momentum",
-    ("rms",): "RMSprop",
-    ("momentum", "rms"): "RMSprop with momentum",
-    ("mg", "rms"): "centered RMSprop",
-    ("mg", "momentum", "rms"): "centered RMSprop with momentum",
-    ("momentum", "velocity"): "Adam",
-    ("m", "u"): "Adamax",
-    ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
-    ("velocity",): "RMSprop",
-}
 
 
 def contents(tensors, graph):
@@ -77,7 +60,7 @@ def _guess(optimizer, tensors, graph):
     names = tuple(sorted({name for _, name in optimizer.slots}))
     trained = {variable for variable, _ in optimizer.slots}
     if is_keras_own(optimizer):
-        label = "Keras' own " + _OF_KERAS.get(names, "optimizer, unknown")
+        label = "Keras' own " + keras_in_graphs.BY_SLOTS.get(names, "optimizer, unknown")
         if not names:
             label = "Keras' own, without slots, as SGD"
     else:

@@ -63,7 +63,9 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
     if not report.complete and not partial:
         raise CheckpointMismatch(
-            "%r does not fit %s." % (checkpoint.path, optimizer_name or "a v1 graph"), report
+            "%r does not fit %s. --partial writes what fits."
+            % (checkpoint.path, optimizer_name or "a v1 graph"),
+            report,
         )
     return moves, report
 

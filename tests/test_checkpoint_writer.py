@@ -21,6 +21,7 @@ from tests.checkpoint_arrays import (
     save_with_tensorflow,
     write,
 )
+from tests.v1_checkpoint_cases import in_turn
 
 v1 = tf.compat.v1
 
@@ -45,8 +46,7 @@ class TestWriting:
         write(tmp_path / "model", {"x": b"one\0"})
         assert open_checkpoint(tmp_path / "model").read("x").item() == b"one\0"
 
-    @pytest.mark.parametrize("limit", [1, 100, 64 << 20])
-    @pytest.mark.parametrize("name", RECORDED)
+    @in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
         """A copy holds the same, and the graph goes on from it as it did in 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
@@ -181,8 +181,7 @@ class Killed(BaseException):
 
 
 class TestBeingKilled:
-    @pytest.mark.parametrize("limit", [50, 64 << 20])
-    @pytest.mark.parametrize("overwrite", [False, True])
+    @in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
         """Whatever the instant, there is the old checkpoint, or the new one, or none, no mixture.
 

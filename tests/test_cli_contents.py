@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import versions
+from legacy_opt import compat, versions
 from legacy_opt.compat import checkpoint_contents
 from legacy_opt.compat.checkpoint_contents import named_contents
 
@@ -20,11 +20,14 @@ def info(*shape, **options):
     return Info(options.get("dtype", tf.float32), shape)
 
 
-def tensors_of(train, shapes=None, **scope):
+def tensors_of(train, shapes=None, use_resource=None):
     """Returns the tensors that a Saver would save of a graph that `train` builds."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
-        variables = [v1.get_variable(name, shape) for name, shape in (shapes or SHAPES).items()]
+        variables = [
+            v1.get_variable(name, shape, use_resource=use_resource)
+            for name, shape in (shapes or SHAPES).items()
+        ]
         train(step, variables)
         return {
             variable.op.name: Info(variable.dtype, tuple(variable.shape.as_list()))
@@ -334,3 +337,53 @@ def test_strings_and_types_that_tensorflow_does_not_know():
     found = named_contents({"words": info(3, dtype=tf.string), "odd": Info(unknown, (4,))})
     sizes = {item.name: (item.numbers, item.bytes) for item in found.items()}
     assert sizes == {"words": (3, 0), "odd": (4, 0)}
+
+
+KERAS = versions.keras_2().optimizers
+KERAS = getattr(KERAS, "legacy", KERAS)
+OF_KERAS = {
+    "Adam": (lambda: KERAS.Adam(0.1), {"m", "v"}),
+    "SGD with momentum": (lambda: KERAS.SGD(0.1, momentum=0.9), {"momentum"}),
+}
+if versions.keras_facts()["generation"] == 3:
+    OF_KERAS["Adam, called mine"] = (
+        lambda: tf.keras.optimizers.Adam(0.1, name="mine"),
+        {"momentum", "velocity"},
+    )
+
+
+@pytest.mark.parametrize("label", sorted(OF_KERAS))
+@pytest.mark.parametrize("times", [1, 2])
+def test_keras_optimizers_in_graphs(label, times):
+    make, roles = OF_KERAS[label]
+    optimizers = [compat.to_v1(make()) for _ in range(times)]
+
+    def train(step, variables):
+        for optimizer in optimizers:
+            minimizing(lambda step, each=optimizer: each)(step, variables)
+
+    tensors = tensors_of(train, use_resource=True)
+    found = named_contents(tensors)
+    label = "Keras' %s in a TF1 graph (to_v1)" % label.split(",")[0]
+    name = optimizers[0].get_name()
+    assert [tuple(each) for each in found.optimizers] == [
+        (label + (", more than one" if times == 2 else ""), name, "", 3)
+    ]
+    for variable in found.variables:
+        expected_roles = {
+            "%s/%s/%s%s" % (variable.item.name, name, role, number): role
+            for role in roles
+            for number in ["", "_1"][:times]
+        }
+        assert {slot.item.name: slot.role for slot in variable.slots} == expected_roles
+    assert {variable.item.name for variable in found.variables} == set(SHAPES)
+    assert found.step.name == "global_step"
+    shared = {each for each in tensors if each.startswith(name + "/")}
+    assert {item.name for item in found.shared} == shared and len(shared) >= 2 * times
+
+
+def test_a_scope_of_the_model_is_no_optimizer_of_keras():
+    tensors = {"tower/iter": info(dtype=tf.int64), "tower/scale": info(), "tower/kernel": info(3)}
+    found = named_contents(tensors)
+    assert {each.item.name for each in found.variables} == {"tower/scale", "tower/kernel"}
+    assert (found.step.name, found.shared, found.optimizers) == ("tower/iter", (), ())

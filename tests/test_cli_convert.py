@@ -357,6 +357,8 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
+# Every day the instants are tried one by one: test_checkpoint_writer.py, TestBeingKilled.
+@pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
     assert os.listdir(str(tmp_path)) == [".out.writing"]
@@ -365,6 +367,9 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
+# Every day: Ctrl-C in test_cli.py, and an exception while it is written in
+# test_checkpoint_writer.py.
+@pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     told = stop_midway(large, tmp_path, signal.SIGINT)
     assert told == (130, "", "legacy-opt convert: interrupted, nothing was written\n")

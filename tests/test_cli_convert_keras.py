@@ -21,9 +21,9 @@ USERS_MODULE = """
 import tensorflow as tf
 from legacy_opt.compat import to_keras
 keras = tf.keras
-def build(optimizer=tf.compat.v1.train.AdamOptimizer):
+def build(optimizer=tf.compat.v1.train.AdamOptimizer, before=lambda inputs: inputs):
     inputs = keras.Input((3,))
-    model = keras.Model(inputs, keras.layers.Dense(2, name="layer")(inputs))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="layer")(before(inputs)))
     # A loss as an object: Keras 3 loads .h5 files with no other.
     model.compile(to_keras(optimizer(0.01)), keras.losses.MeanSquaredError())
     print("words of the user's own")
@@ -33,6 +33,11 @@ def pair():
     return model, model.optimizer
 def other():
     return build(tf.compat.v1.train.AdagradOptimizer)
+def sgd():
+    return build(tf.compat.v1.train.GradientDescentOptimizer)
+def with_code():
+    return build(before=keras.layers.Lambda(lambda inputs: inputs + undefined_in_other_programs))
+undefined_in_other_programs = 1.0
 def nothing():
     return 3
 """
@@ -87,19 +92,22 @@ def options(*words, model="build"):
 
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
+    """With a layer that Keras cannot make from the file, or refuses to: it need not."""
     keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
-    to_keras = ("convert", source, keras) + options("--to", "keras")
+    to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
     if not KEPT[ending]:
         told = screen.json(*to_keras, code=1)
         assert not told["written"] and "the optimizer's state" in told["left_in_source"][0]["name"]
         assert not keras.exists()
         told = screen.json(*(to_keras + ("--partial",)), code=1)
         assert told["written"] and keras.exists()
+        words = ("convert", keras, back) + options(model="with_code")
+        assert "holds no state of an optimizer" in screen.refused(*words)
         return
     told = screen.json(*to_keras)
     assert told["written"] and len(told["transferred"]) == 9
     assert not [name for name in os.listdir(str(tmp_path)) if name.endswith(".writing")]
-    assert screen.json("convert", keras, back, *options())["complete"]
+    assert screen.json("convert", keras, back, *options(model="with_code"))["complete"]
     assert_equal(tensors(back), tensors(source))
     assert_equal(train(5, restore=back), train(5, restore=source))
 
@@ -146,6 +154,36 @@ def test_a_model_with_another_optimizer(tmp_path, screen, source):
     assert screen.json(*(words + ("--partial",)), code=1)["written"]
 
 
+@pytest.mark.parametrize("ending", sorted(ending for ending in KEPT if KEPT[ending]))
+def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, ending):
+    keras = tmp_path / ("keras" + ending)
+    screen.json("convert", source, keras, *options("--to", "keras"))
+    screen.refused("convert", keras, tmp_path / "back", *options(model="other"))
+    assert not (tmp_path / "back.index").exists()
+
+
+def test_leftovers_that_may_be(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
+    words += ("--ignore", "layer/.*/Adam", "--ignore", "beta[12]_power$")
+    told = screen.json(*words, code=1)
+    assert told["left_in_source"] == []
+    assert {each["name"] for each in told["missing_in_source"]} == {
+        "layer/kernel, slot accumulator",
+        "layer/bias, slot accumulator",
+    }
+    code, output, errors = screen.run(*words)
+    assert (code, errors) == (1, "") and "Nothing was written." in output
+    assert all(word in output for word in ("--ignore", "--partial", "--name-map"))
+    assert "strict=" not in output and "ignore=" not in output
+
+
+def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="sgd")
+    assert not screen.json(*words, code=1)["written"]
+    told = screen.json(*(words + ("--ignore", ".*Adam", "--ignore", "beta")))
+    assert told["written"] and told["complete"] and len(told["transferred"]) == 3
+
+
 @pytest.mark.parametrize(
     ["words", "told"],
     [
@@ -157,16 +195,25 @@ def test_a_model_with_another_optimizer(tmp_path, screen, source):
         (("none.keras", "out") + options(), "there is no such file"),
         (("bad.keras", "out") + options(), "cannot be loaded by Keras"),
         (("bad.keras", "out"), "pass --model"),
+        (("v1", "out") + options("--to", "keras", "--ignore", "["), "is no regular expression"),
+        (("v1", "out") + options("--ignore", "x"), "--ignore has no meaning with --to v1"),
+        (("v1", "out") + options("--to", "keras", "--name-map", "misspelled.json"), "layer/kernle"),
     ],
 )
 def test_bad_input(tmp_path, screen, source, words, told):
     (tmp_path / "bad.keras").write_text("no file of Keras")
+    (tmp_path / "misspelled.json").write_text('{"layer/kernle": "w"}')
     before = sorted(os.listdir(str(tmp_path)))
     assert told in screen.refused("convert", *words)
     after = [name for name in sorted(os.listdir(str(tmp_path))) if name != "__pycache__"]
     assert after == [name for name in before if name != "__pycache__"]
 
 
+def daily_on_tensorflow_1(test):
+    return test if versions.has_contrib() else pytest.mark.full(test)
+
+
+@daily_on_tensorflow_1
 def test_in_a_process_of_its_own(tmp_path, screen, source):
     """On TensorFlow 1.15 that is a graph with a Session of Keras."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")

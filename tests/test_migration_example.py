@@ -170,6 +170,7 @@ def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
     assert "not equal" in capsys.readouterr().out
 
 
+@pytest.mark.full
 def test_another_checkpoint_fails_the_way_to_keras(story):
     from migration_stages import run_stage
 

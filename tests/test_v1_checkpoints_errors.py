@@ -36,10 +36,16 @@ from tests.v1_checkpoints import (
 v1 = tf.compat.v1
 
 
+@pytest.fixture(scope="module")
+def fits(tmp_path_factory):
+    """A checkpoint that fits."""
+    return trained_in_v1(tmp_path_factory.mktemp("fits") / "model", problem(), adam)
+
+
 @pytest.fixture
-def arrays(tmp_path):
-    """The arrays of a checkpoint that fits, to be changed and written."""
-    return tensors(trained_in_v1(tmp_path / "fits", problem(), adam))
+def arrays(fits):
+    """Its arrays, to be changed and written."""
+    return tensors(fits)
 
 
 # Strict.
@@ -156,7 +162,7 @@ def test_what_needs_the_step_does_not_go_without(used, arrays, tmp_path):
 
 @FRESH_AND_TRAINED
 @EVERY_API
-def test_what_fits_is_loaded_if_it_need_not_be_all(api, used, arrays, tmp_path):
+def test_what_fits_is_loaded_if_it_need_not_be_all(api, used, fits, arrays, tmp_path):
     del arrays["table/Adam_1"], arrays["beta1_power"]
     arrays["matrix"] = np.ones([5, 4], "f")
     arrays["more"] = np.ones([2], "f")
@@ -165,7 +171,7 @@ def test_what_fits_is_loaded_if_it_need_not_be_all(api, used, arrays, tmp_path):
     kept = training_of(used, api)
     if used == "fresh":  # the slots as they start, at a rate of zero
         kept.optimizer.learning_rate = 0.0
-        load_v1_checkpoint(tmp_path / "fits", kept.variables, kept.optimizer)
+        load_v1_checkpoint(fits, kept.variables, kept.optimizer)
         kept = None
     before = None if kept is None else kept.state()
     report = load_v1_checkpoint(path, training.variables, training.optimizer, strict=False)

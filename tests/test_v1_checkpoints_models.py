@@ -17,6 +17,7 @@ from tests.v1_checkpoint_cases import (
     in_turn,
     layout,
     net_problem,
+    slow,
     training_of,
 )
 from tests.v1_checkpoints import (
@@ -38,7 +39,7 @@ from tests.v1_checkpoints import (
 v1 = tf.compat.v1
 
 
-@in_turn(kind=["functional", "Sequential", "subclassed"], api=APIS)
+@in_turn(kind=["functional", "Sequential", slow("subclassed")], api=APIS)
 def test_models_with_variables_that_are_not_trained(kind, api, tmp_path):
     net = Net(keras_of(api), kind)
     path = trained_in_v1(tmp_path / "model", net_problem(), adam, extra=AVERAGES)

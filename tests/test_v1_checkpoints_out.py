@@ -30,6 +30,7 @@ from tests.v1_checkpoint_cases import (
     moved_over,
     net_problem,
     problem_for,
+    slow,
     trained_in_keras,
     trained_in_parts,
     way_of,
@@ -76,7 +77,7 @@ def test_a_graph_of_ref_variables_restores_it(name, api, tmp_path):
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, use_resource=False)
 
 
-@in_turn(case=[("Momentum", "float16"), ("Adam", "float64")], api=APIS)
+@in_turn(case=[("Momentum", "float16"), slow(("Adam", "float64"))], api=APIS)
 def test_other_dtypes(case, api, tmp_path):
     name, dtype = case
     case = CASES[name]
@@ -130,6 +131,8 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
+# Every day each goes out by itself, above, and in, in test_v1_checkpoints.py.
+@pytest.mark.full
 @EVERY_OPTIMIZER
 def test_there_and_back_with_every_optimizer(number, name, original, tmp_path):
     case, back = ALL[name], tmp_path / "back"
@@ -270,7 +273,7 @@ def test_a_step_of_32_bits_stays_one(api, original, tmp_path):
 # Models.
 
 
-@in_turn(kind=["functional", "Sequential", "subclassed"], api=APIS)
+@in_turn(kind=["functional", slow("Sequential"), "subclassed"], api=APIS)
 def test_models_with_variables_that_are_not_trained(kind, api, tmp_path):
     net = Net(keras_of(api), kind)
     net.norm.moving_mean.assign(AVERAGES["norm/moving_mean"])

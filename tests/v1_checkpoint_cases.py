@@ -3,6 +3,7 @@
 import contextlib
 import itertools
 import re
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -85,10 +86,17 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
     return assert_goes_on(path, training, expected, **loading)
 
 
+class slow(NamedTuple):
+    """A value of an axis whose path others take, too."""
+
+    value: Any
+
+
 def in_turn(**axes):
     """Parametrizes a test with the first axis, and for each of its values one of the others.
 
-    They take turns; the full run has every combination.
+    They take turns; the full run has every combination. `slow` values of the first are for the full
+    run alone.
     """
     (first, values), *others = axes.items()
     cells = []
@@ -97,8 +105,10 @@ def in_turn(**axes):
         for _, options in others:
             chosen.append(options[number % len(options)])
             number //= len(options)
+        is_slow = isinstance(value, slow)
+        value = value.value if is_slow else value
         for rest in itertools.product(*(options for _, options in others)):
-            marks = () if list(rest) == chosen else pytest.mark.full
+            marks = () if list(rest) == chosen and not is_slow else pytest.mark.full
             cells.append(pytest.param(value, *rest, marks=marks))
     return pytest.mark.parametrize(",".join(axes), cells)
 
