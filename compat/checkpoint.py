@@ -58,7 +58,7 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
     left_in_model = [_leftover(misfit) for misfit in _that_matter(misfits, state)]
     report = Report(
         tuple(_loaded(found) for found in matches),
-        tuple(_unclaimed(checkpoint.tensors, matches, ignore)),
+        tuple(_left(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
         tuple(_notes(misfits, state))
         + tuple(checkpoint_hints.hints(checkpoint, state, matches, misfits)),
@@ -113,7 +113,7 @@ def save_v1_checkpoint(
         matches, misfits, others = [matching.as_named(part) for part in state.parts], [], ()
     else:
         matches, misfits = matching.match(state.parts, original.tensors)
-        others = [each.name for each in _unclaimed(original.tensors, matches)]
+        others = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.part.kind != STEP]
     report = Report(
         tuple(_saved(found) for found in matches)
@@ -216,10 +216,15 @@ def _leftover(misfit):
     return Leftover(misfit.part.label, misfit.part.shape, misfit.part.dtype, misfit.why)
 
 
-def _unclaimed(tensors, matches, ignore=()):
-    """Returns `Leftover`s for the tensors of a checkpoint that nothing has asked for."""
+def _unclaimed(tensors, matches):
+    """Returns the names of a checkpoint's tensors that nothing has asked for."""
     claimed = {name for found in matches for name in found.names}
-    names = [name for name in tensors if name not in claimed]
+    return [name for name in tensors if name not in claimed]
+
+
+def _left(tensors, matches, ignore):
+    """Returns `Leftover`s for the tensors that nothing has asked for, and that count."""
+    names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]
     tables = deeprec.embedding_variables(names)
     table_of = {name: table for table, pieces in tables.items() for name in pieces}

@@ -66,8 +66,7 @@ class KerasState:
         self._usual_names = set()
         self._rename, self._rename_state = _renaming(name_map)
         self._labels, self._variables = self._named(model_or_variables)
-        self._trained = _trainable(model_or_variables) if optimizer is not None else []
-        self._check_trained()
+        self._trained = [] if optimizer is None else self._find_trained(model_or_variables)
         self.parts = list(self._find_parts())
         self._check_map(name_map)
 
@@ -104,26 +103,36 @@ class KerasState:
             collections.OrderedDict((name, each) for name, (_, each) in given.items()),
         )
 
-    def _check_trained(self):
-        """Refuses an optimizer that has begun to train variables which it is not to train here."""
-        if self.optimizer is None:
-            return
-        keys = [_slot_key(self.optimizer, variable) for variable in self._trained]
-        if _of_keras_3(self.optimizer) and self.optimizer._trainable_variables:
-            built = [_slot_key(self.optimizer, v) for v in self.optimizer._trainable_variables]
+    def _find_trained(self, model_or_variables):
+        """Returns the variables that the optimizer trains, or has trained before they were frozen.
+
+        Raises:
+          ValueError: it has begun to train others, or cannot train some of these.
+        """
+        optimizer, trained = self.optimizer, _trainable(model_or_variables)
+        keys = [_slot_key(optimizer, variable) for variable in trained]
+        started = _keys_with_slots(optimizer)
+        if _of_keras_3(optimizer) and optimizer._trainable_variables:
+            built = [_slot_key(optimizer, each) for each in optimizer._trainable_variables]
             if any(key not in built for key in keys):
                 raise ValueError(
                     "The optimizer %r was built for %d variables, and here are %d to train. "
                     "Optimizers of Keras 3 are built once: make a new one with to_keras."
-                    % (self.optimizer.name, len(built), len(keys))
+                    % (optimizer.name, len(built), len(keys))
                 )
-        foreign = [key for key in _keys_with_slots(self.optimizer) if key not in keys]
+        for variable in self._variables.values():
+            key = _slot_key(optimizer, variable)
+            if key in started and key not in keys:
+                trained.append(variable)
+                keys.append(key)
+        foreign = [key for key in started if key not in keys]
         if foreign:
             raise ValueError(
-                "The optimizer %r has slots for %d variables that are not among the trainable ones "
-                "of model_or_variables: pass all that it trains, or a new optimizer."
-                % (self.optimizer._adopted.get_name(), len(foreign))
+                "The optimizer %r has slots for %d variables that are not among "
+                "model_or_variables: pass all that it trains, or a new optimizer."
+                % (optimizer._adopted.get_name(), len(foreign))
             )
+        return trained
 
     def _check_map(self, name_map):
         """Refuses names that are none here, as misspelled ones."""

@@ -14,7 +14,7 @@ from legacy_opt.compat import (
     to_keras,
 )
 from tests.v1_checkpoint_cases import EVERY_API
-from tests.v1_checkpoints import tensors, write_tensors
+from tests.v1_checkpoints import assert_equal, keras_of, tensors, write_tensors
 
 v1 = tf.compat.v1
 
@@ -121,6 +121,32 @@ def test_paths_that_tensorflow_could_not_read_or_write(tmp_path):
         save_v1_checkpoint(tmp_path / "file" / "model", one, None)
     save_v1_checkpoint(os.fsencode(str(tmp_path / "model")), one, None)
     assert tensors(tmp_path / "model") == {"w": np.float32(1)}
+
+
+@EVERY_API
+def test_slots_of_a_variable_that_was_frozen_are_saved(api, tmp_path):
+    keras = keras_of(api)
+    layers = [keras.layers.Dense(1, name="a"), keras.layers.Dense(1, name="b")]
+    inputs = keras.Input([1])
+    model = keras.Model(inputs, layers[1](layers[0](inputs)))
+    optimizer = momentum(api)
+    weights = list(model.trainable_variables)
+    optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
+    layers[0].trainable = False
+    save_v1_checkpoint(tmp_path / "model", model, optimizer)
+    names = {name for name in tensors(tmp_path / "model") if name.endswith("/Momentum")}
+    assert len(names) == 4
+
+
+@EVERY_API
+def test_an_embedding_variable_of_the_old_graph_comes_along(api, tmp_path):
+    saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
+    table = {"emb-keys": np.int64([7, 9]), "emb-values": np.float32([[1], [2]])}
+    old = write(tmp_path / "old", dict(saved, **table))
+    one, optimizer = variable("w", 0), momentum(api)
+    load_v1_checkpoint(old, {"w": one}, optimizer, ignore=["emb-"])
+    save_v1_checkpoint(tmp_path / "new", {"w": one}, optimizer, like=old)
+    assert_equal(tensors(tmp_path / "new"), tensors(old))
 
 
 @EVERY_API
