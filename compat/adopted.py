@@ -90,6 +90,17 @@ def fresh_state(optimizer):
     return state
 
 
+def fresh_copy(optimizer):
+    """Returns a copy of a v1 optimizer without its variables, not adopted if the original is."""
+    cls, state = type(optimizer), fresh_state(optimizer)
+    if isinstance(optimizer, Adopted):
+        cls = original_class(optimizer)
+        del state["_owner"]
+    copy = object.__new__(cls)
+    vars(copy).update(state)
+    return copy
+
+
 def original_class(adopted):
     """Returns the class of the optimizer that was adopted."""
     return type(adopted).__mro__[2]

@@ -107,16 +107,14 @@ def _bridged_from(optimizer):
     inner = getattr(optimizer, "_adopted", None)
     if inner is None or _does_more(optimizer):
         return None
-    state = adopted.fresh_state(inner)
-    del state["_owner"]
+    result = adopted.fresh_copy(inner)
+    state = vars(result)
     for name, number in optimizer._v1_numbers.items():
         attributes = optimizer._rates if name == "learning_rate" else ("_" + name,)
         for attribute in attributes:
             state[attribute] = _present(optimizer, name, number, state[attribute])
     if any(state[attribute] is None for attribute in optimizer._rates):
         return None
-    result = object.__new__(adopted.original_class(inner))
-    vars(result).update(state)
     return result
 
 

@@ -93,7 +93,7 @@ class OfOneGraph:
                 if self._is_keras_3:
                     self._build_keras_3(variables)
                 else:
-                    _build_keras_2(self.keras, targets)
+                    versions.create_optimizer_weights(self.keras, targets)
         except BaseException:
             self._built_for = before
             raise
@@ -210,16 +210,6 @@ class OfOneGraph:
         return {"experimental_attributes": {"_noinline": True}}
 
 
-def _build_keras_2(optimizer, variables):
-    if hasattr(optimizer, "_create_all_weights"):
-        optimizer._create_all_weights(variables)
-        return
-    optimizer = getattr(optimizer, "_optimizer", optimizer)  # LossScaleOptimizer to 2.0
-    _ = optimizer.iterations
-    optimizer._create_hypers()
-    optimizer._create_slots(variables)
-
-
 @contextlib.contextmanager
 def _alone(optimizer):
     """Spares gradients the sum over replicas, of which there is one.
@@ -229,10 +219,9 @@ def _alone(optimizer):
     as_it_is = lambda pairs: list(pairs)  # noqa: E731
     lent = []
     for each in _with_inner(optimizer):
-        aggregator = getattr(each, "gradient_aggregator", None)
         if hasattr(each, "_all_reduce_sum_gradients"):
             lent.append((each, "_all_reduce_sum_gradients"))
-        elif getattr(aggregator, "__name__", "") == "all_reduce_sum_gradients":
+        elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
             lent.append((each, "gradient_aggregator"))
     before = [vars(each).get(name) for each, name in lent]
     for each, name in lent:

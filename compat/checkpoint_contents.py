@@ -12,9 +12,9 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from legacy_opt.compat import deeprec, keras_in_graphs, partitioned_slots, slot_signatures
+from legacy_opt.compat.partitioned_slots import PART
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
-_PART = re.compile(r"/part_(\d+)(?=/|$)")
 _NUMBER = re.compile(r"_\d+$")
 _POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
 _STEP_NAMES = ("global_step", "iter", "iteration")
@@ -193,7 +193,7 @@ def _items(tensors):
     wholes = collections.defaultdict(list)
     for name in names:
         variable = _partitioned_variable(name, axes)
-        wholes[name if variable is None else _PART.sub("", name), variable].append(name)
+        wholes[name if variable is None else PART.sub("", name), variable].append(name)
     for (whole, variable), pieces in wholes.items():
         parts = sorted(pieces, key=part_number) if variable else pieces
         shape = None
@@ -218,7 +218,7 @@ def _partitioned(names, tensors):
     """Returns the axes of the variables that are there in all their parts, by name."""
     parts = collections.defaultdict(list)
     for name in names:
-        found = _PART.search(name)
+        found = PART.search(name)
         if found and found.end() == len(name):
             parts[name[: found.start()]].append(name)
     axes = {}
@@ -233,7 +233,7 @@ def _partitioned(names, tensors):
 
 def _partitioned_variable(name, axes):
     """Returns the partitioned variable that a part, or a slot of a part, belongs to, or None."""
-    found = _PART.search(name)
+    found = PART.search(name)
     words = name[: found.start()].split("/") if found else []
     candidates = ["/".join(words[start:]) for start in range(len(words))]
     return next((each for each in candidates if each in axes), None)
@@ -241,7 +241,7 @@ def _partitioned_variable(name, axes):
 
 def part_number(name):
     """Returns the number of the part that a name tells, or None."""
-    found = _PART.search(name)
+    found = PART.search(name)
     return None if found is None else int(found.group(1))
 
 
@@ -277,7 +277,7 @@ def _embedding_variables(tensors):
     """Returns the names of DeepRec's tensors by that of the whole, whose parts are put together."""
     wholes = collections.defaultdict(list)
     for name, pieces in deeprec.embedding_variables(tensors).items():
-        wholes[_PART.sub("", name)] += pieces
+        wholes[PART.sub("", name)] += pieces
     return wholes
 
 
@@ -312,7 +312,7 @@ def _owners(items):
     for name in items:
         owner = _owner(name, name, items)
         if owner is None:  # a slot of one part of a variable that is there as a whole
-            owner = _owner(name, _PART.sub("", name), items)
+            owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
     # Slots of slots, as moving averages of them, belong to the variable.

@@ -13,9 +13,11 @@ def hints(checkpoint, state, matches, misfits):
       matches: a list of what was found.
       misfits: a list of `Misfit`.
     """
-    found = checkpoint_contents.contents(checkpoint)
     claimed = {name for match in matches for name in match.names}
     missing = [misfit.part for misfit in misfits if not misfit.names]
+    if not missing and len(claimed) == len(checkpoint.tensors):
+        return
+    found = checkpoint_contents.contents(checkpoint)
     name_map, unclear = _by_shape(
         [each.item for each in found.variables if not claimed.intersection(each.item.pieces)],
         [part for part in missing if part.kind == VARIABLE],

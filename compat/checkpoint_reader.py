@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.compat import checkpoint_paths
 from legacy_opt.compat.checkpoint_index import read_index
 from legacy_opt.compat.checkpoint_paths import V1, CheckpointError, reason
@@ -137,7 +138,7 @@ class Checkpoint:
         if isinstance(info.dtype, UnknownType):
             raise CheckpointError(
                 "%r: TensorFlow %s cannot read the tensor %r, whose dtype (%s) it does not know."
-                % (self.path, tf.__version__, name, info.dtype.name)
+                % (self.path, versions.tensorflow_version(), name, info.dtype.name)
             )
         try:
             with tf.Graph().as_default(), session() as sess:

@@ -134,11 +134,9 @@ def _has_sparse_update(optimizer):
 
 def _replica(optimizer, rates):
     """Returns a copy without state, with a learning rate that any graph can use."""
-    state = adopted.fresh_state(optimizer)
+    replica = adopted.fresh_copy(optimizer)
     for attribute in rates:
-        state[attribute] = _portable(state[attribute])
-    replica = object.__new__(type(optimizer))
-    vars(replica).update(state)
+        vars(replica)[attribute] = _portable(vars(replica)[attribute])
     return replica
 
 

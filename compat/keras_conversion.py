@@ -220,12 +220,8 @@ def _load(path, model, optimizer):
 
 def _build(model, optimizer):
     """Creates the optimizer's variables, so that all there is to load is seen to be loaded."""
-    if optimizer is None:
-        return
-    if hasattr(optimizer, "_create_all_weights"):
-        optimizer._create_all_weights(model.trainable_variables)
-    else:
-        optimizer.build(model.trainable_variables)
+    if optimizer is not None:
+        versions.create_optimizer_weights(optimizer, model.trainable_variables)
 
 
 def _restore(checkpoint, model, optimizer):

@@ -189,12 +189,8 @@ class KerasState:
 
     def build(self):
         """Creates the optimizer's state, where it is not there yet."""
-        if not self._trained:
-            return
-        if _of_keras_3(self.optimizer):
-            self.optimizer.build(self._trained)
-        else:
-            self.optimizer._create_all_weights(self._trained)
+        if self._trained:
+            versions.create_optimizer_weights(self.optimizer, self._trained)
 
     def variable_of(self, part):
         """Returns the variable that holds a part, once all is built."""

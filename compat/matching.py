@@ -9,8 +9,7 @@ import tensorflow as tf
 
 from legacy_opt.compat import decay_counts, partitioned_slots
 from legacy_opt.compat.keras_state import SHARED, SLOT, Part
-
-_PART = re.compile(r"/part_(\d+)(?=/|$)")
+from legacy_opt.compat.partitioned_slots import PART
 
 
 class Match(NamedTuple):
@@ -162,8 +161,9 @@ def match(parts, tensors):
     """
     slots = [part for part in parts if part.kind == SLOT]
     shared = [part for part in parts if part.kind == SHARED]
-    of_slots = _scopes(slots, tensors, prefer=[])
-    scopes = {SLOT: of_slots, SHARED: _scopes(shared, tensors, prefer=of_slots)}
+    mangled = {name for names in partitioned_slots.find_all(tensors).values() for name in names}
+    of_slots = _scopes(slots, tensors, mangled, prefer=[])
+    scopes = {SLOT: of_slots, SHARED: _scopes(shared, tensors, mangled, prefer=of_slots)}
     found = [_find(part, scopes.get(part.kind, [""]), tensors, parts) for part in parts]
     claims = collections.Counter(
         name for each in found if not isinstance(each, Misfit) for name in each.names
@@ -181,11 +181,10 @@ def _unless_claimed(found, claims):
     return Misfit(found.part, "%r would be that of something else here, too" % twice[0], twice)
 
 
-def _scopes(parts, tensors, prefer):
+def _scopes(parts, tensors, mangled, prefer):
     """Returns the scope before the names of some parts in a checkpoint; several if unclear."""
     counts, wanted = collections.Counter(), {part.name: part.variable for part in parts}
-    mangled = {name for names in partitioned_slots.find_all(tensors).values() for name in names}
-    for name in {_PART.sub("", name) for name in set(tensors) - mangled}:
+    for name in {PART.sub("", name) for name in set(tensors) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
             # Where there is such a variable in that scope, it is that variable's slot.

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.compat import conversion, decay_counts, named_objects, v1_names
+from legacy_opt.compat import adopted, conversion, decay_counts, named_objects, v1_names
 from legacy_opt.compat.checkpoint_files import CheckpointError
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
 from legacy_opt.compat.conversion import Move, Renaming
@@ -223,7 +223,7 @@ class _State:
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if v1_names.is_bridged(optimizer):
-            optimizer = v1_names.v1_copy(optimizer)
+            optimizer = adopted.fresh_copy(optimizer._adopted)
         for name, key in self._variables.items():
             if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
                 continue

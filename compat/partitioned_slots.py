@@ -12,6 +12,7 @@ import re
 
 import numpy as np
 
+PART = re.compile(r"/part_(\d+)(?=/|$)")  # what stands in the name of a part
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 

@@ -38,6 +38,10 @@ class _Side:
                 return cls
         raise ValueError("%s has no %s." % (self.keras.__name__, name))
 
+    def build(self, optimizer, variables):
+        """Creates an optimizer's state for these variables."""
+        versions.create_optimizer_weights(optimizer, variables)
+
     def scope(self, optimizer):
         """The scope of the distribution strategy that an optimizer was made in."""
         strategy = getattr(optimizer, "_distribution_strategy", None)
@@ -138,15 +142,6 @@ class _Keras2(_Side):
         # Slots that were restored before the first step are there, but their order is not known.
         return bool(bridged._slots) or any(bridged._deferred_slot_restorations.values())
 
-    def build(self, optimizer, variables):
-        """Creates an optimizer's state for these variables."""
-        if hasattr(optimizer, "_create_all_weights"):
-            optimizer._create_all_weights(variables)
-            return
-        _ = optimizer.iterations
-        optimizer._create_hypers()
-        optimizer._create_slots(variables)
-
     def slots(self, plain, variables, names):
         """Returns a dict from those of the names that Keras' own has to its slots, by variable."""
         return {
@@ -221,9 +216,6 @@ class _Keras3(_Side):
 
     def awaits_state(self, bridged):
         return bridged._awaited is not None or bool(bridged._later)
-
-    def build(self, optimizer, variables):
-        optimizer.build(variables)
 
     def slots(self, plain, variables, names):
         # Keras calls them "<variable>_<slot>" or "<slot>", and orders them otherwise in other

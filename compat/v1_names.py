@@ -61,23 +61,11 @@ def names(optimizer, variables):
         )
 
 
-def v1_copy(optimizer):
-    """Returns a fresh v1 optimizer like the one that a bridged optimizer drives."""
-    original = adopted.original_class(optimizer._adopted)
-    state = adopted.fresh_state(optimizer._adopted)
-    del state["_owner"]
-    replica = object.__new__(original)
-    vars(replica).update(state)
-    return replica
-
-
 def _replica(optimizer):
     if is_bridged(optimizer):
-        return v1_copy(optimizer)
+        return adopted.fresh_copy(optimizer._adopted)
     inspection.check_class(optimizer)
-    replica = object.__new__(type(optimizer))
-    vars(replica).update(adopted.fresh_state(optimizer))
-    return replica
+    return adopted.fresh_copy(optimizer)
 
 
 def is_bridged(optimizer):

@@ -199,6 +199,19 @@ def kind_of_keras_optimizer(value):
     return None
 
 
+def create_optimizer_weights(optimizer, variables):
+    """Makes all that a Keras optimizer keeps for these variables, where it is not there yet."""
+    if kind_of_keras_optimizer(optimizer) == "keras3":
+        optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):
+        optimizer._create_all_weights(variables)
+    else:  # TensorFlow up to 2.2
+        optimizer = getattr(optimizer, "_optimizer", optimizer)  # in a LossScaleOptimizer
+        _ = optimizer.iterations
+        optimizer._create_hypers()
+        optimizer._create_slots(variables)
+
+
 def own_aggregator(optimizer):
     """Returns the `gradient_aggregator` that a Keras 2 optimizer was given, or None."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)

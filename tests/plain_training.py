@@ -107,3 +107,26 @@ import tensorflow as tf
 
 keras = {keras}
 """
+
+
+def assert_same_state(name, after, before, variables, unused=None):
+    """Asserts that a bridged optimizer has the state of the one that was translated there and back.
+
+    Args:
+      name: the case.
+      after: the optimizer that came back.
+      before: the one that was translated.
+      variables: those they train.
+      unused: a slot that v1 multiplies by 0, and Keras does not have.
+    """
+    for slot in before.get_slot_names():
+        for variable in variables:
+            expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
+            if "Momentum" in name:  # divided by what it was multiplied by
+                np.testing.assert_allclose(actual, expected, rtol=3e-7)
+            elif slot == unused:
+                assert not actual.any()
+            else:
+                assert np.array_equal(actual, expected), slot
+    shared = [{n: each.numpy() for n, each in one.non_slots.items()} for one in (after, before)]
+    assert shared[0] == shared[1]

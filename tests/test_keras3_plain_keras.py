@@ -71,19 +71,7 @@ def test_there_and_back(name):
         plain = to_plain_keras(optimizer).optimizer
         back = from_plain_keras(plain, case.make(None))
         unused = "momentum" if name in ("RMSProp", "RMSProp centered") else None
-        for slot in optimizer.get_slot_names():
-            for variable in variables:
-                before = optimizer.get_slot(variable, slot).numpy()
-                after = back.optimizer.get_slot(variable, slot).numpy()
-                if "Momentum" in name:  # divided by what it was multiplied by
-                    np.testing.assert_allclose(after, before, rtol=3e-7)
-                elif slot == unused:  # v1 multiplies it by 0, and Keras has none
-                    assert not after.any()
-                else:
-                    assert np.array_equal(after, before), slot
-        assert {n: each.numpy() for n, each in back.optimizer.non_slots.items()} == {
-            n: each.numpy() for n, each in optimizer.non_slots.items()
-        }
+        plain_training.assert_same_state(name, back.optimizer, optimizer, variables, unused)
         return back
 
     back, after, _ = plain_training.handed_over(

@@ -10,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import to_keras, to_v1
 from tests import keras_models, running
-from tests.to_v1_runs import PROBLEM, assert_same_steps, in_function, in_session
+from tests.to_v1_runs import PROBLEM, assert_same_steps, in_function, in_session, run, small_graph
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
@@ -38,20 +38,6 @@ CASES = {
     "SGD momentum": lambda: home.SGD(0.1, 0.9),
     "SGD nesterov": lambda: home.SGD(0.1, 0.9, nesterov=True),
 }
-
-
-def small_graph(optimizer, **arguments):
-    """Builds a graph; returns its variable and train_op."""
-    variable = v1.get_variable("w", initializer=np.float32([1, 2, 3]), use_resource=True)
-    return variable, optimizer.minimize(tf.reduce_sum(variable**2), **arguments)
-
-
-def run(train_op, steps=1):
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
-        return session.run({each.op.name: each for each in v1.global_variables()})
 
 
 @pytest.mark.parametrize("name", sorted(CASES))

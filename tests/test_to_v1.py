@@ -17,6 +17,8 @@ from tests.to_v1_runs import (
     in_function,
     in_session,
     keras_2_cases,
+    run,
+    small_graph,
 )
 
 v1 = tf.compat.v1
@@ -101,20 +103,6 @@ def test_a_class_of_the_users_own_that_relies_on_the_order_of_its_lines():
 
 
 # The v1 optimizer.
-
-
-def small_graph(optimizer, **arguments):
-    """Builds a graph; returns its variable and train_op."""
-    variable = v1.get_variable("w", initializer=np.float32([1, 2, 3]), use_resource=True)
-    return variable, optimizer.minimize(tf.reduce_sum(variable**2), **arguments)
-
-
-def run(train_op, steps=1):
-    with v1.Session() as session:
-        session.run(v1.global_variables_initializer())
-        for _ in range(steps):
-            session.run(train_op)
-        return session.run({each.op.name: each for each in v1.global_variables()})
 
 
 def test_minimize_takes_what_v1_takes():

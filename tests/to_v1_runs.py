@@ -141,3 +141,17 @@ def keras_2_cases(optimizers):
     if hasattr(home.SGD(0.1), "global_clipnorm"):  # from TensorFlow 2.4 on
         cases["SGD global_clipnorm"] = lambda: home.SGD(0.1, 0.9, global_clipnorm=0.5)
     return cases
+
+
+def small_graph(optimizer, **arguments):
+    """Builds a graph; returns its variable and train_op."""
+    variable = v1.get_variable("w", initializer=np.float32([1, 2, 3]), use_resource=True)
+    return variable, optimizer.minimize(tf.reduce_sum(variable**2), **arguments)
+
+
+def run(train_op, steps=1):
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return session.run({each.op.name: each for each in v1.global_variables()})
