@@ -125,8 +125,13 @@ def text(name, value):
     return value
 
 
-def integer_step(name, value):
+def integer_step(name, value, constant=False):
     """Returns `value` if it can be a global step: None, or an integer scalar variable or tensor.
+
+    Args:
+      name: the argument's name, for messages.
+      value: the argument.
+      constant: whether it may be a Python integer as well.
 
     Raises:
       TypeError: if it is something else.
@@ -134,6 +139,8 @@ def integer_step(name, value):
     """
     if value is None:
         return value
+    if constant and isinstance(value, numbers.Integral) and not isinstance(value, bool):
+        return int(value)
     if not is_tensor_like(value):
         raise TypeError(
             "%s must be an int32 or int64 variable (as tf.compat.v1.train.get_or_create_global_step"

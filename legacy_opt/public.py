@@ -14,12 +14,13 @@ except ModuleNotFoundError as error:
 from legacy_opt.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
-from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning
+from legacy_opt.update import Addition, Fading, GlobalStepWarning, Update, UseLockingWarning
 
 __all__ = [
     "AdagradDecayOptimizer",
     "AdagradDecayOptimizerV2",
     "Addition",
+    "Fading",
     "GlobalStepWarning",
     "RowSlot",
     "RuleOptimizer",

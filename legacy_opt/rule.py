@@ -8,12 +8,14 @@ once. An optimizer is a constructor and a `rule`.
 import contextlib
 from types import SimpleNamespace
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
+from legacy_opt.applying import apply_rule
 from legacy_opt.slots import Slot
-from legacy_opt.update import Addition, GlobalStepWarning, Update, UseLockingWarning, warn
+from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
 
 
 class RuleOptimizer(tf.compat.v1.train.Optimizer):
@@ -50,14 +52,16 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
       ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
       step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
-      a Python float becomes float32 first, so a float64 variable sees it rounded to float32.
-      Flags and the like stay plain attributes of the subclass.
+      a Python float becomes float32 first, so a float64 variable sees it rounded to float32, but
+      for those named in `full_precision`. Flags and the like stay plain attributes of the subclass.
     * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
       made dense for it.
     * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
       number of steps done before this one, in the step's own dtype:
       ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` tells users who advance
-      none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``.
+      none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``. With
+      `goes_by_advanced_step = True` the step is the one given to `apply_gradients`, if any, rather
+      than the graph's own; `allows_constant_step = True` lets `global_step` be an integer.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
     * `fused`, to hand a whole update to a TensorFlow kernel; ``optimizer.use_fused_kernels =
@@ -80,13 +84,18 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     slots = {}
     whole_tensor = False
+    full_precision = ()
     uses_global_step = False
+    goes_by_advanced_step = False
+    allows_constant_step = False
     global_step_is_advanced = False
     use_fused_kernels = True
 
     def __init__(self, use_locking, name, global_step=None, **hyperparameters):
         super().__init__(checks.boolean("use_locking", use_locking), checks.text("name", name))
-        self._global_step = checks.integer_step("global_step", global_step)
+        self._global_step = checks.integer_step(
+            "global_step", global_step, constant=self.allows_constant_step
+        )
         self._hyperparameter_names = tuple(hyperparameters)
         self._tensors = {}
         self._step_tensor = None
@@ -111,8 +120,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
         Returns:
           A pair: the step, of the shape and dtype of `value`, to be subtracted from the variable;
-          and a dict from slot name to the slot's new value, or to an `Addition`. Slots that are
-          left out stay as they are.
+          and a dict from slot name to the slot's new value, or to an `Addition` or `Fading`.
+          Slots that are left out stay as they are.
         """
         raise NotImplementedError(
             "%s must define rule(grad, value, slots, hyper) or apply_update(update)."
@@ -185,73 +194,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 % (type(self).__name__, update.variable.name),
                 UseLockingWarning,
             )
-        access = update.access
-        layouts = self.slot_layouts(update.variable)
-        value = access.read(update.variable)
-        seen = {
-            name: layout.read(getattr(update.slots, name), access, update.grad)
-            for name, layout in layouts.items()
-        }
-        step, changes = self._checked(
-            self.rule(update.grad, value, SimpleNamespace(**seen), update.hyper), value, update
+        return apply_rule(
+            self.rule, self.slot_layouts(update.variable), update, type(self).__name__
         )
-        for name, change in changes.items():
-            self._check_slot_shape(name, change, seen[name], update)
-        changes = {
-            name: self._as_tensor(change, getattr(update.slots, name))
-            for name, change in changes.items()
-            if change is not seen[name]
-        }
-        # Whatever is written must not be read any more: a rule that stores the raw gradient made
-        # identical variables diverge without this.
-        ready = [step, value, update.grad] + [
-            change.value if isinstance(change, Addition) else change for change in changes.values()
-        ]
-        with tf.control_dependencies(ready):
-            written = [access.subtract(update.variable, step)]
-            for name, change in changes.items():
-                layout, slot = layouts[name], getattr(update.slots, name)
-                if isinstance(change, Addition):
-                    written.append(layout.add(slot, access, change.value))
-                else:
-                    written.append(layout.assign(slot, access, change))
-        return tf.group(*written)
-
-    def _checked(self, result, value, update):
-        """Returns what the rule returned, if it is a step and a dict of slots."""
-        rule = type(self).__name__ + ".rule"
-        if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-            raise TypeError("%s must return (step, {slot: new value}), got %r." % (rule, result))
-        step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
-        if not step.shape.is_compatible_with(value.shape):
-            raise ValueError(
-                "%s returned a step of shape %s for %r, where %s is needed."
-                % (rule, step.shape, update.variable.name, value.shape)
-            )
-        declared = self.slot_layouts(update.variable)
-        unknown = sorted(set(changes) - set(declared))
-        if unknown:
-            raise ValueError(
-                "%s returned slots that are not declared: %s; declared: %s."
-                % (rule, unknown, sorted(declared))
-            )
-        return step, changes
-
-    def _check_slot_shape(self, name, change, seen, update):
-        value = change.value if isinstance(change, Addition) else change
-        sizes = [tf.TensorShape(getattr(x, "shape", None)).num_elements() for x in (value, seen)]
-        if None not in sizes and sizes[0] != sizes[1]:
-            raise ValueError(
-                "%s.rule returned the slot %r of %r in shape %s, where %s is needed."
-                % (type(self).__name__, name, update.variable.name, value.shape, seen.shape)
-            )
-
-    @staticmethod
-    def _as_tensor(change, slot):
-        dtype = slot.dtype.base_dtype
-        if isinstance(change, Addition):
-            return Addition(tf.convert_to_tensor(change.value, dtype))
-        return tf.convert_to_tensor(change, dtype)
 
     # TF 1's contract.
 
@@ -294,7 +239,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _warn_if_the_step_stands_still(self, advanced):
         step = self.global_step_variable()
-        if advanced is None:
+        if isinstance(self._global_step, int):
+            problem = "goes by the constant global_step=%d" % self._global_step
+        elif advanced is None:
             problem = "was given no global_step to advance"
         elif step is advanced or not isinstance(step, tf.Variable):
             return
@@ -388,13 +335,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
         grad = checks.gradient(type(self).__name__, grad, variable, sparse)
-        if sparse and self.whole_tensor:
+        densified = sparse and self.whole_tensor
+        if densified:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
             access = WholeVariable()
         if variable.shape.num_elements() == 0:
             return tf.no_op()
-        update = self.update_for(grad, variable, access)
+        update = self.update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
 
@@ -413,12 +361,26 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           non_slots: whether to include the non-slot variables' values.
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
+        if dtype == tf.float64:
+            values.update((name, self._unrounded(name)) for name in self.full_precision)
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._non_slot(name).read_value(), dtype)
         if self._step_tensor is not None:
             values["global_step"] = self._step_tensor
         return SimpleNamespace(**values)
+
+    def _unrounded(self, name):
+        """Returns a hyperparameter in float64, not by way of float32 if it is a Python number."""
+        tensor, value = self._tensors[name], getattr(self, "_" + name)
+        if checks.is_tensor_like(value) or callable(value):
+            return tf.cast(
+                value if getattr(value, "dtype", None) == tf.float64 else tensor, tf.float64
+            )
+        # A bridge may feed another value to `_prepare` than the number it started with.
+        unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
+        number = tf.constant(value, tf.float64)
+        return tf.compat.v2.where(unchanged, number, tf.cast(tensor, tf.float64))
 
     def _non_slot(self, name):
         with tf.init_scope():
@@ -428,10 +390,17 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def global_step_variable(self):
         """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.
 
+        With `goes_by_advanced_step` the one advanced comes before the graph's. A constant step is a
+        tensor.
+
         Raises:
           ValueError: the constructor's global_step belongs to another graph.
         """
         step = self._global_step
+        if isinstance(step, int):
+            return tf.constant(step, tf.int64)
+        if step is None and self.goes_by_advanced_step and self._applying is not None:
+            step = self._applying[1]
         if step is None:
             step = tf.compat.v1.train.get_global_step()
         if step is None:

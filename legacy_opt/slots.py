@@ -27,11 +27,14 @@ class Slot:
     Args:
       initial_value: a number; every element starts there.
       dtype: the slot's dtype; None takes the variable's.
+      op_name: what the slot variable is called, under the variable's name; None takes the
+        optimizer's name.
     """
 
-    def __init__(self, initial_value=0, dtype=None):
+    def __init__(self, initial_value=0, dtype=None, op_name=None):
         self.initial_value = initial_value
         self.dtype = None if dtype is None else tf.as_dtype(dtype)
+        self.op_name = op_name
 
     def static_shape(self, variable):
         """Returns the stored `tf.TensorShape`, as far as it is known before the graph runs."""
@@ -55,7 +58,7 @@ class Slot:
                 )
 
         slot = optimizer._get_or_make_slot_with_initializer(
-            variable, initializer, shape, dtype, slot_name, op_name
+            variable, initializer, shape, dtype, slot_name, self.op_name or op_name
         )
         versions.fit_slice_info(slot, variable)
         return slot

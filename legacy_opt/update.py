@@ -34,6 +34,18 @@ class Addition(NamedTuple):
     value: Any
 
 
+class Fading(NamedTuple):
+    """A slot's new value, together with what happens to rows that are not touched.
+
+    A sparse gradient sets the touched rows to `value` and multiplies all others by `factor`, as
+    momentum does that decays everywhere: this reads and writes the whole slot. With a dense
+    gradient it means `value` alone.
+    """
+
+    value: Any
+    factor: Any
+
+
 class Update(NamedTuple):
     """All there is to know about one variable's update.
 
@@ -44,6 +56,7 @@ class Update(NamedTuple):
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.
       access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
       prepared: what `prepare_step` returned for this variable, or None.
+      densified: whether the gradient came as rows and was made dense for `whole_tensor`.
     """
 
     grad: Any
@@ -52,6 +65,7 @@ class Update(NamedTuple):
     hyper: SimpleNamespace
     access: Any
     prepared: Any = None
+    densified: bool = False
 
     @property
     def sparse(self):

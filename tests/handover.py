@@ -28,7 +28,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-from tests import oracles
+from tests.catalogue.adagrad_decay import AdagradDecay
 
 v1 = tf.compat.v1
 
@@ -217,7 +217,7 @@ def stock_steps(checkpoint):
             states = {}
             for name, variable in model.variables.items():
                 variable.load(reader.get_tensor(name), sess)
-                states[name] = oracles.AdagradDecay(reader.get_tensor(name), **ARGUMENTS)
+                states[name] = AdagradDecay(reader.get_tensor(name), name, **ARGUMENTS)
                 states[name].slots = {
                     "accumulator": reader.get_tensor(name + "/AdagradDecay"),
                     "accumulator_decay_power": reader.get_tensor(name + "/AdagradDecay_1"),

@@ -24,7 +24,7 @@ def test_every_public_optimizer_has_a_case():
 def expected(name, kind, dtype, steps=24, global_step="int64"):
     """Runs the oracles; returns (values after each step, slots at the end)."""
     problem = problems.make(kind, dtype, steps, global_step=global_step)
-    oracles = {key: CASES[name].oracle(value) for key, value in problem.values.items()}
+    oracles = {key: CASES[name].oracle(value, key) for key, value in problem.values.items()}
     values = []
     for step, gradients in enumerate(problem.gradients):
         for key, oracle in oracles.items():

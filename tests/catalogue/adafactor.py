@@ -1,0 +1,3 @@
+"""Adafactor."""
+
+CASES = {}

@@ -1,0 +1,3 @@
+"""LazyAdam, AdamGS, LazyAdamGS, Nadam, AdaMax and AdamAsync."""
+
+CASES = {}

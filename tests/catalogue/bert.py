@@ -1,0 +1,3 @@
+"""BERT's AdamWeightDecay and LAMB."""
+
+CASES = {}

@@ -1,0 +1,3 @@
+"""DiffGrad."""
+
+CASES = {}

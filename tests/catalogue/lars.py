@@ -1,0 +1,3 @@
+"""LARS and RegAdagrad."""
+
+CASES = {}

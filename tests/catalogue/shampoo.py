@@ -1,0 +1,3 @@
+"""Shampoo."""
+
+CASES = {}

@@ -1,0 +1,3 @@
+"""AddSign and PowerSign."""
+
+CASES = {}

@@ -1,0 +1,3 @@
+"""AdamW, MomentumW and other optimizers with decoupled weight decay."""
+
+CASES = {}
