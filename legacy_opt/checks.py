@@ -3,6 +3,7 @@
 import inspect
 import math
 import numbers
+import re
 
 import numpy as np
 import tensorflow as tf
@@ -56,6 +57,32 @@ def open_unit_interval(name, value):
     """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
     if not 0 < number(name, value) < 1:
         raise ValueError("%s must lie strictly between 0 and 1, got %r." % (name, value))
+    return value
+
+
+def decay_factor(name, value):
+    """Returns `value` if it can be a hyperparameter that is, if a number, from 0 to below 1.
+
+    Raises:
+      TypeError: see `hyperparameter`.
+      ValueError: see `hyperparameter`; or it is a number outside [0, 1).
+    """
+    value = hyperparameter(name, value)
+    if isinstance(value, numbers.Real) and not 0 <= value < 1:
+        raise ValueError("%s must be at least 0 and less than 1, got %r." % (name, value))
+    return value
+
+
+def not_negative(name, value):
+    """Returns `value` if it can be a hyperparameter that is not a number below 0.
+
+    Raises:
+      TypeError: see `hyperparameter`.
+      ValueError: see `hyperparameter`; or it is a number below 0.
+    """
+    value = hyperparameter(name, value)
+    if isinstance(value, numbers.Real) and value < 0:
+        raise ValueError("%s must not be negative, got %r." % (name, value))
     return value
 
 
@@ -122,6 +149,32 @@ def text(name, value):
         raise TypeError("%s must be a string, got %r of type %s." % (name, value, _type(value)))
     if not value:
         raise ValueError("%s must not be empty." % name)
+    return value
+
+
+def patterns(name, value):
+    """Returns `value` if it is a list or tuple of regular expressions, or None.
+
+    Raises:
+      TypeError: if it is something else, as a single string.
+      ValueError: if one of them is no regular expression.
+    """
+    if value is None:
+        return value
+    if not isinstance(value, (list, tuple)):
+        raise TypeError(
+            "%s must be a list of regular expressions, as ['bias'], or None, got %r."
+            % (name, value)
+        )
+    for pattern in value:
+        try:
+            re.compile(pattern)
+        except TypeError:
+            raise TypeError("%s holds %r, which is no string." % (name, pattern)) from None
+        except re.error as error:
+            raise ValueError(
+                "%s holds %r, which is no regular expression: %s." % (name, pattern, error)
+            ) from None
     return value
 
 
@@ -239,3 +292,28 @@ def no_keras_3_variables(optimizer, grads_and_vars):
                 "optimizer of it: legacy_opt.compat.to_keras(optimizer)."
                 % (optimizer, variable.name)
             )
+
+
+def gradients(optimizer, grads_and_vars):
+    """Checks what `apply_gradients` is given.
+
+    Args:
+      optimizer: the name of the optimizer's class, for messages.
+      grads_and_vars: an iterable of (gradient, variable) pairs.
+
+    Returns:
+      The pairs. All who wait for a dense gradient of theirs wait for the check of its shape: the
+      check alone may be left out of a graph, if nothing takes what it returns.
+
+    Raises:
+      TypeError: see `no_keras_3_variables` and `gradient`.
+      ValueError: see `gradient`.
+    """
+    grads_and_vars = list(grads_and_vars)
+    no_keras_3_variables(optimizer, grads_and_vars)
+    return tuple(
+        (gradient(optimizer, grad, variable, sparse=False), variable)
+        if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)
+        else (grad, variable)
+        for grad, variable in grads_and_vars
+    )

@@ -8,6 +8,8 @@ import tensorflow as tf
 
 from legacy_opt.access import is_resource
 
+_NOT_IN_BFLOAT16 = ("AdaMax",)  # on CPUs, in any TensorFlow
+
 
 def find(kernel, variable, sparse):
     """Returns the raw op that updates this kind of variable, or None.
@@ -17,6 +19,8 @@ def find(kernel, variable, sparse):
       variable: the variable to update; ref and resource variables have ops of their own.
       sparse: whether the gradient comes as rows.
     """
+    if kernel in _NOT_IN_BFLOAT16 and variable.dtype.base_dtype == tf.bfloat16:
+        return None
     prefix = ("Resource" if is_resource(variable) else "") + ("Sparse" if sparse else "")
     return getattr(tf.raw_ops, prefix + "Apply" + kernel, None)
 

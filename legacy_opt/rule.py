@@ -8,12 +8,12 @@ once. An optimizer is a constructor and a `rule`.
 import contextlib
 from types import SimpleNamespace
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
 from legacy_opt.applying import apply_rule
+from legacy_opt.hyperparameters import current, unrounded
 from legacy_opt.slots import Slot
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
 
@@ -128,6 +128,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             % type(self).__name__
         )
 
+    def sparse_rule(self, grad, value, slots, hyper):
+        """The `rule` for n touched rows; override it where they are updated by another one."""
+        return self.rule(grad, value, slots, hyper)
+
+    def needs_whole_tensor(self, variable):
+        """Whether sparse gradients of `variable` are made dense; by default, `whole_tensor`."""
+        del variable
+        return self.whole_tensor
+
     def slot_layouts(self, variable):
         """Returns the slots of `variable`, a dict from name to `legacy_opt.Slot`."""
         del variable
@@ -194,9 +203,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 % (type(self).__name__, update.variable.name),
                 UseLockingWarning,
             )
-        return apply_rule(
-            self.rule, self.slot_layouts(update.variable), update, type(self).__name__
-        )
+        rule = self.sparse_rule if update.sparse else self.rule
+        return apply_rule(rule, self.slot_layouts(update.variable), update, type(self).__name__)
 
     # TF 1's contract.
 
@@ -208,15 +216,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             variable is one of Keras 3.
           ValueError: a gradient's shape does not fit its variable.
         """
-        grads_and_vars = list(grads_and_vars)
-        checks.no_keras_3_variables(type(self).__name__, grads_and_vars)
-        # Checked here once, so that all who wait for a gradient wait for the check of its shape.
-        grads_and_vars = tuple(
-            (checks.gradient(type(self).__name__, grad, variable, sparse=False), variable)
-            if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)
-            else (grad, variable)
-            for grad, variable in grads_and_vars
-        )
+        grads_and_vars = checks.gradients(type(self).__name__, grads_and_vars)
         with self.applying(grads_and_vars, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 self._warn_if_the_step_stands_still(global_step)
@@ -284,7 +284,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         self._tensors = {
-            name: tf.convert_to_tensor(self._current(name), name=name)
+            name: tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name)
             for name in self._hyperparameter_names
         }
         self._step_tensor = None
@@ -294,13 +294,6 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if self._applying is not None and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
             self._prepared = self.prepare_step(pairs)
-
-    def _current(self, name):
-        """Returns the value of a hyperparameter at this step."""
-        value = getattr(self, "_" + name)
-        if callable(value) and not checks.is_tensor_like(value):
-            return checks.hyperparameter(name, value())
-        return value
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -335,7 +328,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
         grad = checks.gradient(type(self).__name__, grad, variable, sparse)
-        densified = sparse and self.whole_tensor
+        densified = sparse and self.needs_whole_tensor(variable)
         if densified:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
@@ -353,6 +346,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         prepared = self._prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
+    def variable_name(self, variable):
+        """Returns what a rule that chooses by name goes by; a bridge may know a better name."""
+        return variable.name
+
     def hyperparameters(self, dtype, non_slots=True):
         """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
 
@@ -362,25 +359,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
         if dtype == tf.float64:
-            values.update((name, self._unrounded(name)) for name in self.full_precision)
+            for name in self.full_precision:
+                number = getattr(self, "_" + name)
+                values[name] = unrounded(self._tensors[name], number, dtype)
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._non_slot(name).read_value(), dtype)
         if self._step_tensor is not None:
             values["global_step"] = self._step_tensor
         return SimpleNamespace(**values)
-
-    def _unrounded(self, name):
-        """Returns a hyperparameter in float64, not by way of float32 if it is a Python number."""
-        tensor, value = self._tensors[name], getattr(self, "_" + name)
-        if checks.is_tensor_like(value) or callable(value):
-            return tf.cast(
-                value if getattr(value, "dtype", None) == tf.float64 else tensor, tf.float64
-            )
-        # A bridge may feed another value to `_prepare` than the number it started with.
-        unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
-        number = tf.constant(value, tf.float64)
-        return tf.compat.v2.where(unchanged, number, tf.cast(tensor, tf.float64))
 
     def _non_slot(self, name):
         with tf.init_scope():

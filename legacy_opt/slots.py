@@ -7,7 +7,7 @@ gradients (the touched rows), so that one rule serves both: see `Slot`.
 
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import checks, versions
 
 
 class Slot:
@@ -25,7 +25,8 @@ class Slot:
     ============  ====================  ====================  ===================
 
     Args:
-      initial_value: a number; every element starts there.
+      initial_value: a number, scalar tensor or variable, or a callable that returns one; every
+        element starts there.
       dtype: the slot's dtype; None takes the variable's.
       op_name: what the slot variable is called, under the variable's name; None takes the
         optimizer's name.
@@ -48,20 +49,36 @@ class Slot:
         """Finds or makes the slot variable, through TF1's own slot machinery."""
         dtype = self.dtype or variable.dtype.base_dtype
         shape = self.static_shape(variable)
-        if shape.is_fully_defined():
-            initializer = tf.compat.v1.constant_initializer(self.initial_value, dtype=dtype)
-        else:
-
-            def initializer():
-                return tf.fill(
-                    self.dynamic_shape(variable), tf.constant(self.initial_value, dtype=dtype)
-                )
-
+        initializer = self.initializer(variable, shape, dtype)
         slot = optimizer._get_or_make_slot_with_initializer(
             variable, initializer, shape, dtype, slot_name, self.op_name or op_name
         )
         versions.fit_slice_info(slot, variable)
         return slot
+
+    def initializer(self, variable, shape, dtype):
+        """Returns what makes the slot's first value.
+
+        Args:
+          variable: the variable that it is a slot of.
+          shape: the stored `tf.TensorShape`, as far as it is known.
+          dtype: the stored dtype.
+        """
+        value, known = self.initial_value, shape.is_fully_defined()
+        if known and not (callable(value) or checks.is_tensor_like(value)):
+            return tf.compat.v1.constant_initializer(value, dtype=dtype)
+
+        def fill(*_, **__):
+            return tf.fill(shape if known else self.dynamic_shape(variable), self.start(dtype))
+
+        return fill
+
+    def start(self, dtype):
+        """Returns the initial value as a tensor."""
+        value = self.initial_value
+        if callable(value) and not checks.is_tensor_like(value):
+            value = value()
+        return tf.cast(value, dtype) if checks.is_tensor_like(value) else tf.constant(value, dtype)
 
     def read(self, slot, access, like):
         """Returns what the rule sees of `slot`; `like` is the gradient, for its rank."""
@@ -97,7 +114,12 @@ class RowSlot(Slot):
 
     @staticmethod
     def _flat(slot, value):
-        return tf.reshape(value, [] if slot.shape.rank == 0 else [-1])
+        scalar = slot.shape.rank == 0
+        # A Reshape that changes nothing is removed from a Session's graph, and what it waits for
+        # with it: the write would not wait for the reads any more.
+        if value.shape.rank == (0 if scalar else 1):
+            return value
+        return tf.reshape(value, [] if scalar else [-1])
 
 
 class TensorSlot(Slot):

@@ -31,6 +31,15 @@ def building():
     return GRAPH if graph._get_control_flow_context() is None else CONTROL_FLOW
 
 
+def runs_in_order():
+    """Whether what writes and reads variables runs in the order in which the program says it.
+
+    It does when executing eagerly and in `tf.function`, not in TF1 graphs and `wrap_function`.
+    """
+    graph = tf.compat.v1.get_default_graph()
+    return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
+
+
 def for_a_session():
     """Whether what is being built belongs to a TF1 graph, in whatever function or branch."""
     with tf.init_scope():
@@ -293,6 +302,13 @@ def own_component(variable):
         if callable(getattr(variable, name, None)):
             return getattr(variable, name)()
     return variable
+
+
+def distributed_variable(variable):
+    """Returns the distributed variable that `variable` is a component of, any other as it is."""
+    container = getattr(variable, "_distributed_container", None)
+    whole = container() if callable(container) else None
+    return variable if whole is None else whole
 
 
 def compiling_with_xla():

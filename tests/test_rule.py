@@ -209,6 +209,50 @@ def test_a_rule_for_whole_tensors_gets_dense_gradients(way):
         np.testing.assert_allclose(trace.steps[-1][key], w, rtol=1e-12, atol=1e-14)
 
 
+class HalfForRows(NormStep):
+    """Sparse gradients have a rule of their own: w -= learning_rate * g / 2."""
+
+    whole_tensor = False
+
+    def sparse_rule(self, grad, value, slots, hyper):
+        return hyper.learning_rate * grad / 2, {}
+
+
+@pytest.mark.parametrize("way", running.WAYS)
+def test_sparse_gradients_may_have_a_rule_of_their_own(way):
+    problem = problems.Problem(
+        {"dense": np.float32([3, 5]), "rows": np.float32([3, 5])},
+        [{"dense": np.float32([6, 8]), "rows": problems.Rows(np.float32([6]), np.int64([1]))}],
+        ("rows",),
+        "float32",
+    )
+    trace = running.WAYS[way](problem, lambda _: HalfForRows(0.5))
+    np.testing.assert_allclose(trace.steps[-1]["dense"], [2.7, 4.6], rtol=1e-6)  # -= 0.5 * g / 10
+    np.testing.assert_array_equal(trace.steps[-1]["rows"], [3.0, 3.5])
+
+
+@pytest.mark.parametrize("way", running.WAYS)
+def test_slots_start_at_numbers_tensors_and_callables(way):
+    class Starts(NormStep):
+        def slot_layouts(self, variable):
+            return {
+                "number": Slot(0.25),
+                "tensor": Slot(tf.constant(0.25)),
+                "callable": ScalarSlot(lambda: 0.25, tf.float64),
+                "of_a_tensor": ScalarSlot(lambda: tf.constant(0.25), tf.float16),
+            }
+
+    problem = problems.make("dense", steps=1)
+    trace = running.WAYS[way](problem, lambda _: Starts(0.5))
+    for (key, name), slot in trace.slots.items():
+        shape, dtype = problem.values[key].shape, np.float32
+        if name in ("callable", "of_a_tensor"):
+            shape, dtype = (), {"callable": np.float64, "of_a_tensor": np.float16}[name]
+        assert slot.dtype == dtype
+        np.testing.assert_array_equal(slot, np.full(shape, 0.25, dtype))
+    assert len(trace.slots) == 4 * len(problem.values)
+
+
 def one_step(optimizer, value=2.0, gradient=1.0, dtype=tf.float32, steps=1, during=None):
     """Trains one scalar in a Session; returns its value."""
     with tf.Graph().as_default():

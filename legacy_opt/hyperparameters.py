@@ -1,0 +1,47 @@
+"""What a step makes of a hyperparameter: its value now, and its tensor in a variable's dtype."""
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import checks
+
+
+def current(name, value):
+    """Returns the value of a hyperparameter at this step: what it returns if it is a callable.
+
+    Raises:
+      TypeError: the callable returned no number, tensor or variable.
+      ValueError: it returned NaN, infinity, or a tensor that is no scalar.
+    """
+    if callable(value) and not checks.is_tensor_like(value):
+        return checks.hyperparameter(name, value())
+    return value
+
+
+def unrounded(tensor, value, dtype):
+    """Returns a hyperparameter in `dtype`, not by way of float32 if it is a Python number.
+
+    Args:
+      tensor: what `_prepare` made of it; a bridge may have fed it another value than `value`.
+      value: what the constructor was given.
+      dtype: the dtype to return.
+    """
+    if checks.is_tensor_like(value) or callable(value):
+        return tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype)
+    unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
+    return tf.compat.v2.where(unchanged, tf.constant(value, dtype), tf.cast(tensor, dtype))
+
+
+def complement(tensor, value, dtype):
+    """Returns 1 minus a hyperparameter in `dtype`; of a Python number as Python computes it.
+
+    Args:
+      tensor: see `unrounded`, as for the others.
+      value: the same.
+      dtype: the same.
+    """
+    if checks.is_tensor_like(value) or callable(value):
+        return 1 - unrounded(tensor, value, dtype)
+    # Not by way of float64, which not all devices have.
+    unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
+    return tf.compat.v2.where(unchanged, tf.constant(1 - value, dtype), 1 - tf.cast(tensor, dtype))
