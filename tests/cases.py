@@ -41,3 +41,11 @@ CASES: Any = {
     **shampoo.CASES,
     **diffgrad.CASES,
 }
+
+
+def one_of_each_class():
+    """Returns the name of the first case of every class, in order."""
+    first = {}
+    for name, case in CASES.items():
+        first.setdefault(case.optimizer, name)
+    return list(first.values())

@@ -111,7 +111,6 @@ def run_lane(path, dtypes=()):
     import tensorflow as tf
 
     from legacy_opt import versions
-    from tests.keras_cases import CONTRIB
 
     gc.disable()  # TensorFlow 1.15 crashes or hangs where it collects the iterators that fit made
     columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
@@ -119,8 +118,7 @@ def run_lane(path, dtypes=()):
     if facts["generation"] == 3:
         header = "%s Keras %s" % (tf.__version__, facts["version"])
         columns[header] = run_api("keras3", dtypes)
-    content = {"contrib": sorted(CONTRIB), "columns": columns}
-    Path(path).write_text(json.dumps(content, indent=1), encoding="utf-8")
+    Path(path).write_text(json.dumps({"columns": columns}, indent=1), encoding="utf-8")
 
 
 def run_api(api, dtypes=()):
@@ -161,12 +159,10 @@ def page(lanes):
     """Returns the page made of the lanes' results, in order."""
     columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
     names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
-    contrib = {name for lane in lanes for name in lane["contrib"]}
     rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
     for name in names:
-        label = "contrib.opt " + name if name in contrib else name
         entries = [summary(cells[name]) if name in cells else "–" for cells in columns.values()]
-        rows.append([label] + entries)
+        rows.append([name] + entries)
     dtypes = dict.fromkeys(
         dtype for cells in columns.values() for dtypes in cells.values() for dtype in dtypes
     )

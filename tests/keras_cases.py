@@ -91,9 +91,11 @@ if _accepts_beta():
 OURS: Any = {name: KerasCase(case.optimizer, case.make) for name, case in cases.CASES.items()}
 
 # A user's own rule, with variables that all share: the one of docs/write_an_optimizer.md.
-COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.DiffGradOptimizer, 0.05, **_ADAM)}
+COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.MyDiffGradOptimizer, 0.05, **_ADAM)}
 
+# On TensorFlow 1.15; the name tells them from this package's classes of the same name.
 CONTRIB: Any = {}
+OF_CONTRIB = "contrib.opt "
 
 
 def _held(optimizer, **arguments):
@@ -112,7 +114,8 @@ if versions.has_contrib():
         return 1 - tf.cast(step, tf.float32) / 50.0
 
     CONTRIB.update(
-        {
+        (OF_CONTRIB + name, case)
+        for name, case in {
             "AdaMax": _case(opt.AdaMaxOptimizer, 0.05, **_ADAM),
             "AdamGS": _case_with_step(opt.AdamGSOptimizer, learning_rate=0.05, **_ADAM),
             "AdamW": _case(opt.AdamWOptimizer, 0.01, learning_rate=0.05, **_ADAM),
@@ -134,7 +137,7 @@ if versions.has_contrib():
             "Shampoo": _case_with_step(
                 opt.ShampooOptimizer, no_step=0, learning_rate=0.1, only=RANK_2
             ),
-        }
+        }.items()
     )
     _OTHER = "another optimizer"
     _AGN = opt.AGNCustomGetter("/job:worker/task:0")

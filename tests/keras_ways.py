@@ -5,6 +5,7 @@ variables that all share (the powers of beta) as they were before each step but 
 ``(step, variable's name, slot)`` and ``(step, "shared", name)``.
 """
 
+import contextlib
 import functools
 from typing import Callable, NamedTuple, Optional, Tuple
 
@@ -30,11 +31,12 @@ def keras_variable(value, name, dtype):
 
 
 def _slots(optimizer, variables):
-    return {
-        (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
-        for slot in optimizer.get_slot_names()
-        for name, variable in variables.items()
-    }
+    slots = {}
+    for slot in optimizer.get_slot_names():
+        for name, variable in variables.items():
+            with contextlib.suppress(KeyError):  # a slot that other variables have
+                slots[name, slot] = versions.tf_variable(optimizer.get_slot(variable, slot))
+    return {key: slot for key, slot in slots.items() if slot is not None}
 
 
 def _state(optimizer, variables, step):

@@ -15,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from legacy_opt.compat import to_keras
 from tests import problems, running
-from tests.rules import DiffGradOptimizer
+from tests.rules import MyDiffGradOptimizer
 
 FULL, KERAS_3 = "--full" in sys.argv, "--keras3" in sys.argv
 API = "keras3" if KERAS_3 else "optimizer_v2"
@@ -33,7 +33,7 @@ OPTIMIZERS = {
     "adagrad decay": lambda step, rate=0.25: AdagradDecayOptimizer(rate, step, **DECAY),
     "adagrad decay v2": lambda step, rate=0.25: AdagradDecayOptimizerV2(rate, step, **DECAY),
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
-    "diffgrad": lambda step, rate=0.25: DiffGradOptimizer(rate),
+    "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
 FEW = ("adam", "adagrad decay v2", "diffgrad")  # for every day
 SOME = tuple(OPTIMIZERS) if FULL else FEW

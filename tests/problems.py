@@ -59,3 +59,26 @@ def make(kind, dtype="float32", steps=24, seed=0, global_step="int64"):
             step[name] = Rows(draw(len(ids), *shape[1:]), ids.astype(np.int64))
         gradients.append(step)
     return Problem(values, gradients, tuple(tables), dtype, global_step)
+
+
+def everything(dtype="float32", only=(), steps=24):
+    """Makes a problem of all kinds at once; the ids of rows repeat in every other step.
+
+    Args:
+      dtype: the dtype of all variables.
+      only: the names of the variables to keep; empty for all.
+      steps: how many gradients to make.
+    """
+    kinds = ("dense", "sparse", "duplicates")
+    dense, distinct, repeated = (
+        make(kind, dtype, steps, seed)
+        for seed, kind in enumerate(("dense", "sparse", "duplicates"))
+    )
+    values = {**dense.values, **distinct.values}
+    names = [name for name in values if not only or name in only]
+    gradients = []
+    for number, step in enumerate(dense.gradients):
+        step = {**step, **(repeated if number % 2 else distinct).gradients[number]}
+        gradients.append({name: step[name] for name in names})
+    sparse = tuple(name for name in distinct.sparse if name in names)
+    return Problem({name: values[name] for name in names}, gradients, sparse, dtype)

@@ -79,7 +79,7 @@ class AdamRule(RuleOptimizer):
         }
 
 
-class DiffGradOptimizer(RuleOptimizer):
+class MyDiffGradOptimizer(RuleOptimizer):
     """Adam with friction where the gradient changes little (Dubey et al. 2019)."""
 
     slots = {"m": Slot(), "v": Slot(), "prev_grad": Slot()}
@@ -91,7 +91,7 @@ class DiffGradOptimizer(RuleOptimizer):
         beta2=0.999,
         epsilon=1e-8,
         use_locking=False,
-        name="DiffGrad",
+        name="MyDiffGrad",
     ):
         super().__init__(
             use_locking,

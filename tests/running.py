@@ -89,6 +89,16 @@ def _global_step(dtype, use_resource=True):
     )
 
 
+def slots_of(optimizer, variables):
+    """Returns the slots by (variable name, slot name); not all variables need have the same."""
+    slots = {
+        (name, slot): optimizer.get_slot(variable, slot)
+        for slot in optimizer.get_slot_names()
+        for name, variable in variables.items()
+    }
+    return {key: slot for key, slot in slots.items() if slot is not None}
+
+
 def session(problem, make_optimizer, use_resource=False, between=None, config=None):
     """Runs in a graph-mode Session.
 
@@ -115,17 +125,21 @@ def session(problem, make_optimizer, use_resource=False, between=None, config=No
                     between(sess, optimizer, variables, number)
                 train_op.run(feed_dict=_feed(placeholders, gradients), session=sess)
                 values.append(sess.run(variables))
-            slots = {
-                (name, slot): optimizer.get_slot(variable, slot)
-                for slot in optimizer.get_slot_names()
-                for name, variable in variables.items()
-            }
+            slots = slots_of(optimizer, variables)
             keys = list(slots)
             return Trace(values, dict(zip(keys, sess.run([slots[key] for key in keys]))))
 
 
 def session_ref(problem, make_optimizer):
     return session(problem, make_optimizer, use_resource=False)
+
+
+def session_without_rewriting(problem, make_optimizer):
+    """Runs in a Session that computes every operation as it is written, as eager execution does."""
+    config = v1.ConfigProto()
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
+    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+    return session(problem, make_optimizer, config=config)
 
 
 def session_resource(problem, make_optimizer):
@@ -149,11 +163,7 @@ def _eagerly(problem, make_optimizer, wrap):
     for gradients in problem.gradients:
         train(tf.nest.map_structure(tf.constant, _plain(gradients)))
         values.append({name: variable.numpy() for name, variable in variables.items()})
-    slots = {
-        (name, slot): optimizer.get_slot(variable, slot).numpy()
-        for slot in optimizer.get_slot_names()
-        for name, variable in variables.items()
-    }
+    slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
     assert int(step.numpy()) == problem.steps
     return Trace(values, slots)
 
@@ -197,11 +207,7 @@ def wrap_function(problem, make_optimizer):
         train_op = optimizer.apply_gradients(
             _as_gradients(problem, tensors, variables), global_step=step
         )
-        slots = {
-            (name, slot): optimizer.get_slot(variable, slot)
-            for slot in optimizer.get_slot_names()
-            for name, variable in variables.items()
-        }
+        slots = slots_of(optimizer, variables)
         slot_keys[:] = slots
         with tf.control_dependencies([train_op]):
             return (

@@ -26,7 +26,7 @@ MAKERS = {
     "Momentum": lambda step: v1.MomentumOptimizer(0.1, 0.9),
     "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),
     "AdagradDecayV2": lambda step: AdagradDecayOptimizerV2(0.1, step, 0.1, 2, 0.5),
-    "DiffGrad": lambda step: rules.DiffGradOptimizer(0.1),
+    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.1),
     "RowAdagrad": lambda step: RowAdagrad(0.1),
 }
 every_optimizer = pytest.mark.parametrize("name", MAKERS)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt import extend_with_decoupled_weight_decay
 from tests import keras3_models as models
 from tests import keras_models, problems, running
 
@@ -166,10 +167,25 @@ def test_a_weight_decay_of_v1s_own(cls):
     optimizer = models.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
     np.testing.assert_array_equal(variable.numpy(), [0.75, 1.5])
-    with pytest.raises(AttributeError, match="weight_decay"):
-        optimizer.weight_decay = 0.1
+    if cls is ReadsInPrepare:
+        optimizer.weight_decay = 1.0
+        optimizer.apply_gradients([(tf.zeros(2), variable)])
+        np.testing.assert_array_equal(variable.numpy(), [0.375, 0.75])
+        assert optimizer.get_config()["weight_decay"] is None
+    else:
+        with pytest.raises(AttributeError, match="weight_decay"):
+            optimizer.weight_decay = 0.1
     with pytest.raises(ValueError, match="weight_decay=0.1.*besides %s" % cls.__name__):
         models.bridged(cls(0.5, 0.5), weight_decay=0.1)
+
+
+def test_what_is_excluded_from_a_decoupled_weight_decay_of_v1():
+    weights, bias = (keras.Variable([4.0], name=name) for name in ("weights", "bias"))
+    sgdw = extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
+    optimizer = models.bridged(sgdw(0.5, 0.25))
+    optimizer.exclude_from_weight_decay(var_names=["bias"])
+    optimizer.apply([tf.ones([1]), tf.ones([1])], [weights, bias])
+    assert (float(weights[0]), float(bias[0])) == (1.75, 3.75)
 
 
 # Gradient accumulation.

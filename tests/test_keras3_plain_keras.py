@@ -16,9 +16,10 @@ from tests.plain_training import CASES, EVERY_CASE, HALF, figures
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# By Keras 3's code: what moves rows that a batch does not name, and what squares gradients.
-MOVES_ROWS = ("Adadelta", "Momentum", "RMSProp", "Ftrl")
-SQUARES = ("Adadelta", "Adagrad", "Adam", "RMSProp", "Ftrl")
+# By Keras 3's code: what moves rows that a batch does not name, where v1 does not; and what squares
+# gradients or takes their largest.
+MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
+SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
 
 def bridged(optimizer, **arguments):

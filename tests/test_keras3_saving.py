@@ -24,7 +24,7 @@ MAKERS: Any = {
     "Adam": lambda step: v1.AdamOptimizer(0.05),
     "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),  # int64 counts
     "RowAdagrad": lambda step: RowAdagrad(0.1),  # slots unlike their variables
-    "DiffGrad": lambda step: rules.DiffGradOptimizer(0.05),  # variables that all share
+    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.05),  # variables that all share
 }
 MAKERS.update(
     {"case " + name: case.make for name, case in keras_cases.CASES.items() if not case.only}

@@ -20,7 +20,7 @@ OPTIMIZERS = {
     "Momentum": lambda: bridged("Momentum"),
     "AdagradDecay": lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 4, 0.5)),
     "AdagradDecayV2": lambda: bridged(AdagradDecayOptimizerV2(0.1, None, 0.1, 4, 0.5)),
-    "DiffGrad": lambda: bridged(rules.DiffGradOptimizer(0.1)),
+    "DiffGrad": lambda: bridged(rules.MyDiffGradOptimizer(0.1)),
     "RowAdagrad": lambda: bridged(RowAdagrad(0.1)),
 }
 PROBLEM = keras_models.problem(steps=8)

@@ -53,7 +53,7 @@ OPTIMIZERS = {
     "Adam": lambda: bridged(v1.AdamOptimizer(0.1)),
     "AdagradDecay": lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 4, 0.5)),
     "AdagradDecayV2": lambda: bridged(AdagradDecayOptimizerV2(0.1, None, 0.1, 4, 0.5)),
-    "DiffGrad": lambda: bridged(rules.DiffGradOptimizer(0.1)),
+    "DiffGrad": lambda: bridged(rules.MyDiffGradOptimizer(0.1)),
     "RowAdagrad": lambda: bridged(RowAdagrad(0.1)),
 }
 IDS = np.array([[0, 1], [2, 2], [3, 0], [1, 1]])

@@ -1,27 +1,37 @@
 """Where a TF 1 optimizer gets to: monitored sessions, estimators, conditions, wrappers of others.
 
-Everywhere the same training has to end in the same bits as a plain Session.
+Everywhere the same training has to end in the same bits as a plain Session. All classes train side
+by side, each a small model of its own, half of them ref variables and half resource variables.
 """
 
+import contextlib
+import functools
 import os
+import re
 import subprocess
 import sys
 import textwrap
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
+from legacy_opt import versions
+from tests.cases import CASES, one_of_each_class
 
 v1 = tf.compat.v1
 STEPS = 11
-BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
-
-
-def make(optimizer, step=None):
-    return optimizer(0.3, step, 0.25, 3, 0.7)
+CLASSES = one_of_each_class()
+# Whether a class trains resource variables, by its name. The full run has both for each.
+KINDS: Any = {
+    "in turn": {name: number % 2 == 0 for number, name in enumerate(CLASSES)},
+    "the other way round": {name: number % 2 == 1 for number, name in enumerate(CLASSES)},
+    "by default": dict.fromkeys(CLASSES),
+}
+EVERY_CLASS = pytest.mark.parametrize(
+    "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
+)
 
 
 def model(use_resource, ids=None):
@@ -34,26 +44,77 @@ def model(use_resource, ids=None):
     return tf.reduce_mean(tf.square(tf.matmul(tf.gather(table, ids), weights) - 1.0))
 
 
-def state(graph_or_session):
-    """Returns all variables of a Session's graph by name, sorted."""
-    sess = graph_or_session
-    found = sess.graph.get_collection(v1.GraphKeys.GLOBAL_VARIABLES)
-    names = sorted(variable.op.name for variable in found)
-    by_name = {variable.op.name: variable for variable in found}
-    return {name: sess.run(by_name[name]) for name in names}
+class Model(NamedTuple):
+    """What one class trains."""
+
+    name: str
+    optimizer: Any
+    loss: Any
+    step: Any
+    variables: list
 
 
-def plain(optimizer, use_resource, steps=STEPS):
+@contextlib.contextmanager
+def named(name):
+    """Names the class of an error."""
+    try:
+        yield
+    except Exception as error:
+        raise AssertionError("%s: %s" % (name, error)) from error
+
+
+def models(kinds, ids=None):
+    """Makes a model in a scope of its own for each class."""
+    made = []
+    for name, use_resource in kinds.items():
+        with named(name), v1.variable_scope(scope(name)):
+            loss = model(use_resource, ids)
+            zeros = v1.zeros_initializer()
+            step = v1.get_variable(
+                "step", [], tf.int64, zeros, trainable=False, use_resource=use_resource
+            )
+            variables = v1.trainable_variables(scope(name) + "/")
+            made.append(Model(name, CASES[name].make(step), loss, step, variables))
+    return made
+
+
+def minimize(made, wrap=lambda optimizer: optimizer):
+    """Returns one step of all models, which advances the global step too."""
+    train_ops = []
+    for each in made:
+        with named(each.name):
+            optimizer = wrap(each.optimizer)
+            train_ops.append(optimizer.minimize(each.loss, each.step, each.variables))
+    with tf.control_dependencies(train_ops):
+        return v1.assign_add(v1.train.get_or_create_global_step(), 1).op
+
+
+def global_variables():
+    return {variable.op.name: variable for variable in v1.global_variables()}
+
+
+def plain(kinds, steps=STEPS):
     """Trains in a plain Session; what all others are compared with."""
     with tf.Graph().as_default():
-        loss = model(use_resource)
-        step = v1.train.get_or_create_global_step()
-        train_op = make(optimizer).minimize(loss, global_step=step)
+        train_op = minimize(models(kinds))
         with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
-            for _ in range(steps):
-                train_op.run(session=sess)
-            return state(sess)
+            return run(sess, train_op, steps)
+
+
+def run(sess, train_op, steps=STEPS):
+    """Trains from the start; returns all variables by name."""
+    variables = global_variables()
+    sess.run(v1.global_variables_initializer())
+    for _ in range(steps):
+        sess.run(train_op)
+    return sess.run(variables)
+
+
+@functools.lru_cache(maxsize=None)
+def expected(kind):
+    found = plain(KINDS[kind])
+    assert all(np.all(np.isfinite(value)) for value in found.values())
+    return found
 
 
 def assert_same_state(actual, expected):
@@ -61,13 +122,36 @@ def assert_same_state(actual, expected):
         np.testing.assert_array_equal(actual[name], value, err_msg=name)
 
 
-@REF_AND_RESOURCE
-@BOTH
-def test_monitored_training_session(optimizer, use_resource, tmp_path):
+def some(kinds, chosen):
+    """Returns the part of `kinds` that is of the chosen classes."""
+    return {name: use_resource for name, use_resource in kinds.items() if name in chosen}
+
+
+def state_of(state, kinds):
+    """Returns the part of a state that is of these classes' variables and slots."""
+    scopes = tuple(scope(name) + "/" for name in kinds)
+    return {name: value for name, value in state.items() if name.startswith(scopes)}
+
+
+def scope(name):
+    return re.sub(r"\W", "_", name)
+
+
+def monitored(full):
+    """Returns the classes for monitored sessions; an Estimator trains in one, daily the others."""
+    return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
+
+
+def assert_holds(path, state):
+    reader = v1.train.NewCheckpointReader(path)
+    assert_same_state({name: reader.get_tensor(name) for name in state}, state)
+
+
+@EVERY_CLASS
+def test_monitored_training_session(kind, full, tmp_path):
+    kinds = some(KINDS[kind], monitored(full))
     with tf.Graph().as_default():
-        loss = model(use_resource)
-        step = v1.train.get_or_create_global_step()
-        train_op = make(optimizer).minimize(loss, global_step=step)
+        train_op = minimize(models(kinds))
         for last in (4, STEPS):  # the second session goes on from the first one's checkpoint
             hooks = [v1.train.StopAtStepHook(last_step=last)]
             with v1.train.MonitoredTrainingSession(
@@ -76,24 +160,19 @@ def test_monitored_training_session(optimizer, use_resource, tmp_path):
                 while not sess.should_stop():
                     sess.run(train_op)
         path = v1.train.latest_checkpoint(str(tmp_path))
-    reader = v1.train.NewCheckpointReader(path)
-    expected = plain(optimizer, use_resource)
-    assert set(reader.get_variable_to_shape_map()) == set(expected)
-    assert_same_state({name: reader.get_tensor(name) for name in expected}, expected)
+    assert_holds(path, state_of(expected(kind), kinds))
 
 
-@REF_AND_RESOURCE
-@BOTH
-def test_estimator_trains_and_resumes(optimizer, use_resource, tmp_path):
+@EVERY_CLASS
+def test_estimator_trains_and_resumes(kind, full, tmp_path):
     if not versions.has_estimator():
         pytest.skip("this TensorFlow has no Estimator")
+    kinds = KINDS[kind] if full else some(KINDS[kind], set(CLASSES) - set(monitored(full)))
 
     def model_fn(features, labels, mode):
-        loss = model(use_resource, features["ids"])
-        step = v1.train.get_global_step()
-        return v1.estimator.EstimatorSpec(
-            mode, loss=loss, train_op=make(optimizer).minimize(loss, global_step=step)
-        )
+        made = models(kinds, features["ids"])
+        loss = tf.add_n([each.loss for each in made])
+        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=minimize(made))
 
     def input_fn():
         data = tf.data.Dataset.from_tensors({"ids": tf.constant([1, 5, 5, 0, 8])})
@@ -103,37 +182,56 @@ def test_estimator_trains_and_resumes(optimizer, use_resource, tmp_path):
     for last in (4, STEPS):
         estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
         estimator.train(input_fn, max_steps=last)
-    expected = plain(optimizer, use_resource)
-    assert_same_state({name: estimator.get_variable_value(name) for name in expected}, expected)
+    assert_holds(estimator.latest_checkpoint(), state_of(expected(kind), kinds))
 
 
-@REF_AND_RESOURCE
-@BOTH
-@pytest.mark.parametrize("construct", ["cond", "while_loop"])
-def test_inside_v1_control_flow(optimizer, use_resource, construct):
-    """Training ops inside tf.cond and tf.while_loop, as wrappers of other libraries put them."""
-    if v1.control_flow_v2_enabled() and not use_resource:
-        # A Session with ref variables inside v2 control flow cannot be built by stock
-        # optimizers either, so the v1 kind is asked for.
+@contextlib.contextmanager
+def v1_control_flow():
+    """Switches to the control flow of TensorFlow 1, where TensorFlow is not there already.
+
+    A Session with ref variables inside that of TensorFlow 2 cannot be built by stock optimizers.
+    """
+    enabled = v1.control_flow_v2_enabled()
+    if enabled:
         v1.disable_control_flow_v2()
-        try:
-            return _inside(optimizer, use_resource, construct)
-        finally:
+    try:
+        yield
+    finally:
+        if enabled:
             v1.enable_control_flow_v2()
-    return _inside(optimizer, use_resource, construct)
 
 
-def _inside(optimizer, use_resource, construct):
+@EVERY_CLASS
+@pytest.mark.parametrize("construct", ["cond", "while_loop"])
+@pytest.mark.parametrize("variables", ["ref", "resource"])
+def test_inside_v1_control_flow(variables, construct, kind):
+    """Training ops inside tf.cond and tf.while_loop, as wrappers of other libraries put them."""
+    kinds = {
+        name: use_resource
+        for name, use_resource in KINDS[kind].items()
+        if use_resource == (variables == "resource")
+    }
+    with contextlib.ExitStack() as stack:
+        if variables == "ref":
+            stack.enter_context(v1_control_flow())
+        _inside(construct, kinds, expected(kind))
+
+
+def _inside(construct, kinds, expected):
     with tf.Graph().as_default():
-        loss = model(use_resource)
-        step = v1.train.get_or_create_global_step()
-        made = make(optimizer, step)
-        pairs = made.compute_gradients(loss)
-        # Slots are made before the branch is entered.
-        made._create_slots([variable for _, variable in pairs])
+        made = models(kinds)
+        pairs = {each.name: each.optimizer.compute_gradients(each.loss) for each in made}
+        for each in made:
+            pairs[each.name] = [pair for pair in pairs[each.name] if pair[0] is not None]
+            # Slots are made before the branch is entered.
+            each.optimizer._create_slots(each.variables)
 
         def train(*_):
-            with tf.control_dependencies([made.apply_gradients(pairs, global_step=step)]):
+            train_ops = []
+            for each in made:
+                with named(each.name):
+                    train_ops.append(each.optimizer.apply_gradients(pairs[each.name], each.step))
+            with tf.control_dependencies(train_ops):
                 return tf.constant(1)
 
         if construct == "cond":
@@ -141,60 +239,56 @@ def _inside(optimizer, use_resource, construct):
         else:
             train_op = v1.while_loop(lambda i: i < 1, train, [tf.constant(0)])
         with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
-            for _ in range(STEPS):
-                sess.run(train_op)
-            assert_same_state(state(sess), plain(optimizer, use_resource))
+            found = run(sess, train_op)
+    assert_same_state(found, state_of(expected, kinds))
 
 
-@REF_AND_RESOURCE
-@BOTH
-def test_inside_the_mixed_precision_graph_rewrite(optimizer, use_resource):
-    if hasattr(v1, "mixed_precision"):
-        mixed_precision = v1.mixed_precision
-        rewrite = mixed_precision.enable_mixed_precision_graph_rewrite
-        undo = mixed_precision.disable_mixed_precision_graph_rewrite
-    else:
-        rewrite = v1.train.experimental.enable_mixed_precision_graph_rewrite
-        undo = v1.train.experimental.disable_mixed_precision_graph_rewrite
+@EVERY_CLASS
+def test_inside_the_mixed_precision_graph_rewrite(kind):
+    home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
+    rewrite = functools.partial(home.enable_mixed_precision_graph_rewrite, loss_scale=128.0)
     try:
-        with tf.Graph().as_default():
-            loss = model(use_resource)
-            step = v1.train.get_or_create_global_step()
-            # A power of two scales and unscales without rounding, so the bits stay.
-            wrapped = rewrite(make(optimizer, step), loss_scale=128.0)
-            try:
-                train_op = wrapped.minimize(loss, global_step=step)
-            except Exception as ours:
-                if use_resource:
-                    raise
-                # Ref variables inside v2 control flow: stock optimizers cannot either.
-                stock = rewrite(v1.train.AdagradOptimizer(0.1), loss_scale=128.0)
-                with pytest.raises(type(ours)):
-                    stock.minimize(loss, global_step=step)
-                return
+        # A power of two scales and unscales without rounding, so the bits stay.
+        with tf.Graph().as_default(), v1_control_flow():
+            train_op = minimize(models(KINDS[kind]), rewrite)
             with v1.Session() as sess:
-                sess.run(v1.global_variables_initializer())
-                for _ in range(STEPS):
-                    sess.run(train_op)
-                assert_same_state(state(sess), plain(optimizer, use_resource))
+                assert_same_state(run(sess, train_op), expected(kind))
     finally:
-        undo()
+        home.disable_mixed_precision_graph_rewrite()
 
 
-@REF_AND_RESOURCE
-@BOTH
-def test_inside_sync_replicas(optimizer, use_resource):
+class SideBySide(v1.train.Optimizer):
+    """Hands each variable to its own model's optimizer."""
+
+    def __init__(self, made):
+        super().__init__(False, "SideBySide")
+        self._made = made
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        grads_and_vars = list(grads_and_vars)
+        train_ops = []
+        for each in self._made:
+            own = {variable.name for variable in each.variables}
+            pairs = [pair for pair in grads_and_vars if pair[1].name in own]
+            with named(each.name):
+                train_ops.append(each.optimizer.apply_gradients(pairs, each.step))
+        with tf.control_dependencies(train_ops):
+            return v1.assign_add(global_step, 1).op
+
+
+@EVERY_CLASS
+def test_inside_sync_replicas(kind):
     with tf.Graph().as_default():
-        loss = model(use_resource)
-        step = v1.train.get_or_create_global_step()
+        made = models(KINDS[kind])
+        # Several would share one queue of tokens.
         wrapped = v1.train.SyncReplicasOptimizer(
-            make(optimizer, step), replicas_to_aggregate=1, total_num_replicas=1
+            SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
         )
-        train_op = wrapped.minimize(loss, global_step=step)
+        loss = tf.add_n([each.loss for each in made])
+        train_op = wrapped.minimize(loss, v1.train.get_or_create_global_step())
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
-        variables = {variable.op.name: variable for variable in v1.global_variables()}
+        variables = global_variables()
         # The thread that waits for gradients is still waiting at the end; it need not be awaited.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
@@ -203,80 +297,69 @@ def test_inside_sync_replicas(optimizer, use_resource):
                 sess.run(train_op)
                 last = sess._tf_sess().run(variables)
         assert last["global_step"] == STEPS
-        expected = plain(optimizer, use_resource)
-        assert_same_state({name: last[name] for name in expected}, expected)
+        assert_same_state(last, expected(kind))
 
 
 WITHOUT_V2 = """
-    import sys
+    import os, sys
+    os.environ["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
     import numpy as np
     import tensorflow as tf
     tf.compat.v1.disable_v2_behavior()
     v1 = tf.compat.v1
     assert not tf.executing_eagerly() and not v1.control_flow_v2_enabled()
-    from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-    from tests.test_run_ways import STEPS, make, model, state
-    for optimizer in (AdagradDecayOptimizer, AdagradDecayOptimizerV2):
-        for use_resource in (False, True):
-            v1.reset_default_graph()
-            step = v1.train.get_or_create_global_step()
-            loss = model(use_resource)
-            train_op = make(optimizer).minimize(loss, global_step=step)
-            with v1.Session() as sess:
-                sess.run(v1.global_variables_initializer())
-                for _ in range(STEPS):
-                    train_op.run()
-                np.savez("%s/%s_%d.npz" % (sys.argv[1], optimizer.__name__, use_resource),
-                         **{k.replace("/", "|"): v for k, v in state(sess).items()})
+    from tests.test_run_ways import KINDS, minimize, models, run
+    train_op = minimize(models(KINDS["in turn"]))
+    with v1.Session() as sess:
+        found = run(sess, train_op)
+    np.savez(sys.argv[1], **{name.replace("/", "|"): value for name, value in found.items()})
 """
 
 
 def test_a_program_without_v2_behavior(tmp_path):
     """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
-    code = textwrap.dedent(WITHOUT_V2).replace(
-        "from tests.test_run_ways",
-        "import os; os.environ['LEGACY_OPT_TEST_GRAPH_MODE'] = '1'\nfrom tests.test_run_ways",
-    )
+    path = str(tmp_path / "state.npz")
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
+        [sys.executable, "-c", textwrap.dedent(WITHOUT_V2), path],
         cwd=root,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     assert done.returncode == 0, done.stdout[-3000:]
-    for optimizer in (AdagradDecayOptimizer, AdagradDecayOptimizerV2):
-        for use_resource in (False, True):
-            path = tmp_path / ("%s_%d.npz" % (optimizer.__name__, use_resource))
-            saved = {name.replace("|", "/"): value for name, value in np.load(str(path)).items()}
-            assert_same_state(saved, plain(optimizer, use_resource))
+    saved = {name.replace("|", "/"): value for name, value in np.load(path).items()}
+    assert_same_state(saved, expected("in turn"))
 
 
-@pytest.mark.parametrize("toggle", ["control_flow_v2", "resource_variables"])
-@BOTH
-def test_the_switches_of_tensorflow_2(optimizer, toggle):
-    """A compat.v1 graph inside a TF 2 program, with each behaviour on and off."""
-    was = getattr(v1, toggle + "_enabled")()
-    results = []
+@pytest.mark.parametrize("on", [True, False])
+def test_the_switches_of_tensorflow_2(on):
+    """A compat.v1 graph inside a TF 2 program, with its behaviours on and off."""
+    switches = ("control_flow_v2", "resource_variables")
+    before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
     try:
-        for on in (True, False):
-            getattr(v1, ("enable_" if on else "disable_") + toggle)()
-            results.append(plain(optimizer, None))
+        for switch in switches:
+            switched(switch, on)
+        found = plain(KINDS["by default"])
     finally:
-        getattr(v1, ("enable_" if was else "disable_") + toggle)()
-    assert_same_state(*results)
+        for switch in switches:
+            switched(switch, before[switch])
+    assert_same_state(found, expected("in turn"))
 
 
-@BOTH
-def test_minimize_with_a_callable_loss(optimizer):
+def switched(switch, on):
+    getattr(v1, ("enable_" if on else "disable_") + switch)()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_minimize_with_a_callable_loss(name):
     """Eager code and tf.function call minimize with a function."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):
         variables = [tf.Variable(table, name="table"), tf.Variable(weights, name="weights")]
         step = tf.Variable(0, dtype=tf.int64)
-        made = make(optimizer, step)
+        made = CASES[name].make(step)
 
         def loss():
             return tf.reduce_sum(
@@ -289,7 +372,8 @@ def test_minimize_with_a_callable_loss(optimizer):
         one = wrap(one)
         for _ in range(7):
             one()
-        return [variable.numpy() for variable in variables + made.variables()]
+        slots = [made.get_slot(v, slot) for slot in made.get_slot_names() for v in variables]
+        return [variable.numpy() for variable in variables + slots]
 
     for one, other in zip(train(lambda one: one), train(tf.function)):
         np.testing.assert_array_equal(one, other)

@@ -54,7 +54,7 @@ class AccumulatedSGD(oracles.Oracle):
 
 
 EXAMPLES = {
-    "DiffGrad": (lambda _: rules.DiffGradOptimizer(0.01), DiffGrad),
+    "DiffGrad": (lambda _: rules.MyDiffGradOptimizer(0.01), DiffGrad),
     "AccumulatedSGD": (lambda _: rules.AccumulatedSGDOptimizer(0.1, MICRO_BATCHES), AccumulatedSGD),
 }
 KERAS_FED = {"eager": keras_ways.eager, "function": keras_ways.function, "graph": keras_ways.graph}

@@ -116,7 +116,7 @@ def in_turn(**axes):
 def way_of(name):
     """Returns a way to train, and the configuration of the Session that computes the same."""
     # TensorFlow rewrites their graphs differently where the learning rate is no constant.
-    if name in ("AdamW", "RowAdagrad"):
+    if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
 

@@ -1,0 +1,121 @@
+"""Powers of symmetric matrices without negative eigenvalues, for Shampoo's preconditioners.
+
+Two ways: through the singular value decomposition, or by iterations of matrix products, which
+accelerators like better. Sizes are Python integers, exponents numbers or scalar tensors.
+"""
+
+import numbers
+
+import tensorflow as tf
+
+ITERATIONS = 100
+ACCURACY = 1e-6
+
+# What graphs make of a power with such an exponent, and eager code should, too.
+_SPECIAL_POWERS = {
+    -1.0: tf.math.reciprocal,
+    -0.5: tf.math.rsqrt,
+    0.5: tf.sqrt,
+    1.0: tf.identity,
+    2.0: tf.square,
+}
+
+
+def power(value, exponent):
+    """Returns the power of each element, the same bits in a graph and in eager code."""
+    if isinstance(exponent, numbers.Real) and exponent in _SPECIAL_POWERS:
+        return _SPECIAL_POWERS[exponent](value)
+    return tf.pow(value, exponent)
+
+
+def power_by_svd(matrix, size, exponent, epsilon):
+    """Returns ``(matrix + epsilon * I) ** exponent`` through singular values.
+
+    Args:
+      matrix: symmetric, shape ``[size, size]``.
+      size: its size.
+      exponent: a number or scalar tensor.
+      epsilon: what is added to the diagonal, and the least of the singular values.
+    """
+    if size == 1:
+        return power(matrix + epsilon, exponent)
+    values, left, right = tf.linalg.svd(
+        matrix + epsilon * tf.eye(size, dtype=matrix.dtype), full_matrices=True
+    )
+    return tf.matmul(right * power(tf.maximum(values, epsilon), exponent), tf.transpose(left))
+
+
+def power_by_iteration(matrix, size, exponent, epsilon):
+    """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
+
+    First the root, then the inverse p-th root of that: ``2 * exponent`` has to be -1/p for a whole
+    number p.
+
+    Args:
+      matrix: symmetric, shape ``[size, size]``.
+      size: its size.
+      exponent: a number.
+      epsilon: what is added to the diagonal.
+    """
+    return _inverse_root(_square_root(matrix, size, epsilon), size, 2 * exponent)
+
+
+def whole_root(exponent):
+    """Returns the p for which ``2 * exponent`` is -1/p, or None if that is no whole number."""
+    if exponent >= 0:
+        return None
+    root = -1 / (2 * exponent)
+    return int(round(root)) if abs(root - round(root)) < 1e-9 and root > 0.5 else None
+
+
+def _square_root(matrix, size, epsilon):
+    """Higham, "Stable iterations for the matrix square root" (1997), equation 2.6b."""
+    identity = tf.eye(size, dtype=matrix.dtype)
+    matrix += epsilon * identity
+    norm = tf.sqrt(tf.reduce_sum(matrix * matrix))
+
+    def goes_on(i, y, last_y, z, error, last_error):
+        return tf.logical_and(i < ITERATIONS, error < last_error)
+
+    def improve(i, y, last_y, z, error, last_error):
+        middle = 0.5 * (3.0 * identity - tf.matmul(z, y))
+        better = tf.matmul(y, middle)
+        root = better * tf.sqrt(norm)
+        rest = matrix - tf.matmul(root, root)
+        rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
+        return i + 1, better, y, tf.matmul(middle, z), rest, error
+
+    # It ends where the error grows again; the iterate before that is the one to take.
+    y = matrix / norm
+    start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
+    return tf.while_loop(goes_on, improve, start)[2] * tf.sqrt(norm)
+
+
+def _inverse_root(matrix, size, exponent):
+    """Guo and Higham, "A Schur-Newton method for the matrix p-th root" (2006), equation 3.2."""
+    if size == 1:
+        return power(matrix, exponent)
+    identity = tf.eye(size, dtype=matrix.dtype)
+    scale = (1 - 1 / exponent) / (2 * tf.norm(matrix))
+
+    def goes_on(i, m, _):
+        return tf.logical_and(i < ITERATIONS, tf.reduce_max(tf.abs(m - identity)) > ACCURACY)
+
+    def improve(i, m, x):
+        factor = (1 - exponent) * identity + exponent * m
+        return i + 1, tf.matmul(_whole_power(factor, -1.0 / exponent), m), tf.matmul(x, factor)
+
+    start = [tf.constant(0), matrix * scale, identity * power(scale, -exponent)]
+    return tf.while_loop(goes_on, improve, start)[2]
+
+
+def _whole_power(matrix, exponent):
+    """Returns a matrix multiplied by itself, by repeated squaring."""
+    result, rest = None, int(round(exponent))
+    while rest > 0:
+        if rest % 2:
+            result = matrix if result is None else tf.matmul(matrix, result)
+        rest //= 2
+        if rest:
+            matrix = tf.matmul(matrix, matrix)
+    return result

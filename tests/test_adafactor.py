@@ -1,0 +1,212 @@
+"""Adafactor: golden numbers, slots by shape and dtype, its own rates, and what it refuses."""
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import AdafactorOptimizer, GlobalStepWarning
+from legacy_opt.compat import to_keras
+
+v1 = tf.compat.v1
+
+
+def train(optimizer, value, gradients, dtype="float32"):
+    """Returns the variable's value after each step, and the slots at the end."""
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", initializer=tf.constant(value, dtype))
+        gradient = v1.placeholder(dtype, w.shape)
+        step = v1.train.get_or_create_global_step()
+        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = []
+            for each in gradients:
+                session.run(train_op, {gradient: each})
+                seen.append(session.run(w).astype(float))
+            names = optimizer.get_slot_names()
+            return seen, session.run({name: optimizer.get_slot(w, name) for name in names})
+
+
+def test_two_steps_of_a_matrix_by_hand():
+    gradients = [[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 0.0]]]
+    (first, second), slots = train(AdafactorOptimizer(), [[1.0, 2.0], [3.0, 4.0]], gradients)
+    # decay = 1 - 1 = 0; vr = vc = [2.5, 10], by its mean 6.25: [0.4, 1.6]
+    # outer([0.4, 1.6], [2.5, 10]) = [[1, 4], [4, 16]], so u = 1 everywhere, and its rms is 1
+    w = np.array([[1, 2], [3, 4]]) - 0.01 * np.sqrt(30 / 4)
+    np.testing.assert_allclose(first, w, rtol=2e-7)
+    # row and column means of the squares: [2, 0]; decay = 1 - 2**-0.8
+    decay = 1 - 2**-0.8
+    means = decay * np.array([2.5, 10]) + (1 - decay) * np.array([2, 0])
+    u = 2 / np.sqrt(means[0] / means.mean() * means[0])  # at [0, 0]; elsewhere 0
+    rate = 0.01 * np.sqrt(np.mean(w**2))
+    w[0, 0] -= rate * u / max(1, np.sqrt(u * u / 4))
+    np.testing.assert_allclose(second, w, rtol=3e-7)
+    assert sorted(slots) == ["vc", "vr"]
+    np.testing.assert_allclose(slots["vr"], means, rtol=3e-7)
+    np.testing.assert_allclose(slots["vc"], means, rtol=3e-7)
+
+
+def test_two_steps_of_a_vector_by_hand():
+    optimizer = AdafactorOptimizer(
+        False, learning_rate=0.5, decay_rate=0.75, beta1=0.5, clipping_threshold=1.0
+    )
+    (first, second), slots = train(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
+    # v = 0.25 * 4 = 1; u = [2, 0]; rms = sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
+    m = 0.25 * np.sqrt(2)
+    np.testing.assert_allclose(first, [1 - m, 2], rtol=2e-7)
+    # v = 0.75 + 0.25 = 1; u = [1, 0]; rms = sqrt(1/2) is within bounds; m = 0.5 m + 0.5 * 0.5 * u
+    m2 = 0.5 * m + 0.25
+    np.testing.assert_allclose(second, [1 - m - m2, 2], rtol=3e-7)
+    np.testing.assert_allclose(slots["m"], [m2, 0], rtol=3e-7)
+    np.testing.assert_allclose(slots["v"], [1, 0.4375e-30], rtol=3e-7)
+
+
+def test_rates_of_its_own():
+    # u is 1 everywhere, so w moves by the rate.
+    def moved(steps, *arguments):
+        seen, _ = train(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
+        return np.diff([0.0] + [float(value[0]) for value in seen])
+
+    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # the least scale: it escapes 0
+    np.testing.assert_allclose(moved(2, False), [-0.01 * 0.05] * 2, rtol=1e-6)
+    np.testing.assert_allclose(moved(1, False, 0.3), [-0.3], rtol=1e-6)
+
+
+def test_the_rate_falls_with_the_graphs_own_step():
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        w = v1.get_variable("w", initializer=[0.0])
+        train_op = AdafactorOptimizer(False).apply_gradients([(tf.ones([1]), w)], global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(step.assign(39999))
+            session.run(train_op)
+            np.testing.assert_allclose(session.run(w), [-0.05 / 200], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
+def test_slots(dtype):
+    with tf.Graph().as_default():
+        shapes = {"cube": [5, 2, 3], "matrix": [4, 3], "vector": [4], "scalar": []}
+        pairs = [
+            (tf.ones(shape, dtype), v1.get_variable(name, shape, dtype, v1.ones_initializer()))
+            for name, shape in shapes.items()
+        ]
+        step = v1.train.get_or_create_global_step()
+        AdafactorOptimizer(beta1=0.9).apply_gradients(pairs, global_step=step)
+        found = {
+            each.op.name: (each.dtype.base_dtype.name, each.shape.as_list())
+            for each in v1.global_variables()
+            if "/" in each.op.name
+        }
+    assert found == {
+        "cube/Adafactor": (dtype, [5, 2, 3]),
+        "cube/Adafactor_1": ("float32", [5, 2]),
+        "cube/Adafactor_2": ("float32", [5, 3]),
+        "matrix/Adafactor": (dtype, [4, 3]),
+        "matrix/Adafactor_1": ("float32", [4]),
+        "matrix/Adafactor_2": ("float32", [3]),
+        "vector/Adafactor": (dtype, [4]),
+        "vector/Adafactor_1": ("float32", [4]),
+        "scalar/Adafactor": (dtype, []),
+        "scalar/Adafactor_1": ("float32", []),
+    }
+
+
+def test_small_floats_are_computed_in_float32():
+    # In float16 the square of 1e-3 is 1e-6, of 300 infinite, and epsilon1 is 0.
+    values, slots = train(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], "float16")
+    np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
+    # u = 300 / sqrt(90000) = 1, rms sqrt(1/2)
+    np.testing.assert_allclose(values[0], [[0.99, 1]], atol=5e-4)
+
+
+def test_decay_rates():
+    by_adam = legacy_opt.adafactor_decay_rate_adam(0.75)
+    by_power = legacy_opt.adafactor_decay_rate_pow(0.5)
+    with tf.Graph().as_default(), v1.Session() as session:
+        adam = session.run([by_adam(step) for step in (0, 1, 2)])
+        power = session.run([by_power(step) for step in (0, 3)])
+    # t = 2: 0.75 * 0.25 / 0.4375; t = 3: 0.75 * 0.4375 / 0.578125
+    np.testing.assert_allclose(adam, [0, 0.1875 / 0.4375, 0.328125 / 0.578125], rtol=5e-7)
+    np.testing.assert_allclose(power, [0, 0.5], rtol=5e-7)
+
+
+def test_a_decay_rate_of_your_own():
+    def decay(step):
+        return step / 4.0
+
+    _, slots = train(AdafactorOptimizer(decay_rate=decay), [1.0], [[1.0], [3.0]])
+    np.testing.assert_allclose(slots["v"], [0.25 * 1 + 0.75 * 9], rtol=1e-6)
+
+
+def warned(optimizer):
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        w = v1.get_variable("w", [1])
+        optimizer.apply_gradients([(tf.ones([1]), w)])
+    return [each for each in caught if each.category is GlobalStepWarning]
+
+
+def test_it_asks_for_a_step_only_if_it_needs_one():
+    assert warned(AdafactorOptimizer())
+    assert warned(AdafactorOptimizer(learning_rate=0.1))
+    assert warned(AdafactorOptimizer(decay_rate=0.9))
+    assert not warned(AdafactorOptimizer(learning_rate=0.1, decay_rate=0.9))
+
+
+def test_arguments_stand_in_the_originals_order():
+    rates = "multiply_by_parameter_scale learning_rate decay_rate beta1 clipping_threshold factored"
+    unsupported = "simulated_quantize_bits parameter_encoding"
+    expected = " ".join([rates, unsupported, "use_locking name epsilon1 epsilon2"])
+    assert " ".join(inspect.signature(AdafactorOptimizer).parameters) == expected
+
+
+def test_keras_takes_it_with_and_without_a_learning_rate():
+    w = tf.Variable([1.0])
+    optimizer = to_keras(AdafactorOptimizer(False))
+    optimizer.apply_gradients([(tf.ones([1]), w)])
+    np.testing.assert_allclose(w.numpy(), [1 - 0.01 * 0.05], rtol=1e-6)
+    again = type(optimizer).from_config(optimizer.get_config())
+    w = tf.Variable([1.0])
+    again.apply_gradients([(tf.ones([1]), w)])
+    np.testing.assert_allclose(w.numpy(), [1 - 0.01 * 0.05], rtol=1e-6)
+    with pytest.raises(ValueError, match="learning_rate=0.1 for one that was made with None"):
+        to_keras(AdafactorOptimizer(), learning_rate=0.1)
+    optimizer = to_keras(AdafactorOptimizer(False, learning_rate=0.5))
+    optimizer.learning_rate = 0.25
+    w = tf.Variable([1.0])
+    optimizer.apply_gradients([(tf.ones([1]), w)])
+    np.testing.assert_allclose(w.numpy(), [0.75], rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"simulated_quantize_bits": 8}, ValueError, "simulated_quantize_bits=8.*Pass None"),
+        ({"parameter_encoding": object()}, ValueError, "parameter_encoding=.*Pass None"),
+        ({"clipping_threshold": 0}, ValueError, "clipping_threshold must be positive"),
+        ({"beta1": 1.0}, ValueError, "beta1 must be at least 0 and less than 1"),
+        ({"decay_rate": 1.0}, ValueError, "decay_rate must be at least 0 and less than 1"),
+        ({"decay_rate": lambda one, two: 0.1}, TypeError, "decay_rate"),
+        ({"factored": None}, TypeError, "factored must be True or False"),
+        ({"multiply_by_parameter_scale": 1e-3}, TypeError, "must be True or False"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        AdafactorOptimizer(**arguments)
+    AdafactorOptimizer(simulated_quantize_bits=0)  # as tensor2tensor's own hyperparameters say
+
+
+def test_a_matrix_must_be_told_from_a_vector():
+    with tf.Graph().as_default():
+        value = v1.placeholder_with_default([1.0], None)
+        w = v1.get_variable("w", initializer=value, validate_shape=False, use_resource=True)
+        step = v1.train.get_or_create_global_step()
+        with pytest.raises(ValueError, match="the shape of variable 'w:0' is unknown"):
+            AdafactorOptimizer().apply_gradients([(w * 2, w)], global_step=step)

@@ -1,0 +1,259 @@
+"""BERT's AdamWeightDecay and LAMB: golden numbers, names, exclusions, and who counts the steps."""
+
+import inspect
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer
+from legacy_opt.compat import to_keras
+
+v1 = tf.compat.v1
+BOTH = pytest.mark.parametrize("optimizer", [AdamWeightDecayOptimizer, LAMBOptimizer])
+NUMBERS = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1.0}
+
+
+def train(optimizer, value, gradients, name="w"):
+    """Returns the variable's value after each step."""
+    with tf.Graph().as_default():
+        w = v1.get_variable(name, initializer=tf.constant(value))
+        gradient = v1.placeholder(tf.float32, w.shape)
+        step = v1.train.get_or_create_global_step()
+        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = []
+            for each in gradients:
+                session.run(train_op, {gradient: each})
+                seen.append(session.run(w))
+            assert session.run(step) == len(gradients)
+    return seen
+
+
+def test_two_steps_of_berts_adam_by_hand():
+    optimizer = AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5, **NUMBERS)
+    first, second = train(optimizer, [1.0], [[2.0], [1.0]])
+    # m = 0.5 * 2 = 1; v = 0.25 * 4 = 1; 1 / (1 + 1) + 0.5 * 1 = 1
+    np.testing.assert_allclose(first, [1 - 0.1 * 1], rtol=1e-7)
+    # m = 0.5 + 0.5 * 1 = 1; v = 0.75 + 0.25 * 1 = 1; 1 / (1 + 1) + 0.5 * 0.9 = 0.95
+    np.testing.assert_allclose(second, [0.9 - 0.1 * 0.95], rtol=1e-7)
+
+
+def test_two_steps_of_lamb_by_hand():
+    optimizer = LAMBOptimizer(0.1, weight_decay_rate=0.5, **NUMBERS)
+    first, second = train(optimizer, [3.0, 4.0], [[2.0, 0.0], [2.0, 0.0]])
+    # m = [1, 0], by 1 - 0.5: [2, 0]; v = [1, 0], by 1 - 0.75: [4, 0]
+    # u = [2 / (2 + 1) + 0.5 * 3, 0.5 * 4] = [13 / 6, 2]; |w| = 5
+    u = np.array([13 / 6, 2])
+    w = np.array([3, 4]) - 0.1 * 5 / np.sqrt(169 / 36 + 4) * u
+    np.testing.assert_allclose(first, w, rtol=2e-7)
+    # m = [1.5, 0], by 1 - 0.25: [2, 0]; v = [1.75, 0], by 1 - 0.5625: [4, 0]
+    u = np.array([2 / 3, 0]) + 0.5 * w
+    w = w - 0.1 * np.sqrt(w @ w) / np.sqrt(u @ u) * u
+    np.testing.assert_allclose(second, w, rtol=2e-7)
+
+
+def test_lamb_without_bias_correction():
+    optimizer = LAMBOptimizer(0.1, bias_correction=False, **NUMBERS)
+    (first,) = train(optimizer, [3.0, 4.0], [[2.0, 4.0]])
+    u = np.array([1 / (1 + 1), 2 / (2 + 1)])
+    np.testing.assert_allclose(first, [3, 4] - 0.1 * 5 / np.sqrt(u @ u) * u, rtol=2e-7)
+
+
+def test_lamb_adapts_no_rate_where_a_norm_is_zero():
+    def lamb():
+        return LAMBOptimizer(0.1, beta_1=0.5, beta_2=0.75, epsilon=1.0)
+
+    np.testing.assert_allclose(train(lamb(), [0.0], [[2.0]])[0], [-0.1 * 2 / 3], rtol=2e-7)
+    assert train(lamb(), [5.0], [[0.0]])[0] == [5.0]
+
+
+def test_the_digits_of_lambs_bias_correction():
+    # v / (1 - 0.999) is g**2. With 0.999 rounded to float32 the step would be 1.3e-5 off.
+    optimizer = LAMBOptimizer(1.0, epsilon=0.0, exclude_from_layer_adaptation=["w"])
+    (first,) = train(optimizer, [0.0], [[3.0]])
+    np.testing.assert_allclose(first, [-1.0], rtol=5e-7)
+
+
+@BOTH
+def test_variables_in_the_checkpoint(optimizer):
+    with tf.Graph().as_default():
+        with v1.variable_scope("bert/encoder"):
+            w = v1.get_variable("kernel", [2, 3])
+        step = v1.train.get_or_create_global_step()
+        made = optimizer(0.1)
+        made.apply_gradients([(tf.ones([2, 3]), w)], global_step=step)
+        found = {each.op.name: each.shape.as_list() for each in v1.global_variables()}
+        assert found == {
+            "bert/encoder/kernel": [2, 3],
+            "bert/encoder/kernel/adam_m": [2, 3],
+            "bert/encoder/kernel/adam_v": [2, 3],
+            "global_step": [],
+        }
+        assert made.get_slot(w, "m").op.name == "bert/encoder/kernel/adam_m"
+        assert {each.dtype.base_dtype for each in made.variables()} == {tf.float32}
+
+
+def test_arguments_stand_in_the_originals_order():
+    def names(optimizer):
+        return list(inspect.signature(optimizer).parameters)
+
+    common = "learning_rate weight_decay_rate beta_1 beta_2 epsilon exclude_from_weight_decay"
+    assert names(AdamWeightDecayOptimizer) == common.split() + ["name"]
+    more = ["exclude_from_layer_adaptation", "name", "bias_correction"]
+    assert names(LAMBOptimizer) == common.split() + more
+
+
+# Without a gradient, at a learning rate of 1, a variable that decays loses half.
+
+
+def decays(name, optimizer):
+    (value,) = train(optimizer, [1.0], [[0.0]], name)
+    assert value in ([0.5], [1.0])
+    return value == [0.5]
+
+
+def test_names_that_do_not_decay():
+    excluded = {"exclude_from_weight_decay": ["LayerNorm", "bias$"]}
+
+    def made():
+        return AdamWeightDecayOptimizer(1.0, 0.5, **excluded)
+
+    assert not decays("encoder/LayerNorm/gamma", made())
+    assert not decays("dense/bias", made())  # the ":0" of its name does not count
+    assert decays("dense/bias_of_more", made())
+    assert decays("dense/kernel", AdamWeightDecayOptimizer(1.0, lambda: 0.5))
+    assert not decays("dense/kernel", AdamWeightDecayOptimizer(1.0))
+
+
+def test_lamb_adapts_by_name():
+    def moved(**arguments):
+        optimizer = LAMBOptimizer(0.1, epsilon=0.0, **arguments)
+        return train(optimizer, [5.0], [[1.0]])[0] - 5
+
+    np.testing.assert_allclose(moved(), [-0.5], rtol=1e-5)
+    np.testing.assert_allclose(moved(exclude_from_weight_decay=["w"]), [-0.1], rtol=1e-5)
+    both = {"exclude_from_weight_decay": ["w"], "exclude_from_layer_adaptation": ["v"]}
+    np.testing.assert_allclose(moved(**both), [-0.5], rtol=1e-5)
+
+
+def test_forks_override_who_decays_and_read_the_arguments():
+    class Fork(AdamWeightDecayOptimizer):
+        def _do_use_weight_decay(self, param_name):
+            seen.append(param_name)
+            return self.weight_decay_rate == 0.5 and self.exclude_from_weight_decay is None
+
+    seen = []
+    assert decays("dense/kernel", Fork(1.0, 0.5))
+    assert seen == ["dense/kernel"]
+    fork = Fork(1.0)
+    fork.weight_decay_rate = 0.5
+    assert decays("dense/kernel", fork)
+    assert (fork.learning_rate, fork.beta_1, fork.beta_2, fork.epsilon) == (1.0, 0.9, 0.999, 1e-6)
+
+
+def test_layers_of_keras_are_excluded_by_their_own_name():
+    class Block(tf.keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="block")
+            self.inner = tf.keras.layers.Dense(1, use_bias=False, name="LayerNorm")
+            self.outer = tf.keras.layers.Dense(1, use_bias=False, name="dense")
+
+        def call(self, inputs):
+            return self.outer(self.inner(inputs))
+
+    block = Block()
+    block(tf.ones([1, 2]))
+    optimizer = to_keras(
+        AdamWeightDecayOptimizer(1.0, 0.5, exclude_from_weight_decay=["LayerNorm"])
+    )
+    before = [weight.numpy() for weight in block.trainable_variables]
+    optimizer.apply_gradients([(tf.zeros(w.shape), w) for w in block.trainable_variables])
+    factors = [w.numpy() / old for w, old in zip(block.trainable_variables, before)]
+    assert np.all(factors[0] == 1) and np.all(factors[1] == 0.5)
+
+
+@BOTH
+def test_a_sparse_gradient_moves_every_row(optimizer):
+    with tf.Graph().as_default():
+        table = v1.get_variable("table", initializer=tf.ones([3, 1]))
+        rows = tf.IndexedSlices(tf.ones([2, 1]), tf.constant([1, 1]))
+        step = v1.train.get_or_create_global_step()
+        train_op = optimizer(0.1, 0.5).apply_gradients([(rows, table)], global_step=step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            values = session.run(table)
+    assert np.all(values < 1) and values[0] == values[2] != values[1]
+
+
+# Who counts the steps. BERT's class does not, and its script does.
+
+
+def as_berts_script(optimizer, variable, step):
+    train_op = optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=step)
+    new_global_step = step + 1
+    return tf.group(train_op, [step.assign(new_global_step)])
+
+
+def as_it_should_be(optimizer, variable, step):
+    return optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=step)
+
+
+def warnings_of(build, optimizer, step_given=True):
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        variable = v1.get_variable("w", [1])
+        step = v1.train.get_or_create_global_step()
+        build(optimizer, variable, step if step_given else None)
+    return [each for each in caught if each.category is GlobalStepWarning]
+
+
+@BOTH
+def test_a_script_that_counts_the_steps_itself_is_warned(optimizer):
+    (warning,) = warnings_of(as_berts_script, optimizer(0.1))
+    assert "as_berts_script" in str(warning.message) and "counts twice" in str(warning.message)
+    assert warning.filename == __file__
+    assert not warnings_of(as_it_should_be, optimizer(0.1))
+
+
+def test_lamb_needs_a_step_for_its_bias_correction_only():
+    (warning,) = warnings_of(as_it_should_be, LAMBOptimizer(0.1), step_given=False)
+    assert "no global_step to advance" in str(warning.message)
+    made = LAMBOptimizer(0.1, bias_correction=False)
+    assert not warnings_of(as_it_should_be, made, step_given=False)
+    assert not warnings_of(as_it_should_be, AdamWeightDecayOptimizer(0.1), step_given=False)
+
+
+def test_lamb_goes_by_the_step_that_it_is_given():
+    with tf.Graph().as_default():
+        v1.train.get_or_create_global_step()  # stands still
+        mine = v1.get_variable("mine", initializer=3, trainable=False)
+        w = v1.get_variable("w", initializer=[0.0])
+        optimizer = LAMBOptimizer(1.0, beta_1=0.0, beta_2=0.5, epsilon=0.0)
+        train_op = optimizer.apply_gradients([(tf.ones([1]), w)], global_step=mine)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            # t is 4: v = 0.5, by 1 - 0.5**4
+            expected = -1 / np.sqrt(0.5 / (1 - 0.5**4))
+            np.testing.assert_allclose(session.run(w), [expected], rtol=1e-6)
+            assert session.run(mine) == 4
+
+
+@BOTH
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"exclude_from_weight_decay": "bias"}, TypeError, "must be a list of regular expressions"),
+        ({"exclude_from_weight_decay": ["("]}, ValueError, "no regular expression"),
+        ({"exclude_from_weight_decay": [3]}, TypeError, "holds 3, which is no string"),
+        ({"beta_2": 1.0}, ValueError, "beta_2 must be at least 0 and less than 1"),
+        ({"epsilon": -1e-6}, ValueError, "epsilon must not be negative"),
+    ],
+)
+def test_wrong_arguments(optimizer, arguments, error, message):
+    with pytest.raises(error, match=message):
+        optimizer(0.1, **arguments)
