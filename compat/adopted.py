@@ -57,6 +57,12 @@ class Adopted:
     def get_slot(self, var, name):
         return _component(self._owner.adopted_slot(var, name))
 
+    def decays(self, variable):
+        return self._owner.decays(variable)
+
+    def variable_name(self, variable):
+        return self._owner.name_of(variable)
+
     def get_slot_names(self):
         return sorted(self._owner.get_slot_names())
 

@@ -123,6 +123,10 @@ def _does_more(optimizer):
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
     theirs = [option for option in options if option not in optimizer._v1_numbers]
+    if "weight_decay" in optimizer._v1_numbers and any(
+        getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
+    ):
+        return True
     if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
         return True
     return any(getattr(optimizer, option, None) for option in theirs)

@@ -6,6 +6,7 @@ the touched rows; the last bits may differ from the kernels'. Adam and GradientD
 
 import tensorflow as tf
 
+from legacy_opt import DecoupledWeightDecayExtension
 from legacy_opt.access import Rows
 
 v1 = tf.compat.v1.train
@@ -114,6 +115,8 @@ def rule_for(optimizer):
     for cls in type(optimizer).__mro__:
         if cls in RULES:
             return RULES[cls]
+        if cls is DecoupledWeightDecayExtension:
+            continue  # `apply_sparse` does what it does
         own = {"_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"} & set(
             vars(cls)
         )
@@ -136,6 +139,13 @@ def apply_sparse(rule, optimizer, grad, variable, indices):
       An operation; None when executing eagerly.
     """
     rows = Rows(indices)
+    if isinstance(optimizer, DecoupledWeightDecayExtension):
+        with optimizer.decayed(grad, variable, rows):
+            return _apply_rows(rule, optimizer, grad, variable, rows)
+    return _apply_rows(rule, optimizer, grad, variable, rows)
+
+
+def _apply_rows(rule, optimizer, grad, variable, rows):
     slots = {name: optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()}
     slots = {name: slot for name, slot in slots.items() if slot is not None}
     seen = {name: rows.read(slot) for name, slot in slots.items()}

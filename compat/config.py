@@ -12,8 +12,11 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.compat.inspection import BASE
+from legacy_opt.decoupled_weight_decay import SUFFIX
 
 _registered = {}  # name -> class
+# Before the names of classes of tf.contrib.opt, whose own names are this package's, too.
+_CONTRIB = "contrib.opt>"
 
 
 def register_optimizer(cls=None, name=None):
@@ -61,19 +64,21 @@ def _find(name):
     """Returns the class of that name, or None."""
     if name in _registered:
         return _registered[name]
-    for home in _homes():
-        cls = getattr(home, name, None)
+    if name.endswith(SUFFIX):
+        base = _find(name[: -len(SUFFIX)])
+        return base and legacy_opt.extend_with_decoupled_weight_decay(base)
+    of_contrib = name.startswith(_CONTRIB)
+    for home in reversed(_homes()) if of_contrib else _homes():
+        cls = getattr(home, name[len(_CONTRIB) :] if of_contrib else name, None)
         if isinstance(cls, type) and issubclass(cls, BASE):
             return cls
     return None
 
 
 def _homes():
-    """The modules whose classes need no registering."""
-    yield legacy_opt
-    yield tf.compat.v1.train
-    if legacy_opt.versions.has_contrib():
-        yield tf.contrib.opt
+    """Returns the modules whose classes need no registering."""
+    contrib = [tf.contrib.opt] if legacy_opt.versions.has_contrib() else []
+    return [legacy_opt, tf.compat.v1.train] + contrib
 
 
 def name_of(cls):
@@ -85,7 +90,11 @@ def name_of(cls):
     for name, known in _registered.items():
         if known is cls:
             return name
+    if "base_optimizer" in vars(cls):  # made by extend_with_decoupled_weight_decay
+        return name_of(cls.base_optimizer) + SUFFIX
     if _find(cls.__name__) is not cls:
+        if _find(_CONTRIB + cls.__name__) is cls:
+            return _CONTRIB + cls.__name__
         register_optimizer(cls)
     return cls.__name__
 

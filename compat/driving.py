@@ -73,7 +73,10 @@ class Drives:
                 learning_rate = vars(optimizer)[rates[0]]
             found["learning_rate"] = schedules.for_keras(learning_rate, self, keras)
         elif learning_rate is not None:
-            raise ValueError("learning_rate=%r with lr_attr=False." % (learning_rate,))
+            reason = "with lr_attr=False"
+            if arguments["lr_attr"] is not False:
+                reason = "for one that was made with None, which is a schedule of its own"
+            raise ValueError("learning_rate=%r %s." % (learning_rate, reason))
         constructor = inspection.constructor_arguments(type(optimizer))
         vars(self).update(
             _arguments=arguments,
@@ -197,6 +200,11 @@ class Drives:
                 group=False,
             )
         return _finish(self._adopted, update_ops)
+
+    def decays(self, variable):
+        """Whether the v1 optimizer's own weight decay is for this variable too."""
+        del variable
+        return True
 
     # What the adopted optimizer is lent for a while.
 

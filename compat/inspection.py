@@ -7,7 +7,7 @@ import numbers
 
 import tensorflow as tf
 
-from legacy_opt import RuleOptimizer
+from legacy_opt import DecoupledWeightDecayExtension, RuleOptimizer
 from legacy_opt.compat.adopted import copied
 
 BASE = tf.compat.v1.train.Optimizer
@@ -24,6 +24,9 @@ def learning_rate_attributes(optimizer, lr_attr=None):
       optimizer: the v1 optimizer.
       lr_attr: the user's word: a name; False if there is no learning rate; None to look.
 
+    Returns:
+      A tuple; empty if there is no learning rate, or if it is None, of a `RuleOptimizer`.
+
     Raises:
       ValueError: none was found, or several that differ.
     """
@@ -35,6 +38,8 @@ def learning_rate_attributes(optimizer, lr_attr=None):
             raise ValueError("lr_attr=%r: %s has no such attribute." % (lr_attr, name))
         return (lr_attr,)
     found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
+    if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
+        return ()  # None: it goes by a schedule of its own, as Adafactor
     if not found:
         raise ValueError(
             "%s has none of the attributes %s, so its learning rate would stay what it is. Name "
@@ -72,9 +77,8 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
             continue
         if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
             continue  # what _prepare made of the step where the optimizer has trained already
-        if _is_integer_scalar(value) or (
-            "global_step" in key and isinstance(value, numbers.Integral)
-        ):
+        is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
                 "%s.%s looks like a global step, which would stand still. Say "
                 "global_step_attr=%r if it is, or keep it as a plain number if not."
@@ -266,17 +270,23 @@ def _attributes(optimizer):
                 yield attribute, item
 
 
+# These check, warn and tell what will be applied, which a bridge does by `applying`.
+_ONLY_PREPARE = tuple(
+    vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
+)
+
+
 def overrides_apply_gradients(optimizer):
     """Whether the optimizer's class has an apply_gradients that must be called itself.
 
     Raises:
       ValueError: it has, and takes no global step.
     """
-    function = type(optimizer).apply_gradients
-    # RuleOptimizer's checks and warns only.
-    if function in (BASE.apply_gradients, RuleOptimizer.apply_gradients):
+    functions = [vars(home).get("apply_gradients") for home in type(optimizer).__mro__]
+    own = [function for function in functions if function and function not in _ONLY_PREPARE]
+    if not own:
         return False
-    if "global_step" not in inspect.signature(function).parameters:
+    if "global_step" not in inspect.signature(own[0]).parameters:
         raise ValueError(
             "%s.apply_gradients takes no global_step, so the bridge cannot tell it the step."
             % type(optimizer).__name__

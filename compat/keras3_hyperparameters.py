@@ -25,10 +25,11 @@ class HasHyperparameters:
 
     def _make_hyperparameters(self):
         """Makes variables of what v1 reads anew in each step, but for what Keras has itself."""
-        names = [name for name in self._other_names() if not hasattr(self, name)]
-        for name in self._other_names():
-            if name not in names:  # as weight_decay
-                del self._v1_numbers[name]
+        # Keras has a weight decay, too, but not besides one of v1's.
+        taken = [n for n in self._other_names() if hasattr(self, n) and n != "weight_decay"]
+        for name in taken:
+            del self._v1_numbers[name]
+        names = self._other_names()
         vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
 
     def _add_hyperparameter(self, name):
@@ -73,6 +74,25 @@ class HasHyperparameters:
             if name == "lr":
                 raise AttributeError("Keras 3 has no lr. Set learning_rate.")
         super().__setattr__(name, value)
+
+    # The weight decay: v1's own in the place of Keras', if it has one that can be set.
+
+    @property
+    def weight_decay(self):
+        """The weight decay of the v1 optimizer if it has one, else that of Keras."""
+        return vars(self).get("_hyper", {}).get("weight_decay", vars(self).get("weight_decay"))
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        vars(self)["weight_decay"] = value
+
+    def _apply_weight_decay(self, variables):
+        if "weight_decay" not in self._hyper:
+            super()._apply_weight_decay(variables)
+
+    def decays(self, variable):
+        """Whether a variable is not among those of `exclude_from_weight_decay`."""
+        return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
 
     # The learning rate.
 
@@ -132,14 +152,15 @@ class HasHyperparameters:
 
     def _configuration_of_keras(self):
         """Returns Keras' part; a learning rate function is in it as the number that it is now."""
-        rate = self._learning_rate
-        if not callable(rate) or hasattr(rate, "get_config"):
-            return super().get_config()
-        vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
+        rate, hyper = self._learning_rate, self._hyper
+        is_function = callable(rate) and not hasattr(rate, "get_config")
+        vars(self).update(_hyper={})  # without v1's weight decay
+        if is_function:
+            vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
         try:
             return super().get_config()
         finally:
-            vars(self)["_learning_rate"] = rate
+            vars(self).update(_learning_rate=rate, _hyper=hyper)
 
 
 def _as_keras_takes_it(rate):

@@ -142,12 +142,15 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         finally:
             vars(self)["creates_variables"] = False
 
-    def _path_of(self, variable):
-        """Returns a name for a variable that tells its layer, where there is one."""
+    def name_of(self, variable):
+        """Returns the path of a variable, which tells all its layers, or its name."""
         index = self._get_variable_index(variable)
         original = self._trainable_variables[index]
-        name = getattr(original, "path", None) or original.name
-        return name.replace("/", "_").replace(":", "_")
+        return getattr(original, "path", None) or original.name
+
+    def _path_of(self, variable):
+        """Returns a name for a variable that tells its layer, where there is one."""
+        return self.name_of(variable).replace("/", "_").replace(":", "_")
 
     def _check_strategy(self, variables):
         for variable in variables:

@@ -123,6 +123,10 @@ class OwnsState(Base):
         """Returns the slot variable, or None."""
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
 
+    def name_of(self, variable):
+        """Returns a variable's name."""
+        return variable.name
+
     @contextlib.contextmanager
     def _creating(self):
         """The scope in which this optimizer's own variables are created."""

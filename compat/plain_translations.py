@@ -7,6 +7,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
+import legacy_opt
 from legacy_opt.compat import adopted, config, inspection
 
 # The kinds of training in which two optimizers are compared.
@@ -236,7 +237,9 @@ _DECAY = (
 _PROXIMAL = "none of Keras' own takes proximal steps: l1 and l2 of Ftrl act otherwise"
 _DECOUPLED = (
     "it multiplies the weights by 1 - weight_decay, in v1 for touched rows only; Keras' weight "
-    "decay is multiplied by the learning rate and takes all rows"
+    "decay is multiplied by the learning rate and takes all rows. With dense gradients and a "
+    "learning rate that stays, a new Keras optimizer with weight_decay / learning_rate as its "
+    "weight_decay computes the same"
 )
 _SIGN = "none of Keras' own goes by the signs of gradient and momentum"
 # Why the others have none.
@@ -253,6 +256,20 @@ NONE: Any = {
     "MomentumWOptimizer": _DECOUPLED,
     "AddSignOptimizer": _SIGN,
     "PowerSignOptimizer": _SIGN,
+    "AdamAsyncOptimizer": "each of its variables counts its own steps, in powers of beta, and "
+    "Keras' Adam counts for all at once",
+    "AdamWeightDecayOptimizer": "it corrects no bias, and Keras' AdamW does: their first steps "
+    "differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
+    "DiffGradOptimizer": "none of Keras' own slows down where the gradient changes little",
+    "LARSOptimizer": "none of Keras' own scales Momentum's learning rate by the norms of a "
+    "variable and its gradient",
+    "LAMBOptimizer": "Keras' Lamb applies its weight decay apart from the step whose norm it "
+    "takes, and Keras 2 has none. Without weight decay, a new Lamb with the same arguments "
+    "computes the same unless ids repeat",
+    "AdafactorOptimizer": "Keras' Adafactor has no momentum and no decay rate of your own, and "
+    "keeps other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
+    "repeat",
+    "ShampooOptimizer": "none of Keras' own preconditions with the roots of matrices",
 }
 
 
@@ -266,7 +283,9 @@ def relative_of(cls):
     if not any(getattr(home, name, None) is cls for home in config._homes()):
         parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in RELATIVES]
         why = "it is a class of your own"
-        if parents and issubclass(cls, inspection.BASE):
+        if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
+            why = _DECOUPLED
+        elif parents and issubclass(cls, inspection.BASE):
             why += ", and may compute something else than %s, from which it derives" % parents[0]
     elif name in RELATIVES:
         return RELATIVES[name]

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 # What a slot is like. A slot may be like several: one value per row of a vector is one per element.
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
-ANY = "any"
+ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 _NUMBER = re.compile(r"_\d+$")
 _BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
 _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
@@ -32,6 +32,14 @@ class Signature(NamedTuple):
 def _like_variable(label, name, roles, powers=0):
     roles = tuple(roles.split())
     return Signature(label, (name,), roles, (LIKE_VARIABLE,) * len(roles), powers)
+
+
+def _adafactor(roles):
+    """Of a matrix it keeps the means of rows and columns; of a vector, or if told so, all."""
+    layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
+    roles = tuple(roles.split())
+    layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
+    return Signature("Adafactor", ("Adafactor",), roles, layout)
 
 
 def _any(label, name, roles):
@@ -70,7 +78,7 @@ _SIGNATURES = (
     _like_variable("PowerSign", "PowerSignOptimizer", "m"),
     _like_variable("RegAdagrad", "RegAdagrad", "accumulator"),
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
-    _any("Adafactor", "Adafactor", ""),
+    *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     _any("Shampoo", "Shampoo", ""),
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
@@ -124,6 +132,11 @@ def _likenesses(variable, slot):
             found.add(LIKE_VARIABLE)
         if slot.shape == ():
             found.add(SCALAR)
+        if len(variable.shape or ()) > 1:
+            if slot.shape == variable.shape[:-1]:
+                found.add(ROW_MEANS)
+            if slot.shape == variable.shape[:-2] + variable.shape[-1:]:
+                found.add(COLUMN_MEANS)
     return found
 
 
@@ -179,15 +192,20 @@ def recognise_roles(layouts, powers):
         for signature in _SIGNATURES
         if signature.roles
         and _POWERS[signature.powers] <= powers
-        and all(
-            set(slots) == set(signature.roles)
-            and _fits(signature, [slots[role] for role in signature.roles], True)
-            for slots in layouts
-        )
+        and all(_fits_roles(signature, slots) for slots in layouts)
     ]
     if not fitting:
         return "unknown"
     return "like %s" % max(fitting, key=lambda signature: signature.powers).label
+
+
+def _fits_roles(signature, slots):
+    """Whether slots are those of a signature, or of another one of the same optimizer."""
+    return any(
+        set(slots) == set(each.roles) and _fits(each, [slots[role] for role in each.roles], True)
+        for each in _SIGNATURES
+        if each.label == signature.label and each.roles
+    )
 
 
 def _slots(count):
@@ -204,7 +222,8 @@ def _fits(signature, slots, known):
 
 
 def _told(alike, count, known):
-    label = " or ".join(signature.label for signature in alike)
+    alike = [each for each in alike if len(each.layout) == count] or alike
+    label = " or ".join(dict.fromkeys(signature.label for signature in alike))
     # Two layouts of the same slots have the same roles, two optimizers have not.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
