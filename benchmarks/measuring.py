@@ -14,6 +14,8 @@ import numpy as np
 _WARM_UP_STEPS = 5
 _BLOCK_SECONDS = 0.02
 _MOST_STEPS = 50
+_MOST_SECONDS = 15  # for all rounds; slow steps get fewer
+_FEWEST_ROUNDS = 5
 
 
 class Spread(NamedTuple):
@@ -48,15 +50,17 @@ def alternate(steps, rounds):
     Args:
       steps: a dict from anything to a callable that runs one step, or to an object whose
         ``times(count)`` runs several and returns the seconds that each took.
-      rounds: how many blocks each of them gets.
+      rounds: how many blocks each of them gets; fewer if the steps are slow.
 
     Returns:
       A dict with the same keys: arrays ``[rounds]`` of seconds per step.
     """
-    counts = {}
+    counts, round_seconds = {}, 0.0
     for key, step in steps.items():
         seconds = _block(step, _WARM_UP_STEPS)
         counts[key] = int(np.clip(_BLOCK_SECONDS / seconds, 1, _MOST_STEPS))
+        round_seconds += counts[key] * seconds
+    rounds = min(rounds, max(_FEWEST_ROUNDS, int(_MOST_SECONDS / round_seconds)))
     keys = list(steps)
     times = {key: [] for key in keys}
     for number in range(rounds):

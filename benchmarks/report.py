@@ -21,6 +21,7 @@ class Result(NamedTuple):
       ratio: the `Spread` of the ratio.
       goal: the largest ratio that is a hit, or None if it is measured for information.
       way: how the steps were run.
+      family: the heading under which the report puts it.
     """
 
     workload: str
@@ -31,6 +32,7 @@ class Result(NamedTuple):
     ratio: Any
     goal: Any = None
     way: str = "Session"
+    family: str = "Through the bridge to Keras"
 
     @property
     def hit(self):
@@ -82,6 +84,16 @@ def _cpu_model():
     return names[0] if names else platform.processor() or platform.machine()
 
 
+def results_tables(results):
+    """Returns the comparisons as lines of text, a table for each family."""
+    families = list(dict.fromkeys(result.family for result in results))
+    tables = (
+        family + "\n" + results_table([result for result in results if result.family == family])
+        for family in families
+    )
+    return "\n\n".join(tables)
+
+
 def results_table(results):
     """Returns the comparisons as lines of text."""
     rows = [
@@ -106,18 +118,42 @@ def results_table(results):
     return _columns(rows)
 
 
+def goals_line(results):
+    """Returns how many goals were hit, and a line for each that was missed."""
+    judged = [result for result in results if result.goal is not None]
+    missed = [result for result in judged if not result.hit]
+    line = "%d of %d goals hit%s" % (
+        len(judged) - len(missed),
+        len(judged),
+        ". Missed:" if missed else ".",
+    )
+    return "\n".join([line] + [_miss(result) for result in missed])
+
+
+def _miss(result):
+    words = [result.workload, result.variables, result.optimizer]
+    if result.way != "Session":
+        words.insert(1, result.way)
+    if result.compared_with.startswith("itself"):
+        words.append("to " + result.compared_with)
+    return "  %s: %.2f > %.2f" % (" ".join(words), result.ratio.median, result.goal)
+
+
 def states_table(states):
-    """Returns the bytes of state as lines of text."""
-    rows = [["", "class", "MB of state", "of which"]]
-    for state in states:
-        slots = ", ".join("%s %.1f" % (name, _mb(size)) for name, size in state.slots.items())
-        total = _mb(sum(state.slots.values()))
-        rows.append([state.workload, state.optimizer, "%.1f" % total, slots])
+    """Returns the bytes of state as lines of text: one class a line, one workload a column."""
+    names = list(dict.fromkeys(state.workload for state in states))
+    rows = [["MB of state of"] + names + ["slots on " + names[-1]]]
+    for optimizer in dict.fromkeys(state.optimizer for state in states):
+        kept = {state.workload: state.slots for state in states if state.optimizer == optimizer}
+        totals = [_mb(sum(kept[name].values())) if name in kept else "" for name in names]
+        slots = kept.get(names[-1], {})
+        parts = ", ".join("%s %s" % (name, _mb(size)) for name, size in slots.items())
+        rows.append([optimizer] + totals + [parts])
     return _columns(rows)
 
 
 def _mb(size):
-    return size / 1e6
+    return "%.1f" % (size / 1e6)
 
 
 def _columns(rows):

@@ -122,6 +122,8 @@ class Contestant:
 
 
 def _bytes(variable):
+    if variable is None:  # a slot that only other variables have
+        return 0
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
 
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from legacy_opt import AdagradDecayOptimizer
+from flights_optimizers import CATALOGUE
 
 HIDDEN_UNITS = 32
-OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")
+OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # those that most of the examples train with
 MODELS = ("mlp", "logistic")
 
 # What won `flights_session.py --sweep`, which looks at January to June only.
 LEARNING_RATES = {
-    "mlp": {"Adagrad": 0.391, "AdagradDecay": 0.323, "SGD": 0.267},
+    "mlp": {name: CATALOGUE[name].learning_rate for name in OPTIMIZERS},
     "logistic": {"Adagrad": 0.575, "AdagradDecay": 0.323, "SGD": 0.323},
 }
 DECAY_STEP = 100
@@ -94,24 +94,10 @@ def build_loss(logits, late):
 
 def build_optimizer(settings, global_step):
     """Returns the optimizer that `settings` names."""
-    rate = settings.learning_rate
-    if settings.optimizer == "Adagrad":
-        return tf.train.AdagradOptimizer(rate)
-    if settings.optimizer == "SGD":
-        return tf.train.GradientDescentOptimizer(rate)
-    if settings.optimizer == "AdagradDecay":
-        # DeepRec's default decay step of 100,000 suits streams of months. This one ends after
-        # 5,115 batches: with the default nothing would ever decay, and AdagradDecay would be
-        # Adagrad.
-        return AdagradDecayOptimizer(
-            rate,
-            global_step,
-            accumulator_decay_step=settings.decay_step,
-            accumulator_decay_rate=settings.decay_rate,
-        )
-    raise ValueError(
-        "optimizer: %r is unknown; use one of %s" % (settings.optimizer, ", ".join(OPTIMIZERS))
-    )
+    if settings.optimizer not in CATALOGUE:
+        known = ", ".join(CATALOGUE)
+        raise ValueError("optimizer: %r is unknown; use one of %s" % (settings.optimizer, known))
+    return CATALOGUE[settings.optimizer].make(settings, global_step)
 
 
 def build_tower(ids, dense, late, vocabulary_size, settings, scope):

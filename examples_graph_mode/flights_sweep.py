@@ -9,10 +9,10 @@ import time
 import numpy as np
 import pandas as pd
 
+from flights_optimizers import CATALOGUE
 from flights_report import loss_per_flight, score
 from flights_training import Trainer
 
-LEARNING_RATE_RANGE = (0.02, 2.0)
 DECAY_STEPS = (50, 100, 200, 400, 800)
 DECAY_RATES = (0.5, 0.7, 0.9)
 FINALISTS = 4
@@ -24,12 +24,12 @@ MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # one tower, one step of 64, on t
 def trials(optimizer, count, base):
     """Returns `count` settings of one optimizer to try.
 
-    Learning rates are spread evenly over the logarithm of `LEARNING_RATE_RANGE`, the same ones for
-    every optimizer. AdagradDecay gets no more trials for its two extra knobs: each learning rate
+    Learning rates are spread evenly over the logarithm of the optimizer's range, which is the same
+    for all of a kind. AdagradDecay gets no more trials for its two extra knobs: each learning rate
     comes with one decay step and decay rate, drawn at random.
     """
     random = np.random.RandomState(base.seed)
-    low, high = np.log(LEARNING_RATE_RANGE)
+    low, high = np.log(CATALOGUE[optimizer].rates)
     rates = np.exp(low + (high - low) * (np.arange(count) + 0.5) / count)
     settings = []
     for rate in rates:

@@ -5,6 +5,7 @@ import dataclasses
 import glob
 import json
 import os
+import time
 
 import numpy as np
 import tensorflow.compat.v1 as tf
@@ -38,9 +39,13 @@ class Trainer:
         flights: `Flights`, the stream to learn from.
         settings: dict from name to `Settings`; the name is the tower's variable scope.
         batch_size: flights per step.
+
+    Attributes:
+        step_seconds: how long each training step took that has run so far.
     """
 
     def __init__(self, flights, settings, batch_size):
+        self.step_seconds = []
         self.flights = flights
         self.settings = settings
         self.batch_size = batch_size
@@ -94,7 +99,9 @@ class Trainer:
             }
             # Two calls, so that no prediction can have seen its own batch's update.
             predictions[:, batch] = session.run(self.predictions, feed)
+            begin = time.perf_counter()
             self.train_op.run(session=session, feed_dict=feed)
+            self.step_seconds.append(time.perf_counter() - begin)
             if after_step:
                 after_step(step + 1)
 
@@ -109,6 +116,16 @@ class Trainer:
             session.run(self.initializer)
             self.train(session, predictions, 0, self.steps, label=label)
         return predictions
+
+    def state_bytes(self):
+        """What the optimizers keep: all variables but those they train and the global steps."""
+        with self.graph.as_default():
+            every = {each.op.name: each for each in tf.global_variables()}
+        for tower in self.towers:
+            for each in [tower.global_step, *tower.variables]:
+                del every[each.op.name]
+        sizes = [each.shape.num_elements() * each.dtype.base_dtype.size for each in every.values()]
+        return sum(sizes)
 
     def variables(self, session):
         """All variables, slots and global steps included, as a dict of arrays."""

@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from benchmarks import bridge, measuring, optimizers, report, run, workloads
 from legacy_opt import AdagradDecayOptimizer, versions
+from tests.cases import public_optimizers
 
 TINY = {w.name: w.scaled_down(5000) for w in workloads.WORKLOADS}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
@@ -64,6 +65,12 @@ def test_steps_that_time_themselves_are_asked_for_their_times():
     np.testing.assert_array_equal(times["fixed"], [0.001, 0.001])
 
 
+def test_slow_steps_get_fewer_rounds(monkeypatch):
+    monkeypatch.setattr(measuring, "_MOST_SECONDS", 0.15)
+    times = measuring.alternate({"slow": functools.partial(time.sleep, 0.02)}, 25)
+    assert len(times["slow"]) in (5, 6, 7)
+
+
 def test_zipf_ids_are_rows_with_duplicates():
     workload = TINY["W4"]._replace(ids=1000)
     ids = workloads.zipf_ids(workload)
@@ -80,12 +87,48 @@ def test_all_workloads_and_goals_of_the_issue_are_measured():
         assert goals[name].growth == 1.15
     assert goals["AdagradDecay, all due"].goals["W1"] == 2.8
     assert goals["AdagradDecay, one by one"].goals["W2"] == 2.4
+    assert goals["AdamW"].goal("W1", "ref") == 1.30
+    assert goals["AdamW"].goal("W1", "resource") == 1.60
+    assert goals["DiffGrad"].goal("W1", "ref") == goals["DiffGrad"].goal("W1", "resource") == 4
     assert {w.name: w.shape for w in workloads.WORKLOADS} == {
         "W1": (10**7,),
         "W2": (64, 64),
         "W3": (10**6, 16),
         "W4": (10**7, 16),
     }
+
+
+#: Whose sparse step touches the whole table, by definition: nobody holds its growth to a goal.
+WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
+WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
+
+
+def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow():
+    entries = {entry.name: entry for entry in optimizers.ENTRIES}
+    for optimizer in public_optimizers():
+        entry = entries[optimizer.__name__.replace("Optimizer", "")]
+        assert {"W1", "W2", "W3"} <= set(entry.goals) and entry.stock in optimizers.STOCK
+        made = entry.make(tf.Variable(0, dtype=tf.int64))
+        assert type(made) is optimizer
+        if entry.name in WHOLE_TABLE:
+            assert entry.growth is None and "whole table" in entry.family
+        else:
+            assert entry.growth <= 1.2 and "whole table" not in entry.family
+    measured = {tuple(entry.name for entry in group) for group in run.groups(TINY["W4"])}
+    assert all(len(group) <= 3 for group in measured)  # else the tables do not fit the memory
+    assert {name for group in measured for name in group} == {
+        entry.name for entry in optimizers.ENTRIES if entry.growth
+    }
+
+
+@pytest.mark.parametrize("name", [entry.name for entry in optimizers.ENTRIES])
+def test_a_step_trains(name):
+    workload = TINY["W3" if "W3" in optimizers.BY_NAME[name].goals else "W2"]
+    contestant = workloads.Contestant(workload, optimizers.MAKERS[name], use_resource=True)
+    contestant.step()
+    value = contestant.value(contestant.variables[0])
+    contestant.close()
+    assert np.isfinite(value).all() and value.any()
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
@@ -112,6 +155,15 @@ def test_steps_decay_every_time_or_never(name, use_resource):
     assert decays("AdagradDecay, all due") > 0
 
 
+def test_results_are_in_tables_by_family():
+    ours = [result(1, 1.05)._replace(family=family) for family in ("A", "B", "A")]
+    tables = report.results_tables(ours).split("\n\n")
+    assert [table.splitlines()[0] for table in tables] == ["A", "B"]
+    assert [table.count("Ours") for table in tables] == [2, 1]
+    missed = report.goals_line([result(1, 1.05), result(2, 1.05), result(9, None)])
+    assert missed.splitlines() == ["1 of 2 goals hit. Missed:", "  W1 ref Ours: 2.00 > 1.05"]
+
+
 def test_bytes_of_state_follow_the_layout():
     table = workloads.Workload("T", "", (10, 16), ids=4)
     sizes = {
@@ -129,6 +181,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     never = [
         entry._replace(goals={name: goal and 0.0 for name, goal in entry.goals.items()})
         for entry in optimizers.ENTRIES
+        if entry.name in ("AdagradDecay", "AdagradDecayV2", "MomentumW", "LazyAdam", "AdamW")
     ]
     monkeypatch.setattr(optimizers, "ENTRIES", never)
     path = tmp_path / "bench.json"
@@ -141,7 +194,10 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     for variables in ("ref", "resource"):
         for name in ("W1", "W2", "W3", "W4"):
             assert (name, variables, "stock Adagrad") in seen
+            assert (name, variables, "stock Adam") in seen
         assert ("W4", variables, "itself on W3") in seen
+    grown = {r["optimizer"] for r in saved["results"] if r["compared_with"] == "itself on W3"}
+    assert {"stock Adam", "LazyAdam", "stock Momentum", "MomentumW"} < grown
     bridged = {
         (r["workload"], r["way"], r["compared_with"])
         for r in saved["results"]
@@ -163,6 +219,8 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     assert layouts["W4", "AdagradDecayOptimizer"] > layouts["W4", "AdagradDecayOptimizerV2"]
     printed = capsys.readouterr().out
     assert "MISS" in printed and str(path) in printed
+    for family in optimizers.FAMILIES:
+        assert printed.count(family + "\n") == 1
     assert os.listdir(str(tmp_path)) == ["bench.json"]
 
 
@@ -173,7 +231,7 @@ def test_script_runs_from_any_directory(tmp_path):
             os.path.join(ROOT, "benchmarks", "run.py"),
             "--quick",
             "--only",
-            "w1,W3,b3",
+            "w1,b3",
             "--scale-down",
             "5000",
             "--json",
@@ -186,7 +244,7 @@ def test_script_runs_from_any_directory(tmp_path):
     )
     assert done.returncode == 0, done.stdout
     saved = json.loads((tmp_path / "out.json").read_text())
-    assert {entry["workload"] for entry in saved["results"]} == {"W1", "W3", "B3"}
+    assert {entry["workload"] for entry in saved["results"]} == {"W1", "B3"}
     v1_or_v2 = "Session" if tf.__version__.startswith("1.") else "tf.function"
     ways = {"%s, Keras %d" % (v1_or_v2, generation) for generation in GENERATIONS}
     assert {r["way"] for r in saved["results"] if r["workload"] == "B3"} == ways

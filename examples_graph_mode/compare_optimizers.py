@@ -1,0 +1,197 @@
+"""Trains the flights model with every optimizer of the package, and with some of TensorFlow's own.
+
+    python examples_graph_mode/compare_optimizers.py
+    python examples_graph_mode/compare_optimizers.py --quick
+    python examples_graph_mode/compare_optimizers.py --optimizers Adam --learning-rate Adam=0.01
+
+A TF1 graph in a Session, as in flights_session.py, one optimizer after the other, each in a fresh
+graph, so that the time of a step is its own. Every batch of flights is predicted before it is
+learned from. The learning rates (flights_optimizers.py) won --sweep, which looks at January to June
+only; July to December is what the whole year is scored by. One model, one stream and one seed: it
+shows how the optimizers behave, not which of them is the best.
+
+The output directory receives compare.csv, compare_over_time.png and compare_ranking.png; with
+--sweep, compare_sweep.csv.
+"""
+
+import argparse
+import dataclasses
+import os
+import sys
+import time
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import tensorflow.compat.v1 as tf
+
+from compare_report import format_ranking, ranking, write_over_time, write_ranking
+from flights_arguments import positive_float, positive_int
+from flights_data import load_flights
+from flights_model import Settings
+from flights_optimizers import CATALOGUE
+from flights_sweep import ALL_SEEDS, tune
+from flights_training import Trainer, replacing
+
+QUICK_STEPS = 600
+WARM_UP_STEPS = 10  # which are not timed
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    """What one optimizer did.
+
+    Attributes:
+        predictions: float32 [flights], each made before its flight was learned from.
+        milliseconds: the median time of a training step.
+        state_bytes: what the optimizer keeps.
+    """
+
+    predictions: Any
+    milliseconds: float
+    state_bytes: int
+
+
+def named_rate(text):
+    """argparse type: NAME=RATE, as a pair."""
+    name, _, rate = text.partition("=")
+    if name not in CATALOGUE:
+        known = ", ".join(CATALOGUE)
+        raise argparse.ArgumentTypeError("%r does not begin with NAME=, of %s" % (text, known))
+    try:
+        return name, positive_float(rate)
+    except ValueError:
+        raise argparse.ArgumentTypeError("%r is no number, in %r" % (rate, text)) from None
+
+
+def make_parser():
+    """Returns the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", default="flights_compare_out", metavar="DIR", help="(%(default)s)")
+    add(
+        "--optimizers",
+        nargs="+",
+        choices=CATALOGUE,
+        default=list(CATALOGUE),
+        metavar="NAME",
+        help="only these, of %s" % ", ".join(CATALOGUE),
+    )
+    add(
+        "--learning-rate",
+        nargs="+",
+        action="append",
+        type=named_rate,
+        default=[],
+        metavar="NAME=RATE",
+        help="instead of the tuned ones",
+    )
+    length = parser.add_mutually_exclusive_group()
+    length.add_argument("--steps", type=positive_int, help="stop after so many (the whole year)")
+    length.add_argument("--quick", action="store_true", help="a glance: %d steps" % QUICK_STEPS)
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--seed", type=int, default=0, help="(%(default)s)")
+    add("--sweep", action="store_true", help="tune the learning rates on January to June instead")
+    add("--trials", type=positive_int, default=10, help="sweep: for each optimizer (%(default)s)")
+    add("--seeds", type=positive_int, default=2, help="sweep: to choose by (%(default)s)")
+    return parser
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace; `learning_rate` is a dict by name."""
+    parser = make_parser()
+    arguments = parser.parse_args(argv)
+    arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)
+    for name in arguments.learning_rate:
+        if name not in arguments.optimizers:
+            parser.error("--learning-rate: %s is not among the --optimizers" % name)
+        if arguments.sweep:
+            parser.error("--learning-rate: --sweep tries its own")
+    return arguments
+
+
+def make_settings(arguments):
+    """Returns a dict from optimizer name to `Settings`, in the order of the catalogue."""
+    return {
+        name: Settings(
+            optimizer=name,
+            learning_rate=arguments.learning_rate.get(name, choice.learning_rate),
+            seed=arguments.seed,
+        )
+        for name, choice in CATALOGUE.items()
+        if name in arguments.optimizers
+    }
+
+
+def train(flights, settings, batch_size):
+    """Trains one pass over `flights` with one optimizer, in a graph of its own."""
+    trainer = Trainer(flights, {settings.optimizer: settings}, batch_size)
+    (predictions,) = trainer.train_once("%-16s" % settings.optimizer)
+    timed = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
+    return Outcome(predictions, 1000 * float(np.median(timed)), trainer.state_bytes())
+
+
+def sweep(flights, arguments):
+    """Tunes every optimizer; prints the best learning rates, and returns all trials."""
+    seeds = range(arguments.seed + 1, arguments.seed + 1 + arguments.seeds)
+    tables = []
+    for name, settings in make_settings(arguments).items():
+        print("%s:" % name)
+        sizes = arguments.trials, seeds, arguments.batch_size
+        best, table = tune(flights, [name], *sizes, base=settings)
+        rates = sorted(table["learning_rate"])
+        rate = best[name].learning_rate
+        edge = " (the end of the range: widen it)" if rate in (rates[0], rates[-1]) else ""
+        print("%s %g, log-loss %.4f%s" % (name, rate, table[ALL_SEEDS].min(), edge))
+        tables.append(table)
+    return pd.concat(tables)
+
+
+def compare(flights, arguments):
+    """Trains with every optimizer; prints the table, and writes it and the plots.
+
+    Raises:
+        SystemExit: if an optimizer diverged; all is written before.
+    """
+    settings = make_settings(arguments)
+    outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}
+    table = ranking(flights, outcomes, settings)
+    print(format_ranking(flights, table))
+    paths = [
+        os.path.join(arguments.out, name)
+        for name in ("compare.csv", "compare_over_time.png", "compare_ranking.png")
+    ]
+    with replacing(paths[0]) as temporary:
+        table.to_csv(temporary, index_label="optimizer")
+    write_over_time(paths[1], flights, {name: one.predictions for name, one in outcomes.items()})
+    write_ranking(paths[2], flights, table)
+    print("Wrote %s, %s and %s." % tuple(paths))
+    diverged = list(table.index[table["log_loss"].isna()])
+    if diverged:
+        sys.exit("%s diverged; give a lower --learning-rate NAME=RATE" % ", ".join(diverged))
+
+
+def main(argv=None):
+    """Runs the example."""
+    arguments = parse_arguments(argv)
+    try:
+        os.makedirs(arguments.out, exist_ok=True)
+    except OSError as error:
+        sys.exit("--out: cannot make the directory: %s" % error)
+    begin = time.time()
+    flights = load_flights()
+    if arguments.sweep:
+        with replacing(os.path.join(arguments.out, "compare_sweep.csv")) as temporary:
+            sweep(flights, arguments).to_csv(temporary, index=False)
+    else:
+        steps = QUICK_STEPS if arguments.quick else arguments.steps
+        compare(flights.first(steps * arguments.batch_size) if steps else flights, arguments)
+    print("%.0f s." % (time.time() - begin))
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    main()

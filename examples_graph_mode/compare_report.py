@@ -1,0 +1,192 @@
+"""The table and the plots of `compare_optimizers.py`."""
+
+import numpy as np
+import pandas as pd
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+from flights_optimizers import CATALOGUE
+from flights_report import WINDOW, loss_per_flight, score
+from flights_training import replacing
+
+REFERENCE = "Adagrad"
+FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
+COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
+SAME = 1e-4  # curves that are nearer to each other everywhere share a line of the legend
+CUT = 0.06  # how far above the reference, or the best, the plots of log-loss reach
+
+
+def scored(flights):
+    """Which flights the ranking is by, and a name for them.
+
+    Of the whole year these are July to December: the learning rates were tuned on what is before.
+    """
+    if flights.month[-1] == 12:
+        return flights.month >= 7, "July-December"
+    return np.ones(flights.size, bool), "the first {:,} flights".format(flights.size)
+
+
+def ranking(flights, outcomes, settings):
+    """One row per optimizer, the best log-loss first and what diverged last.
+
+    Args:
+        flights: `Flights`.
+        outcomes: dict from name to `compare_optimizers.Outcome`.
+        settings: dict from name to `Settings`.
+    """
+    inside, _ = scored(flights)
+    rows = {}
+    for name, outcome in outcomes.items():
+        loss, auc = score(flights.late[inside], outcome.predictions[inside])
+        rows[name] = {
+            "family": CATALOGUE[name].family,
+            "learning_rate": settings[name].learning_rate,
+            "log_loss": loss,
+            "auc": auc,
+            "milliseconds_per_step": outcome.milliseconds,
+            "state_bytes": outcome.state_bytes,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index").sort_values("log_loss", kind="mergesort")
+
+
+def format_ranking(flights, table):
+    """The table as text for a person."""
+    inside, period = scored(flights)
+    late = flights.late[inside]
+    shown = pd.DataFrame(
+        {
+            "log-loss": table["log_loss"].map("{:.4f}".format),
+            "AUC": table["auc"].map("{:.4f}".format),
+            "ms/step": table["milliseconds_per_step"].map("{:.2f}".format),
+            "KB of state": (table["state_bytes"] / 1000).map("{:,.0f}".format),
+            "learning rate": table["learning_rate"].map("{:g}".format),
+            "": ["TensorFlow's own" if CATALOGUE[name].stock else "" for name in table.index],
+        }
+    )
+    constant = score(late, np.full(late.shape, late.mean()))[0]
+    lines = [
+        "Predictions of %s, each made before its flight was learned from:" % period,
+        shown.to_string(),
+        "Their share of late flights, had it been known, has log-loss %.4f." % constant,
+    ]
+    return "\n".join(lines)
+
+
+def write_over_time(path, flights, predictions):
+    """Running log-loss, and by family how much it is above that of the reference.
+
+    Args:
+        path: the PNG.
+        flights: `Flights`.
+        predictions: dict from name to array [flights].
+    """
+    reference = REFERENCE if REFERENCE in predictions else next(iter(predictions))
+    window = max(1, min(WINDOW, flights.size // 4))
+    shown = slice(window - 1, None, max(1, flights.size // 1000))
+    running = {
+        name: pd.Series(loss_per_flight(flights.late, values)).rolling(window).mean()[shown]
+        for name, values in predictions.items()
+    }
+    times = flights.time[shown]
+    figure = Figure(figsize=(14, 8))
+    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    axes = figure.subplots(2, 3, sharex=True)
+    gaps = {name: (loss - running[reference]).to_numpy() for name, loss in running.items()}
+    top = axes.flat[0]
+    for loss in running.values():
+        top.plot(times, loss, color="0.8", linewidth=0.8)
+    top.plot(times, running[reference], color="black", label=reference)
+    top.set_ylim(*limits(running[reference], gaps, 0.15))
+    top.set_title("log-loss of all")
+    top.legend(loc="upper left")
+    for each, family in zip(axes.flat[1:], FAMILIES):
+        for gap in gaps.values():
+            each.plot(times, gap, color="0.9", linewidth=0.8, zorder=0)
+        each.axhline(0, color="black", linewidth=0.8)
+        members = [name for name in gaps if CATALOGUE[name].family == family]
+        for number, names in enumerate(together(members, gaps)):
+            stock = any(CATALOGUE[name].stock for name in names)
+            style = {"color": "C%d" % number, "linestyle": "--" if stock else "-"}
+            each.plot(times, gaps[names[0]], label=" = ".join(names), **style)
+        low, high = limits([0], gaps, CUT)
+        each.set_ylim(low - 0.3 * (high - low), high)  # room for the legend
+        each.set_title(family)
+        if members:
+            each.legend(loc="lower left", fontsize=8)
+    locator = AutoDateLocator(maxticks=8)
+    top.xaxis.set_major_locator(locator)
+    top.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    text = "Late arrivals 2013, mean log-loss of the last {:,} flights; by family, minus that of {}"
+    figure.suptitle(text.format(window, reference))
+    figure.tight_layout(rect=(0, 0, 1, 0.97))
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
+
+
+def limits(around, gaps, most):
+    """Limits of an axis that hold what is near `around` and leave out what is far above."""
+    finite = np.concatenate([gap[np.isfinite(gap)] for gap in gaps.values()] + [[0.0]])
+    low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), most)
+    margin = 0.05 * (high - low) + 1e-6
+    return low - margin, high + margin
+
+
+def together(names, curves):
+    """Groups the names whose curves lie on each other."""
+    groups = []
+    for name in names:
+        for group in groups:
+            if np.allclose(curves[name], curves[group[0]], rtol=0, atol=SAME, equal_nan=True):
+                group.append(name)
+                break
+        else:
+            groups.append([name])
+    return groups
+
+
+def write_ranking(path, flights, table):
+    """Log-loss, time per step and state of every optimizer, a row for each, the best on top."""
+    _, period = scored(flights)
+    table = table.iloc[::-1]
+    figure = Figure(figsize=(12, 1.8 + 0.27 * len(table)))
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(1, 3, sharey=True)
+    loss, milliseconds, state = axes
+    worst = table["log_loss"].min() + CUT
+    dots(loss, table["log_loss"].where(table["log_loss"] <= worst))
+    for row, value in enumerate(table["log_loss"]):
+        if not value <= worst:
+            text = "diverged" if np.isnan(value) else "%.4f >" % value
+            loss.annotate(
+                text, (1, row), xycoords=("axes fraction", "data"), ha="right", va="center"
+            )
+    loss.set_title("log-loss, %s" % period, fontsize=10)
+    dots(milliseconds, table["milliseconds_per_step"])
+    milliseconds.set_xscale("log")
+    milliseconds.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    milliseconds.xaxis.set_minor_locator(NullLocator())
+    milliseconds.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+    milliseconds.set_title("milliseconds per training step", fontsize=10)
+    dots(state, table["state_bytes"] / 1000)
+    state.set_title("KB of state", fontsize=10)
+    loss.set_yticks(np.arange(len(table)))
+    loss.set_yticklabels(table.index)
+    for family in FAMILIES:
+        loss.plot([], [], "o", color=COLORS[family], label=family)
+    loss.plot([], [], "o", color="black", markerfacecolor="white", label="TensorFlow's own")
+    figure.legend(*loss.get_legend_handles_labels(), loc="lower center", ncol=3, fontsize=9)
+    figure.tight_layout(rect=(0, 0.8 / figure.get_figheight(), 1, 1))
+    with replacing(path) as temporary:
+        figure.savefig(temporary, dpi=110)
+
+
+def dots(axis, values):
+    """Draws one value per optimizer, in the colour of its family."""
+    for row, (name, value) in enumerate(values.items()):
+        choice = CATALOGUE[name]
+        fill = "white" if choice.stock else COLORS[choice.family]
+        axis.plot(value, row, "o", color=COLORS[choice.family], markerfacecolor=fill)
+    axis.grid(axis="both", color="0.9")
+    axis.set_axisbelow(True)
