@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.plain_translations import KINDS, NONE, RELATIVES
 
@@ -20,6 +21,8 @@ CASES = (
     "MomentumOptimizer(0.1, 0.9)",
     "MomentumOptimizer(0.1, 0.9, use_nesterov=True)",
     "AdamOptimizer(0.01)",
+    "LazyAdamOptimizer(0.01)",
+    "AdaMaxOptimizer(0.01)",
     "AdagradOptimizer(0.1)",
     "AdadeltaOptimizer(0.7)",
     "RMSPropOptimizer(0.01)",
@@ -34,7 +37,7 @@ APIS = {"optimizer_v2": "Keras 2", "keras3": "Keras 3"}
 def translated(case, api):
     """Returns what an expression's optimizer becomes: a `Translation`."""
     variables = [tf.Variable(np.ones(2, "f"))]
-    return to_plain_keras(eval(case, dict(vars(v1.train))), api, variables=variables)
+    return to_plain_keras(eval(case, {**vars(v1.train), **vars(public)}), api, variables=variables)
 
 
 def table(head, rows):

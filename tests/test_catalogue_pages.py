@@ -1,0 +1,37 @@
+"""The optimizers' pages in docs/: their facts, and nothing that is measured."""
+
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests import catalogue_pages
+from tests.catalogue_pages import PAGES
+
+DOCS = Path(__file__).resolve().parent.parent / "docs"
+
+
+def text_of(name):
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_arguments_and_slots_are_those_of_today(name):
+    page, text = PAGES[name], text_of(name)
+    assert catalogue_pages.written(text, page, catalogue_pages.FACTS) == text
+    for fact in ("arguments", "slots"):
+        assert "<!-- %s -->" % fact in text
+
+
+def test_every_optimizer_has_a_page():
+    shown = {each.split("(")[0] for page in PAGES.values() for each in page.classes}
+    base = tf.compat.v1.train.Optimizer
+    ours = {
+        name for name in legacy_opt.__all__ if issubclass_of(getattr(legacy_opt, name), base)
+    } - {"RuleOptimizer"}
+    assert {name for name in ours if "AdagradDecay" not in name} == shown
+
+
+def issubclass_of(item, base):
+    return isinstance(item, type) and issubclass(item, base)
