@@ -10,8 +10,8 @@ what), writes the same as JSON, and ends with exit code 0 whatever the figures s
 up to 9 GB of memory at a time. Ratios from a busy machine are worth little; "stock Adagrad again"
 and "Keras Adam again", which should be 1, show how far they go by chance. How much a step takes
 longer on W4 than on W3 (B4 than B3) depends on the processor's caches too, as the line of the stock
-optimizer tells. Nobody holds the optimizers whose sparse step touches the whole table, as stock
-Adam's does, to a goal of growth: they grow with the table by definition.
+optimizer tells. Optimizers whose sparse step touches the whole table, as stock Adam's does, have no
+growth goal: they grow with the table by definition.
 """
 
 import argparse

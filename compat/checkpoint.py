@@ -7,6 +7,7 @@ from legacy_opt.compat import checkpoint_hints, deeprec, matching
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover, Report, Transfer
 from legacy_opt.compat.keras_state import STEP, KerasState
+from legacy_opt.compat.tables import counted
 
 _NOT_ASKED_FOR = "nothing here asks for it"
 
@@ -67,7 +68,7 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
         raise CheckpointMismatch(
             "The checkpoint %r does not fit, so nothing was loaded. Tell names with name_map, "
             "allow leftovers in the checkpoint with ignore=[…], or pass strict=False to load what "
-            "fits (%d tensors)." % (checkpoint.path, len(matches)),
+            "fits (%s)." % (checkpoint.path, counted(len(matches), "tensor")),
             report,
         )
     for found in matches:  # all is read before anything is assigned: it may be damaged

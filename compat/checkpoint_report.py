@@ -64,7 +64,8 @@ class Report(NamedTuple):
         return not (self.left_in_checkpoint or self.left_in_model)
 
     def __str__(self):
-        lines = ["%d tensors match." % len(self.transferred)]
+        count = len(self.transferred)
+        lines = ["1 tensor matches." if count == 1 else "%d tensors match." % count]
         width = max([len(each.source) for each in self.transferred] or [0])
         for each in self.transferred:
             note = "; " + each.note if each.note else ""

@@ -78,6 +78,8 @@ class Drives:
                 reason = "for one that was made with None, which is a schedule of its own"
             raise ValueError("learning_rate=%r %s." % (learning_rate, reason))
         constructor = inspection.constructor_arguments(type(optimizer))
+        # What it makes of them, as PowerSign the logarithm of its base.
+        made = vars(optimizer).get("_hyperparameter_names", ())
         vars(self).update(
             _arguments=arguments,
             _rates=rates,
@@ -86,7 +88,7 @@ class Drives:
             _v1_numbers=found,
             # Whether the learning rate counts updates, not batches of which several make one.
             _by_updates=schedules.is_v1_decay(learning_rate),
-            _fixed=constructor - {"name", "global_step", "lr"},
+            _fixed=constructor.union(made) - {"name", "global_step", "lr"},
             _whole=inspection.overrides_apply_gradients(optimizer),
             _running=_Running(),
         )

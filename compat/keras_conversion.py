@@ -14,6 +14,7 @@ from legacy_opt.compat import named_objects
 from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
+from legacy_opt.compat.tables import counted
 
 _KERAS_FILES = (".keras", ".h5", ".hdf5")
 _STATE_IN_H5 = "optimizer_weights"
@@ -60,10 +61,11 @@ def _load_v1(model, optimizer, arguments, name_map):
         if arguments.partial or mismatch.report.complete:  # a value that does not go
             raise
         # The same, in the words of the command line.
+        transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             "%r does not fit the model of %s. Tell names with --name-map, allow leftovers in the "
-            "checkpoint with --ignore REGEX, or take what fits (%d tensors) with --partial."
-            % (arguments.source, arguments.model, len(mismatch.report.transferred)),
+            "checkpoint with --ignore REGEX, or take what fits (%s) with --partial."
+            % (arguments.source, arguments.model, counted(transferred, "tensor")),
             mismatch.report,
         ) from mismatch
 

@@ -124,8 +124,8 @@ class OwnsState(Base):
         return self._slots.get(versions.slot_key(variable), {}).get(slot_name)
 
     def name_of(self, variable):
-        """Returns a variable's name."""
-        return variable.name
+        """Returns a variable's name, the same in all replicas."""
+        return versions.distributed_variable(variable).name
 
     @contextlib.contextmanager
     def _creating(self):

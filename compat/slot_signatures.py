@@ -1,11 +1,13 @@
 """Which optimizer slots look like: by what they are called, how many they are, and their shapes."""
 
+import itertools
 import re
 from typing import NamedTuple
 
 # What a slot is like. A slot may be like several: one value per row of a vector is one per element.
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
+DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
 _NUMBER = re.compile(r"_\d+$")
 _BERT = {"adam_m": "adam_m and adam_v", "adam_v": "adam_m and adam_v"}
 _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
@@ -47,6 +49,23 @@ def _any(label, name, roles):
     return Signature(label, (name,), roles, (ANY,) * len(roles))
 
 
+def _shampoos(ranks):
+    """Of each axis it keeps a matrix, or its diagonal if the axis is long.
+
+    Before a matrix its power comes, if that is not computed in every step.
+    """
+    for rank in ranks:
+        for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
+            slots = [("gbar", LIKE_VARIABLE)]
+            for axis, kind in enumerate(kinds):
+                like = kind % (axis, rank)
+                if powers and kind is MATRIX:
+                    slots.append(("H_%d" % axis, like))
+                slots.append(("Gbar_%d" % axis, like))
+            roles, layouts = zip(*slots)
+            yield Signature("Shampoo", ("Shampoo",), roles, layouts)
+
+
 _DECAY = ("accumulator", "accumulator_decay_power")
 # Of two that share a name and a layout, the one that shares more powers comes first.
 _SIGNATURES = (
@@ -79,7 +98,8 @@ _SIGNATURES = (
     _like_variable("RegAdagrad", "RegAdagrad", "accumulator"),
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
-    _any("Shampoo", "Shampoo", ""),
+    *_shampoos(ranks=(1, 2, 3, 4)),
+    _any("Shampoo", "Shampoo", ""),  # of more axes, or of parts: its roles are not told
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
     _any("zero-debiased moving averages", "biased", "biased"),
@@ -137,6 +157,12 @@ def _likenesses(variable, slot):
                 found.add(ROW_MEANS)
             if slot.shape == variable.shape[:-2] + variable.shape[-1:]:
                 found.add(COLUMN_MEANS)
+        lengths = variable.shape or (() if variable.shape is None else (1,))
+        for axis, length in enumerate(lengths):
+            if slot.shape == (length,):
+                found.add(DIAGONAL % (axis, len(lengths)))
+            if slot.shape == (length, length):
+                found.add(MATRIX % (axis, len(lengths)))
     return found
 
 
@@ -164,7 +190,7 @@ def recognise(name, layouts, powers):
     while rest:
         # Where variables are vectors, more than one may fit: it is that of most of the others.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
-        best = max(fits, key=lambda each: (each.powers, len(fits[each])), default=None)
+        best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
             pool = [each for each in pool if fits[each]]
             if not pool:

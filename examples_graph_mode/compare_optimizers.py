@@ -54,7 +54,9 @@ class Outcome:
 
 def named_rate(text):
     """argparse type: NAME=RATE, as a pair."""
-    name, _, rate = text.partition("=")
+    name, equals, rate = text.partition("=")
+    if name in CATALOGUE and not equals:
+        raise argparse.ArgumentTypeError("%r has no rate: write NAME=RATE" % text)
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
         raise argparse.ArgumentTypeError("%r does not begin with NAME=, of %s" % (text, known))

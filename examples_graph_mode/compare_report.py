@@ -5,7 +5,7 @@ import pandas as pd
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator
 
 from flights_optimizers import CATALOGUE
 from flights_report import WINDOW, loss_per_flight, score
@@ -15,7 +15,8 @@ REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
 SAME = 1e-4  # curves that are nearer to each other everywhere share a line of the legend
-CUT = 0.06  # how far above the reference, or the best, the plots of log-loss reach
+CUT = 0.06  # how far above the best the ranking of log-loss reaches
+TOP = 0.15  # how far above the reference the curves do
 
 
 def scored(flights):
@@ -69,7 +70,7 @@ def format_ranking(flights, table):
     lines = [
         "Predictions of %s, each made before its flight was learned from:" % period,
         shown.to_string(),
-        "Their share of late flights, had it been known, has log-loss %.4f." % constant,
+        "Always predicting the share of late flights would score %.4f." % constant,
     ]
     return "\n".join(lines)
 
@@ -98,8 +99,9 @@ def write_over_time(path, flights, predictions):
     for loss in running.values():
         top.plot(times, loss, color="0.8", linewidth=0.8)
     top.plot(times, running[reference], color="black", label=reference)
-    top.set_ylim(*limits(running[reference], gaps, 0.15))
-    top.set_title("log-loss of all")
+    top.set_ylim(*limits(running[reference], gaps))
+    top.set_title("all")
+    top.set_ylabel("log-loss")
     top.legend(loc="upper left")
     for each, family in zip(axes.flat[1:], FAMILIES):
         for gap in gaps.values():
@@ -109,15 +111,24 @@ def write_over_time(path, flights, predictions):
         for number, names in enumerate(together(members, gaps)):
             stock = any(CATALOGUE[name].stock for name in names)
             style = {"color": "C%d" % number, "linestyle": "--" if stock else "-"}
-            each.plot(times, gaps[names[0]], label=" = ".join(names), **style)
-        low, high = limits([0], gaps, CUT)
-        each.set_ylim(low - 0.3 * (high - low), high)  # room for the legend
+            gap, label = gaps[names[0]], " = ".join(names)
+            if not np.all(gap < TOP):
+                label += " (goes off the top)"
+            each.plot(times, gap, label=label, **style)
+        low, high = limits([0], gaps)
+        each.set_ylim(low - 0.35 * (high - low), high)  # room for the legend
         each.set_title(family)
+        each.set_ylabel("log-loss minus that of %s" % reference, fontsize=9)
         if members:
             each.legend(loc="lower left", fontsize=8)
     locator = AutoDateLocator(maxticks=8)
     top.xaxis.set_major_locator(locator)
-    top.xaxis.set_major_formatter(ConciseDateFormatter(locator))
+    # By the unit of the ticks, years to seconds: each day tells its month.
+    by_unit = ["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"]
+    begins = ["%Y", "%b", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # where the larger unit begins
+    top.xaxis.set_major_formatter(
+        ConciseDateFormatter(locator, formats=by_unit, zero_formats=begins, show_offset=False)
+    )
     text = "Late arrivals 2013, mean log-loss of the last {:,} flights; by family, minus that of {}"
     figure.suptitle(text.format(window, reference))
     figure.tight_layout(rect=(0, 0, 1, 0.97))
@@ -125,10 +136,10 @@ def write_over_time(path, flights, predictions):
         figure.savefig(temporary, dpi=110)
 
 
-def limits(around, gaps, most):
-    """Limits of an axis that hold what is near `around` and leave out what is far above."""
+def limits(around, gaps):
+    """Limits of an axis that hold what is near `around` and leave out what is far above it."""
     finite = np.concatenate([gap[np.isfinite(gap)] for gap in gaps.values()] + [[0.0]])
-    low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), most)
+    low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), TOP)
     margin = 0.05 * (high - low) + 1e-6
     return low - margin, high + margin
 
@@ -158,17 +169,18 @@ def write_ranking(path, flights, table):
     dots(loss, table["log_loss"].where(table["log_loss"] <= worst))
     for row, value in enumerate(table["log_loss"]):
         if not value <= worst:
-            text = "diverged" if np.isnan(value) else "%.4f >" % value
-            loss.annotate(
-                text, (1, row), xycoords=("axes fraction", "data"), ha="right", va="center"
-            )
+            off_the_edge(loss, row, table.index[row], value)
     loss.set_title("log-loss, %s" % period, fontsize=10)
     dots(milliseconds, table["milliseconds_per_step"])
     milliseconds.set_xscale("log")
     milliseconds.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    milliseconds.xaxis.set_minor_locator(NullLocator())
+    milliseconds.xaxis.set_minor_locator(LogLocator(subs=(3, 4, 7)))
     milliseconds.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
-    milliseconds.set_title("milliseconds per training step", fontsize=10)
+    milliseconds.xaxis.set_minor_formatter(
+        FuncFormatter(lambda value, _: "%g" % value if value < 0.5 else "")
+    )
+    milliseconds.tick_params(axis="x", which="both", labelsize=8, pad=4)
+    milliseconds.set_title("milliseconds per training step (logarithmic)", fontsize=10)
     dots(state, table["state_bytes"] / 1000)
     state.set_title("KB of state", fontsize=10)
     loss.set_yticks(np.arange(len(table)))
@@ -177,7 +189,9 @@ def write_ranking(path, flights, table):
         loss.plot([], [], "o", color=COLORS[family], label=family)
     loss.plot([], [], "o", color="black", markerfacecolor="white", label="TensorFlow's own")
     figure.legend(*loss.get_legend_handles_labels(), loc="lower center", ncol=3, fontsize=9)
-    figure.tight_layout(rect=(0, 0.8 / figure.get_figheight(), 1, 1))
+    figure.suptitle("Lower is better in all three; the best log-loss is on top", fontsize=11)
+    inch = 1 / figure.get_figheight()
+    figure.tight_layout(rect=(0, 0.8 * inch, 1, 1 - 0.2 * inch))
     with replacing(path) as temporary:
         figure.savefig(temporary, dpi=110)
 
@@ -185,8 +199,22 @@ def write_ranking(path, flights, table):
 def dots(axis, values):
     """Draws one value per optimizer, in the colour of its family."""
     for row, (name, value) in enumerate(values.items()):
-        choice = CATALOGUE[name]
-        fill = "white" if choice.stock else COLORS[choice.family]
-        axis.plot(value, row, "o", color=COLORS[choice.family], markerfacecolor=fill)
+        axis.plot(value, row, "o", **colors(name))
     axis.grid(axis="both", color="0.9")
     axis.set_axisbelow(True)
+
+
+def off_the_edge(axis, row, name, value):
+    """Draws an arrow at the right edge for a value beyond it, with the value beside it."""
+    edge = axis.get_yaxis_transform()  # x goes from 0 to 1, y is the row
+    axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
+    text = "diverged" if np.isnan(value) else "%.4f" % value
+    place = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
+    axis.annotate(text, (1, row), xycoords=edge, **place)
+
+
+def colors(name):
+    """The colours of an optimizer's marker: its family's, hollow if it is TensorFlow's own."""
+    choice = CATALOGUE[name]
+    color = COLORS[choice.family]
+    return {"color": color, "markerfacecolor": "white" if choice.stock else color}

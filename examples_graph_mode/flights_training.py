@@ -5,6 +5,7 @@ import dataclasses
 import glob
 import json
 import os
+import sys
 import time
 
 import numpy as np
@@ -27,6 +28,11 @@ def replacing(path):
     temporary = os.path.join(directory, ".writing-" + name)
     yield temporary
     os.replace(temporary, path)
+
+
+def progress_pace():
+    """How often a progress bar is drawn: in a log once a minute, as it is no line that moves."""
+    return {} if sys.stderr.isatty() else {"mininterval": 60, "maxinterval": 60}
 
 
 class Trainer:
@@ -90,7 +96,8 @@ class Trainer:
             after_step: called with the number of steps done so far.
             label: title of the progress bar.
         """
-        for step in tqdm(range(start, stop), label, stop, unit="batch", initial=start):
+        pace = progress_pace()
+        for step in tqdm(range(start, stop), label, stop, unit="batch", initial=start, **pace):
             batch = slice(step * self.batch_size, (step + 1) * self.batch_size)
             feed = {
                 self.ids: self.flights.ids[batch],

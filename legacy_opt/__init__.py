@@ -3,6 +3,7 @@
 The public names are listed in `legacy_opt.public`.
 """
 
+import difflib
 import importlib
 import os
 import sys
@@ -28,7 +29,25 @@ def __getattr__(name):
         public = importlib.import_module("legacy_opt.public")
         if name == "__all__" or name in public.__all__:
             return getattr(public, name)
+        raise AttributeError(_missing(name, public.__all__))
     raise AttributeError("module 'legacy_opt' has no attribute %r" % name)
+
+
+def _missing(name, known):
+    """Says that a name is not here, and what is meant or where it is."""
+    import tensorflow as tf
+
+    text = "module 'legacy_opt' has no attribute %r" % name
+    ending = "Optimizer"
+    stem = name[: -len(ending)] if name.endswith(ending) else name
+    stems = {each[: -len(ending)]: each for each in known if each.endswith(ending)}
+    close = [stems[each] for each in difflib.get_close_matches(stem, stems, n=1)]
+    close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    if stem not in stems and hasattr(tf.compat.v1.train, stem + ending):
+        text += "; TensorFlow has tf.compat.v1.train.%s" % (stem + ending)
+    elif close:
+        text += "; did you mean %r?" % close[0]
+    return text + " (docs/from_to.md tells what to import for which optimizer.)"
 
 
 if not _may_be_command():

@@ -12,17 +12,47 @@ Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Me
 and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are kept.
 """
 
-import inspect
 import numbers
 
 import tensorflow as tf
 
 from legacy_opt import checks
+from legacy_opt.hyperparameters import takes_step, wide_dtype
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot, TensorSlot
+from legacy_opt.step_functions import SavesStepFunctions, StepFunction
 
 
-class AdafactorOptimizer(RuleOptimizer):
+class _AdamDecayRate(StepFunction):
+    kind, maker = "adam", "adafactor_decay_rate_adam"
+
+    def __init__(self, beta2):
+        self.beta2 = checks.open_unit_interval("beta2", beta2)
+
+    def __call__(self, step):
+        t = _floating(step) + 1
+        beta = tf.constant(self.beta2, t.dtype)
+        return beta * (1 - tf.pow(beta, t - 1)) / (1 - tf.pow(beta, t))
+
+
+class _PowDecayRate(StepFunction):
+    kind, maker = "pow", "adafactor_decay_rate_pow"
+
+    def __init__(self, exponent):
+        if checks.positive("exponent", exponent) > 1:
+            raise ValueError("exponent must be at most 1, got %r." % (exponent,))
+        self.exponent = exponent
+
+    def __call__(self, step):
+        return 1 - tf.pow(_floating(step) + 1, -self.exponent)
+
+
+def _floating(step):
+    step = tf.convert_to_tensor(step)
+    return step if step.dtype.is_floating else tf.cast(step, tf.float32)
+
+
+class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     """Adam with sublinear memory and its own learning rate (tensor2tensor).
 
     Slots, all under the optimizer's name (`w/Adafactor`, `w/Adafactor_1`, …), in this order and
@@ -66,6 +96,7 @@ class AdafactorOptimizer(RuleOptimizer):
     """
 
     whole_tensor = True
+    step_functions = {"decay_rate": (_AdamDecayRate, _PowDecayRate)}
 
     def __init__(
         self,
@@ -82,7 +113,7 @@ class AdafactorOptimizer(RuleOptimizer):
         epsilon1=1e-30,
         epsilon2=1e-3,
     ):
-        by_step = decay_rate is None or _takes_step(decay_rate)
+        by_step = decay_rate is None or takes_step(decay_rate)
         given = {
             "learning_rate": learning_rate,
             "decay_rate": None if by_step else checks.decay_factor("decay_rate", decay_rate),
@@ -101,7 +132,7 @@ class AdafactorOptimizer(RuleOptimizer):
         if by_step:
             self._decay_rate = decay_rate
         self.uses_global_step = by_step or learning_rate is None
-        self._multiply_by_parameter_scale = checks.boolean(
+        self._multiply_by_parameter_scale = _no_rate(
             "multiply_by_parameter_scale", multiply_by_parameter_scale
         )
         self._factored = checks.boolean("factored", factored)
@@ -129,10 +160,10 @@ class AdafactorOptimizer(RuleOptimizer):
         return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
 
     def hyperparameters(self, dtype, non_slots=True):
-        return super().hyperparameters(_wide(dtype), non_slots)
+        return super().hyperparameters(wide_dtype(dtype), non_slots)
 
     def rule(self, grad, value, slots, hyper):
-        wide = _wide(grad.dtype)
+        wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
         # The products below must not make one chain, which graphs would regroup: so there is always
@@ -186,14 +217,7 @@ def adafactor_decay_rate_adam(beta2):
       A function of the global step, for `AdafactorOptimizer`. (In tensor2tensor it is a tensor,
       which would stand still in eager code and knows nothing of Keras' steps.)
     """
-    checks.open_unit_interval("beta2", beta2)
-
-    def decay_rate(step):
-        t = _floating(step) + 1
-        beta = tf.constant(beta2, t.dtype)
-        return beta * (1 - tf.pow(beta, t - 1)) / (1 - tf.pow(beta, t))
-
-    return decay_rate
+    return _AdamDecayRate(beta2)
 
 
 def adafactor_decay_rate_pow(exponent):
@@ -205,42 +229,24 @@ def adafactor_decay_rate_pow(exponent):
     Returns:
       A function of the global step, for `AdafactorOptimizer`; see `adafactor_decay_rate_adam`.
     """
-    if checks.positive("exponent", exponent) > 1:
-        raise ValueError("exponent must be at most 1, got %r." % (exponent,))
-
-    def decay_rate(step):
-        return 1 - tf.pow(_floating(step) + 1, -exponent)
-
-    return decay_rate
-
-
-def _floating(step):
-    step = tf.convert_to_tensor(step)
-    return step if step.dtype.is_floating else tf.cast(step, tf.float32)
+    return _PowDecayRate(exponent)
 
 
 def _rms(tensor):
     return tf.sqrt(tf.reduce_mean(tf.square(tensor)))
 
 
-def _wide(dtype):
-    return tf.float64 if dtype == tf.float64 else tf.float32
-
-
 def _positive(name, value):
     return checks.positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def _takes_step(value):
-    """Whether `value` is a function that must be called with a step."""
-    if not callable(value) or checks.is_tensor_like(value):
-        return False
-    needed = [
-        each
-        for each in inspect.signature(value).parameters.values()
-        if each.default is each.empty and each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
-    ]
-    return len(needed) == 1
+def _no_rate(name, value):
+    """Returns `value` as a bool; it stands where other optimizers have the learning rate."""
+    try:
+        return checks.boolean(name, value)
+    except TypeError as error:
+        rate = "(The first argument is not the learning rate: pass learning_rate=%r.)" % (value,)
+        raise TypeError("%s %s" % (error, rate)) from None
 
 
 def _refuse(name, value):

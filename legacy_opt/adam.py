@@ -14,6 +14,23 @@ from legacy_opt import checks, kernels
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 
+_HOOKS = {
+    "_apply_sparse_shared": "override sparse_rule",
+    "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
+}
+
+
+def _tensor(name):
+    """A hyperparameter's tensor of this step, under the name that stock Adam keeps it by."""
+
+    def read(self):
+        return self._tensors.get(name)
+
+    def write(self, value):
+        self._tensors[name] = value
+
+    return property(read, write)
+
 
 class AdamBase(RuleOptimizer):
     """Adam, whose sparse gradients move the touched rows only.
@@ -24,9 +41,29 @@ class AdamBase(RuleOptimizer):
 
     Products and sums stand in the order that `tf.contrib.opt` has them in: the last bit depends
     on it.
+
+    Subclasses find the learning rate under stock Adam's name too, `_lr`, and the tensors that
+    `_prepare` makes: `_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`. Overriding a method that only
+    the originals call is refused.
     """
 
     slots = {"m": Slot(), "v": Slot()}
+    _lr_t, _beta1_t, _beta2_t, _epsilon_t = map(
+        _tensor, ("learning_rate", "beta1", "beta2", "epsilon")
+    )
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        checks.refuse_hooks(cls, _HOOKS)
+
+    @property
+    def _lr(self):
+        return self._learning_rate
+
+    @_lr.setter
+    def _lr(self, value):
+        if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
+            self._learning_rate = checks.hyperparameter("learning_rate", value)
 
     def __init__(
         self,

@@ -44,7 +44,7 @@ class AdamAsyncOptimizer(AdamBase):
       beta1: how much of `m` stays, from 0 to below 1.
       beta2: how much of `v` stays, from 0 to below 1.
       epsilon: what is added to the root of `v` (to `v` itself by `apply_sparse_rmsprop`), not
-        negative.
+        negative. For float16 variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
         sparse updates and the powers take none.
       apply_sparse_rmsprop: whether sparse gradients are applied by RMSProp with momentum.

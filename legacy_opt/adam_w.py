@@ -6,6 +6,7 @@ For each visit ``w -= weight_decay * w``, then the update of Adam or Momentum. S
 
 import tensorflow as tf
 
+from legacy_opt import checks
 from legacy_opt.decoupled_weight_decay import DecoupledWeightDecayExtension
 
 v1 = tf.compat.v1.train
@@ -16,7 +17,8 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 
     Slots `m` and `v` (`w/AdamW`, `w/AdamW_1`) and the shared `beta1_power` and `beta2_power` are
     `tf.compat.v1.train.AdamOptimizer`'s, and so is the update after the decay. A sparse gradient
-    decays the rows that it touches; Adam then moves all rows that have momentum.
+    decays the rows that it touches; Adam then moves all rows that have momentum. For float16
+    variables give an epsilon of 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
@@ -25,8 +27,8 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
       name: the name of the optimizer and its slots.
 
     Raises:
-      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments.
-      ValueError: `weight_decay` is NaN or infinite.
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
     """
 
     def __init__(
@@ -41,12 +43,12 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
     ):
         super().__init__(
             weight_decay,
-            learning_rate=learning_rate,
-            beta1=beta1,
-            beta2=beta2,
-            epsilon=epsilon,
-            use_locking=use_locking,
-            name=name,
+            learning_rate=checks.hyperparameter("learning_rate", learning_rate),
+            beta1=checks.decay_factor("beta1", beta1),
+            beta2=checks.decay_factor("beta2", beta2),
+            epsilon=checks.not_negative("epsilon", epsilon),
+            use_locking=checks.boolean("use_locking", use_locking),
+            name=checks.text("name", name),
         )
 
 
@@ -63,8 +65,8 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
       name: the name of the optimizer and its slots.
 
     Raises:
-      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments.
-      ValueError: `weight_decay` is NaN or infinite.
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
     """
 
     def __init__(
@@ -78,9 +80,9 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
     ):
         super().__init__(
             weight_decay,
-            learning_rate=learning_rate,
-            momentum=momentum,
-            use_locking=use_locking,
-            name=name,
-            use_nesterov=use_nesterov,
+            learning_rate=checks.hyperparameter("learning_rate", learning_rate),
+            momentum=checks.not_negative("momentum", momentum),
+            use_locking=checks.boolean("use_locking", use_locking),
+            name=checks.text("name", name),
+            use_nesterov=checks.boolean("use_nesterov", use_nesterov),
         )

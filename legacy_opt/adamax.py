@@ -29,7 +29,8 @@ class AdaMaxOptimizer(AdamBase):
         `beta1`, `beta2` and `epsilon`.
       beta1: how much of `m` stays, from 0 to below 1.
       beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to `v`, not negative.
+      epsilon: what is added to `v`, not negative. For float16
+        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's AdaMax kernel holds the variables' locks while it writes;
         sparse updates take none.
       name: the name of the optimizer and its slots.

@@ -8,6 +8,7 @@ Source: `AdamWeightDecayOptimizer` in BERT's optimization.py (Devlin et al. 2018
 into most code that grew from it. `legacy_opt.lamb` shares what is here.
 """
 
+import dis
 import re
 
 import tensorflow as tf
@@ -45,8 +46,9 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     Here `apply_gradients` and `minimize` advance the step that they are given, as every optimizer
     of TensorFlow does. With the two lines left in, steps would count twice: half the training,
     with a learning rate that falls twice as fast. Scripts that cannot be changed there pass no
-    `global_step`. A `GlobalStepWarning` is raised where the function that calls `apply_gradients`
-    with a step also assigns some variable; it cannot see what is assigned elsewhere.
+    `global_step`. A `GlobalStepWarning` is raised where the code of the function that calls
+    `apply_gradients` with a step also seems to assign that step, or one with "step" in its name.
+    That is a guess: what another function assigns, or under another name, is not seen.
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, of the variable's shape and
     dtype, starting at zero. There are no powers of beta: a checkpoint of the original restores,
@@ -111,15 +113,15 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     def applying(self, grads_and_vars, global_step=None):
         if global_step is not None:
-            self._warn_if_counted_twice()
+            self._warn_if_counted_twice(global_step)
         return super().applying(grads_and_vars, global_step)
 
-    def _warn_if_counted_twice(self):
+    def _warn_if_counted_twice(self, global_step):
         frame = users_frame()
-        if frame is not None and {"assign", "assign_add"} & set(frame.f_code.co_names):
+        if frame is not None and _assigns(frame, global_step):
             warn(
                 "%s advances the global_step that it is given, which BERT's own class does not, "
-                "and %s, which passes it, assigns some variable as well. If that is global_step, "
+                "and %s, which passes it, seems to assign a step as well. If that is global_step, "
                 "every step counts twice: delete that line (in BERT's create_optimizer "
                 "`global_step.assign(new_global_step)`), or pass no global_step."
                 % (type(self).__name__, frame.f_code.co_name),
@@ -171,6 +173,23 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     def _get_variable_name(self, param_name):
         return re.sub(r":\d+$", "", param_name)
+
+
+def _assigns(frame, step):
+    """Whether a function's code has step.assign…(…) or assign…(step, …)."""
+
+    def is_step(name):
+        return "step" in name or frame.f_locals.get(name) is step
+
+    loaded = []
+    for instruction in dis.get_instructions(frame.f_code):
+        if "LOAD" in instruction.opname and instruction.opname != "LOAD_CONST":
+            names = instruction.argval  # one instruction of newer Pythons loads several
+            loaded += names if isinstance(names, tuple) else [str(names)]
+    return any(
+        name in ("assign", "assign_add") and any(map(is_step, loaded[max(i - 1, 0) : i + 2 : 2]))
+        for i, name in enumerate(loaded)
+    )
 
 
 def matches(patterns, name):

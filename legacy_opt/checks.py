@@ -207,6 +207,25 @@ def integer_step(name, value, constant=False):
     return value
 
 
+def refuse_hooks(cls, hooks):
+    """Refuses a class that overrides what nobody would call, for `__init_subclass__`.
+
+    Args:
+      cls: the class.
+      hooks: a dict from the name of a method that the original of the class calls, and this package
+        does not, to what to do instead.
+
+    Raises:
+      TypeError: the class has one of these methods.
+    """
+    for name, instead in hooks.items():
+        if hasattr(cls, name):
+            raise TypeError(
+                "%s.%s would never be called here, unlike in the original: %s."
+                % (cls.__name__, name, instead)
+            )
+
+
 def gradient(optimizer_name, grad, variable, sparse):
     """Checks that a gradient fits its variable.
 

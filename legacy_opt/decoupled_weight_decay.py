@@ -22,6 +22,7 @@ from legacy_opt.update import warn
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
+_HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # of the original
 
 
 class DecoupledWeightDecayExtension:
@@ -41,8 +42,10 @@ class DecoupledWeightDecayExtension:
     the other base class. Slots and variable names are those of the other base class.
 
     A dense gradient decays the whole variable, a sparse one the rows that it touches, once each.
-    Within a step all gradients come first, then the decay, then the update, in all ways of running;
-    `tf.contrib.opt` leaves it to chance whether a gradient is computed before or after the decay.
+    Within one call of `apply_gradients` (or `minimize`) all its gradients come first, then the
+    decay, then the update, in all ways of running; `tf.contrib.opt` leaves it to chance whether a
+    gradient is computed before or after the decay. What another call applies in the same
+    `Session.run` does not wait, unless you give it control dependencies.
     An optimizer whose update reads the variable sees it decayed. A learning rate schedule does not
     change the decay: give `weight_decay` one as well.
 
@@ -61,12 +64,14 @@ class DecoupledWeightDecayExtension:
 
     Raises:
       TypeError: `weight_decay` is no number, tensor, variable or callable without arguments; or,
-        where a class is made, this is not the first base class.
+        where a class is made, this is not the first base class, or the class has one of the
+        original's `_decay_weights_op` and `_decay_weights_sparse_op`, which nothing calls here.
       ValueError: `weight_decay` is NaN or infinite.
     """
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
+        checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
         if DecoupledWeightDecayExtension not in cls.__bases__:
             return
         if cls.__bases__[0] is not DecoupledWeightDecayExtension:

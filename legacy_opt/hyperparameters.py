@@ -1,5 +1,7 @@
 """What a step makes of a hyperparameter: its value now, and its tensor in a variable's dtype."""
 
+import inspect
+
 import numpy as np
 import tensorflow as tf
 
@@ -16,6 +18,27 @@ def current(name, value):
     if callable(value) and not checks.is_tensor_like(value):
         return checks.hyperparameter(name, value())
     return value
+
+
+def takes_step(value):
+    """Whether `value` is a function that must be called with one argument, the step."""
+    if not callable(value) or checks.is_tensor_like(value):
+        return False
+    try:
+        signature = inspect.signature(value)
+        signature.bind(None)
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind()
+    except TypeError:
+        return True
+    return False
+
+
+def wide_dtype(dtype):
+    """Returns the dtype of arithmetic that must not be less exact than float32."""
+    return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def unrounded(tensor, value, dtype):

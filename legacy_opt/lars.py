@@ -27,7 +27,8 @@ class LARSOptimizer(RuleOptimizer):
     w -= learning_rate * momentum``). A variable that gets both kinds of gradients in turn mixes the
     two meanings of its slot. Each part of a partitioned variable has a norm and a trust ratio of
     its own. Dense updates of float64 variables use numbers as they are, sparse ones rounded to
-    float32.
+    float32. Norms are taken in the variable's dtype, so in float16, whose largest number is 65504,
+    one of 256 and more is infinite (in the original, too): train such variables in float32.
 
     Unlike the original, a dense update also takes a callable `learning_rate`, and tensors of
     another dtype than the variable's.
@@ -40,7 +41,8 @@ class LARSOptimizer(RuleOptimizer):
       epsilon: is added to the trust ratio's divisor.
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable with one of them in its name (`w.name`, as
-        in "dense/bias:0") gets neither trust ratio nor weight decay.
+        in "dense/bias:0") gets neither trust ratio nor weight decay. In Keras 3 it is the
+        variable's path, which tells all the layers that it is in, and ":0".
       use_nesterov: whether to look ahead: ``w -= learning_rate * trust * (g + weight_decay * w) +
         mu * momentum``.
 
@@ -51,6 +53,10 @@ class LARSOptimizer(RuleOptimizer):
 
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        checks.refuse_hooks(cls, {"compute_lr": "override update_for"})
 
     def __init__(
         self,
@@ -84,7 +90,9 @@ class LARSOptimizer(RuleOptimizer):
                 setattr(hyper, name, tf.cast(self._tensors[name], grad.dtype))
             return update
         rate = hyper.learning_rate
-        if not any(text in variable.name for text in self._skip_list or ()):
+        name = self.variable_name(variable)
+        name = name if ":" in name else name + ":0"  # paths of Keras 3 have none
+        if not any(text in name for text in self._skip_list or ()):
             value = tf.convert_to_tensor(variable)
             rate *= _trust_ratio(grad, value, hyper)
             grad += hyper.weight_decay * value
@@ -126,6 +134,7 @@ def _texts(name, values):
     """Returns `values` as a list, or None, if it is one of strings."""
     if values is None:
         return None
-    if isinstance(values, str) or not all(isinstance(value, str) for value in values):
+    texts = values if isinstance(values, str) else list(values)
+    if texts is values or not all(isinstance(text, str) for text in texts):
         raise TypeError("%s must be a list of strings or None, got %r." % (name, values))
-    return list(values)
+    return texts

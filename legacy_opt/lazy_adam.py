@@ -28,7 +28,8 @@ class LazyAdamOptimizer(AdamBase):
         `beta1`, `beta2` and `epsilon`.
       beta1: how much of `m` stays, from 0 to below 1.
       beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v`, not negative ("epsilon hat" in the paper).
+      epsilon: what is added to the root of `v`, not negative ("epsilon hat" in the paper). For
+        float16 variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
         sparse updates take none.
       name: the name of the optimizer and its slots.
@@ -37,3 +38,14 @@ class LazyAdamOptimizer(AdamBase):
       TypeError: an argument has the wrong type.
       ValueError: an argument is NaN or out of its range.
     """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        name="Adam",
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)

@@ -1,12 +1,42 @@
-"""Powers of symmetric matrices without negative eigenvalues, for Shampoo's preconditioners.
+"""Matrices for Shampoo: products of a tensor's slices, and powers of such matrices.
 
-Two ways: through the singular value decomposition, or by iterations of matrix products, which
-accelerators like better. Sizes are Python integers, exponents numbers or scalar tensors.
+There are two ways to a power: through the singular value decomposition, or by iterations of matrix
+products, which accelerators like better. Sizes are Python integers, exponents numbers or scalar
+tensors.
+
+Graphs make one operation of a transposition and a product, which may round differently. So wherever
+there is a choice, the product is asked to transpose, in eager code as well.
 """
 
 import numbers
 
 import tensorflow as tf
+
+
+def products_of_slices(tensor, axis, size):
+    """Returns the products of all pairs of slices along an axis, each summed: ``[size, size]``."""
+    last = tensor.shape.rank - 1
+    if 0 < axis == last:
+        slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
+        return tf.matmul(slices, slices, transpose_a=True)
+    if axis > 0:
+        others = [other for other in range(last + 1) if other != axis]
+        tensor = tf.transpose(tensor, [axis] + others)
+    slices = tensor if last == 1 else tf.reshape(tensor, [size, -1])
+    return tf.matmul(slices, slices, transpose_b=True)
+
+
+def contract_first_axis(tensor, matrix, size):
+    """Returns ``tensor[a, b, …]`` times ``matrix[a, c]``, summed over a, as ``[b, …, c]``."""
+    if tensor.shape.rank == 2:
+        return tf.matmul(tensor, matrix, transpose_a=True)
+    static = tensor.shape[1:].concatenate([size])
+    shape = tf.concat([tf.shape(tensor)[1:], [size]], axis=0)
+    contracted = tf.matmul(tf.reshape(tensor, [size, -1]), matrix, transpose_a=True)
+    contracted = tf.reshape(contracted, shape)
+    contracted.set_shape(static)
+    return contracted
+
 
 ITERATIONS = 100
 ACCURACY = 1e-6
@@ -42,7 +72,8 @@ def power_by_svd(matrix, size, exponent, epsilon):
     values, left, right = tf.linalg.svd(
         matrix + epsilon * tf.eye(size, dtype=matrix.dtype), full_matrices=True
     )
-    return tf.matmul(right * power(tf.maximum(values, epsilon), exponent), tf.transpose(left))
+    values = power(tf.maximum(values, epsilon), exponent)
+    return tf.matmul(right * values, left, transpose_b=True)
 
 
 def power_by_iteration(matrix, size, exponent, epsilon):

@@ -239,8 +239,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _warn_if_the_step_stands_still(self, advanced):
         step = self.global_step_variable()
+        remedy = "Pass global_step=… to minimize() or apply_gradients()"
         if isinstance(self._global_step, int):
             problem = "goes by the constant global_step=%d" % self._global_step
+            remedy = "Pass the graph's global step to the constructor: global_step=…"
         elif advanced is None:
             problem = "was given no global_step to advance"
         elif step is advanced or not isinstance(step, tf.Variable):
@@ -250,9 +252,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         else:
             return
         warn(
-            "%s %s. Unless something else advances it, the step stays where it is and nothing that "
-            "depends on it ever happens. Pass global_step=… to minimize() or apply_gradients(), or "
-            "set optimizer.global_step_is_advanced = True." % (type(self).__name__, problem),
+            "%s %s. Unless something else advances it, the step stays where it is: bias "
+            "corrections, decays and intervals that go by it never advance. %s, or set "
+            "optimizer.global_step_is_advanced = True." % (type(self).__name__, problem, remedy),
             GlobalStepWarning,
         )
 
@@ -289,7 +291,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         }
         self._step_tensor = None
         if self.uses_global_step:
-            self._step_tensor = tf.convert_to_tensor(self.global_step_variable())
+            step = self.global_step_variable()
+            self._step_tensor = tf.convert_to_tensor(step)
+            if step.dtype != step.dtype.base_dtype:
+                # The value of a ref variable is its memory, which somebody may advance meanwhile.
+                # The maximum copies it; graphs would move a mere copy behind each of the casts.
+                self._step_tensor = tf.maximum(self._step_tensor, self._step_tensor.dtype.min)
         self._prepared = {}
         if self._applying is not None and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
@@ -348,7 +355,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def variable_name(self, variable):
         """Returns what a rule that chooses by name goes by; a bridge may know a better name."""
-        return variable.name
+        return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype, non_slots=True):
         """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.

@@ -12,13 +12,12 @@ Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15; after Gupta, Koren
 "Shampoo: Preconditioned Stochastic Tensor Optimization" (2018).
 """
 
-import inspect
 import numbers
 
 import tensorflow as tf
 
 from legacy_opt import checks, matrix_roots
-from legacy_opt.hyperparameters import current
+from legacy_opt.hyperparameters import current, takes_step, wide_dtype
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, Slot, TensorSlot
 from legacy_opt.update import Addition
@@ -97,7 +96,7 @@ class ShampooOptimizer(RuleOptimizer):
         use_locking=False,
         name="Shampoo",
     ):
-        given = {} if _takes_step(learning_rate) else {"learning_rate": learning_rate}
+        given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
         # The others are plain attributes: the original reckons with Python's numbers, of which
@@ -118,11 +117,11 @@ class ShampooOptimizer(RuleOptimizer):
         if self._use_iterative_root and not isinstance(self._alpha, numbers.Real):
             raise TypeError("alpha must be a number if use_iterative_root=True, got %r." % (alpha,))
         every_step = _is(self._svd_interval, 1) and _is(self._precond_update_interval, 1)
-        of_step = any(_takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
+        of_step = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
         self.uses_global_step = of_step or not every_step
 
     def slot_layouts(self, variable):
-        shape, dtype = _lengths(variable), _wide(variable.dtype.base_dtype)
+        shape, dtype = _lengths(variable), wide_dtype(variable.dtype.base_dtype)
         if self._use_iterative_root and not matrix_roots.whole_root(-self._alpha / len(shape)):
             raise ValueError(
                 "%s: use_iterative_root=True needs a whole number for rank / (2 * alpha), got "
@@ -144,18 +143,18 @@ class ShampooOptimizer(RuleOptimizer):
         return _lengths(variable)[0] <= self._max_matrix_size or not _is(self._gbar_decay, 0)
 
     def hyperparameters(self, dtype, non_slots=True):
-        hyper = super().hyperparameters(_wide(dtype), non_slots)
+        hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
         if self.uses_global_step:
             hyper.time = tf.cast(hyper.global_step, tf.float32) + 1
         for name in _PARAMETERS:
             if not hasattr(hyper, name):
-                setattr(hyper, name, self._at_time(name, hyper, _wide(dtype)))
+                setattr(hyper, name, self._at_time(name, hyper, wide_dtype(dtype)))
         return hyper
 
     def _at_time(self, name, hyper, dtype):
         """Returns a parameter at this step: a Python number as it is, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
-        if _takes_step(value):
+        if takes_step(value):
             value = checks.hyperparameter(name, value(hyper.time))
         value = current(name, value)
         return tf.cast(value, dtype) if checks.is_tensor_like(value) else value
@@ -175,7 +174,7 @@ class ShampooOptimizer(RuleOptimizer):
     def _update(self, grad, value, slots, hyper, rows):
         """Returns the step and what is added to the slots; see `rule`."""
         grad.set_shape(value.shape)  # which is lost where a sparse gradient was made dense
-        grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), _wide(value.dtype))
+        grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
         direction, changes, rank = grad, {}, grad.shape.rank
         if not rows:
             gbar = slots.gbar if value.shape.rank else tf.reshape(slots.gbar, [1])
@@ -188,39 +187,46 @@ class ShampooOptimizer(RuleOptimizer):
             others = [other for other in range(rank) if other != axis]
             if (rows and axis == 0) or grad.shape.as_list()[axis] > self._max_matrix_size:
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
-                if axis == rank - 1 > 0:  # the order of products that graphs prefer
-                    factor, rate = rate * factor, None
-                direction = _next_axis_first(direction) * factor
+                direction = _next_axis_first(direction)
+                if axis == rank - 1:
+                    # In the order that a Session makes of the original's product; of a plain one,
+                    # graphs may make another.
+                    direction = tf.math.multiply_no_nan(direction, rate * factor)
+                    rate = None
+                else:
+                    direction *= factor
             else:
-                factor = self._matrix(axis, others, grad, slots, hyper, changes)
-                direction = tf.tensordot(direction, factor, axes=([0], [0]))
+                size = grad.shape.as_list()[axis]
+                factor = self._matrix(axis, size, grad, slots, hyper, changes)
+                direction = matrix_roots.contract_first_axis(direction, factor, size)
         step = direction if rate is None else rate * direction
         return tf.cast(step if value.shape.rank else tf.reshape(step, []), value.dtype), changes
 
     def _diagonal(self, axis, others, grad, slots, hyper, changes, rows):
         """Updates the diagonal of an axis; returns its power."""
         name, weight = "Gbar_%d" % axis, hyper.mat_gbar_weight
-        square = tf.square(grad)
         if others:
-            square = tf.reduce_sum(square, axis=others)
             if not rows:
                 weight = weight * _reciprocal(grad.shape.as_list()[axis], grad.dtype)
+            square = weight * tf.reduce_sum(tf.square(grad), axis=others)
+        else:
+            square = tf.math.multiply_no_nan(grad, weight * grad)
         diagonal = tf.reshape(getattr(slots, name), [-1])
-        diagonal, added = _average(diagonal, hyper.mat_gbar_decay, weight * square)
+        diagonal, added = _average(diagonal, hyper.mat_gbar_decay, square)
         if added is not None:
             changes[name] = Addition(added)
         power = matrix_roots.power(diagonal, -hyper.alpha / grad.shape.rank)
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
-    def _matrix(self, axis, others, grad, slots, hyper, changes):
+    def _matrix(self, axis, size, grad, slots, hyper, changes):
         """Updates the matrix of an axis if it is time; returns its power, if not that of before."""
-        name, size = "Gbar_%d" % axis, grad.shape.as_list()[axis]
+        name = "Gbar_%d" % axis
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
         exponent = -hyper.alpha / grad.shape.rank
         part = _reciprocal(size, grad.dtype)
 
         def products(times=1):
-            return weight * times * tf.tensordot(grad, grad, axes=(others, others))
+            return weight * times * matrix_roots.products_of_slices(grad, axis, size)
 
         old = getattr(slots, name)
         if not _is(self._precond_update_interval, 1):
@@ -271,35 +277,15 @@ _PARAMETERS = (
 
 def _parameter(name, value, least=None):
     """Returns `value` if it can be a parameter, which may also be a function of the step."""
-    if not _takes_step(value):
+    if not takes_step(value):
         value = checks.hyperparameter(name, value)
     if least is not None and isinstance(value, numbers.Real) and value < least:
         raise ValueError("%s must be at least %r, got %r." % (name, least, value))
     return value
 
 
-def _takes_step(value):
-    """Whether `value` is a function that must be called with one argument, the step."""
-    if not callable(value) or checks.is_tensor_like(value):
-        return False
-    try:
-        signature = inspect.signature(value)
-        signature.bind(None)
-    except (TypeError, ValueError):
-        return False
-    try:
-        signature.bind()
-    except TypeError:
-        return True
-    return False
-
-
 def _is(parameter, number):
     return isinstance(parameter, numbers.Real) and parameter == number
-
-
-def _wide(dtype):
-    return tf.float64 if dtype == tf.float64 else tf.float32
 
 
 def _lengths(variable):

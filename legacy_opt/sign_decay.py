@@ -19,6 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks
+from legacy_opt.step_functions import StepFunction
 
 
 def get_linear_decay_fn(decay_steps):
@@ -75,19 +76,13 @@ def get_restart_decay_fn(decay_steps, num_periods=1, zero_after=None):
     return _RestartDecay(decay_steps, num_periods, zero_after)
 
 
-class _Decay:
-    """A decay function that knows its arguments, so that an optimizer that has it can be saved."""
-
-    kind = None
+class _Decay(StepFunction):
+    """What the decays have in common."""
 
     def __init__(self, decay_steps, **others):
         self.decay_steps = checks.positive_integer("decay_steps", decay_steps)
         for name, value in others.items():
             setattr(self, name, checks.number(name, value) if value is not None else None)
-
-    def __repr__(self):
-        arguments = ", ".join("%s=%r" % item for item in vars(self).items())
-        return "get_%s_decay_fn(%s)" % (self.kind, arguments)
 
     def __call__(self, global_step):
         if global_step is None:
@@ -108,7 +103,7 @@ class _Decay:
 
 
 class _LinearDecay(_Decay):
-    kind = "linear"
+    kind, maker = "linear", "get_linear_decay_fn"
 
     def at(self, step):
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
@@ -121,7 +116,7 @@ class _PeriodicDecay(_Decay):
 
 
 class _CosineDecay(_PeriodicDecay):
-    kind = "cosine"
+    kind, maker = "cosine", "get_cosine_decay_fn"
 
     def at(self, step):
         step, pi = tf.cast(step, tf.float32), np.float32(math.pi)
@@ -135,7 +130,7 @@ class _CosineDecay(_PeriodicDecay):
 
 
 class _RestartDecay(_PeriodicDecay):
-    kind = "restart"
+    kind, maker = "restart", "get_restart_decay_fn"
 
     def at(self, step):
         falls = tf.cast(step, tf.float32) * np.float32(self.num_periods)
@@ -146,7 +141,7 @@ class _RestartDecay(_PeriodicDecay):
         return tf.compat.v2.where(falls * self.per_step >= self.zero_after, 0.0, decay)
 
 
-_KINDS = {cls.kind: cls for cls in (_LinearDecay, _CosineDecay, _RestartDecay)}
+DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
 def checked(function):
@@ -167,30 +162,3 @@ def checked(function):
             "decay_steps) returns, or None, got %r." % (function,)
         )
     return function
-
-
-def to_config(function):
-    """Returns a decay of this module, or None, as plain data.
-
-    Raises:
-      ValueError: it is another function.
-    """
-    if function is None:
-        return None
-    if not isinstance(function, _Decay):
-        raise ValueError(
-            "sign_decay_fn=%r is a function of your own, which is no plain data. To save the "
-            "optimizer, use one of get_linear_decay_fn, get_cosine_decay_fn and "
-            "get_restart_decay_fn of legacy_opt; or write a subclass whose constructor takes plain "
-            "arguments, keeps each as self._<argument>, and makes the function of them."
-            % (function,)
-        )
-    return dict(vars(function), kind=function.kind)
-
-
-def from_config(config):
-    """Returns the decay that `to_config` described, or None."""
-    if config is None or callable(config):
-        return config
-    arguments = dict(config)
-    return _KINDS[arguments.pop("kind")](**arguments)

@@ -9,7 +9,6 @@ From Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 TensorFlow 1's `tf.contrib.opt`: their constructors, slot, variable names and arithmetic are kept.
 """
 
-import inspect
 import math
 
 import numpy as np
@@ -18,13 +17,15 @@ import tensorflow as tf
 from legacy_opt import checks, kernels, sign_decay
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
+from legacy_opt.step_functions import SavesStepFunctions
 from legacy_opt.update import Fading
 
 
-class _SignOptimizer(RuleOptimizer):
+class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     """What both have in common."""
 
     slots = {"m": Slot()}
+    step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     goes_by_advanced_step = True
 
     def __init__(self, sign_decay_fn, use_locking, name, beta, **hyperparameters):
@@ -68,28 +69,6 @@ class _SignOptimizer(RuleOptimizer):
           hyper: see `rule`.
         """
         raise NotImplementedError
-
-    # For the Keras bridges: what of the constructor's arguments is no plain data.
-
-    def get_config(self):
-        """Returns the constructor's arguments as plain data.
-
-        Raises:
-          ValueError: `sign_decay_fn` is a function of the user's own.
-        """
-        names = list(inspect.signature(type(self).__init__).parameters)[1:]
-        config = {name: getattr(self, "_" + name) for name in names}
-        if "sign_decay_fn" in config:
-            config["sign_decay_fn"] = sign_decay.to_config(self._sign_decay_fn)
-        return config
-
-    @classmethod
-    def from_config(cls, config):
-        """Returns the optimizer that `get_config` described."""
-        config = dict(config)
-        if "sign_decay_fn" in config:
-            config["sign_decay_fn"] = sign_decay.from_config(config["sign_decay_fn"])
-        return cls(**config)
 
 
 class AddSignOptimizer(_SignOptimizer):

@@ -29,7 +29,8 @@ class Slot:
         element starts there.
       dtype: the slot's dtype; None takes the variable's.
       op_name: what the slot variable is called, under the variable's name; None takes the
-        optimizer's name.
+        optimizer's name. With one, slots of partitioned variables are saved part by part
+        (`w/part_0/adam_m`), as by optimizers that make their variables themselves.
     """
 
     def __init__(self, initial_value=0, dtype=None, op_name=None):
@@ -53,7 +54,7 @@ class Slot:
         slot = optimizer._get_or_make_slot_with_initializer(
             variable, initializer, shape, dtype, slot_name, self.op_name or op_name
         )
-        versions.fit_slice_info(slot, variable)
+        versions.fit_slice_info(slot, variable, part_by_part=self.op_name is not None)
         return slot
 
     def initializer(self, variable, shape, dtype):

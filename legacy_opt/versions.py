@@ -46,16 +46,22 @@ def for_a_session():
         return not tf.executing_eagerly()
 
 
-def fit_slice_info(slot, variable):
+def fit_slice_info(slot, variable, part_by_part=False):
     """Corrects what a slot of another shape than its partitioned variable tells the Saver.
 
     TensorFlow gives the slot of a partitioned variable the variable's own slice of the full
     shape, which is wrong for slots with a value per row or per variable. One value per row of a
     variable that is partitioned by rows makes one tensor ``[all rows]`` in the checkpoint, like
-    the variable itself; other slots are saved part by part under their own names.
+    the variable itself; other slots are saved part by part under their own names, and all are with
+    `part_by_part`.
     """
     whole = getattr(variable, "_save_slice_info", None)
-    if whole is None or slot.shape.as_list() == variable.shape.as_list():
+    if whole is None:
+        return
+    if part_by_part:
+        slot._set_save_slice_info(None)
+        return
+    if slot.shape.as_list() == variable.shape.as_list():
         return
     by_rows = all(offset == 0 for offset in whole.var_offset[1:]) and (
         list(whole.var_shape[1:]) == list(whole.full_shape[1:])
@@ -307,6 +313,10 @@ def own_component(variable):
 def distributed_variable(variable):
     """Returns the distributed variable that `variable` is a component of, any other as it is."""
     container = getattr(variable, "_distributed_container", None)
+    distributed = getattr(tf.distribute, "DistributedValues", ())
+    if container is None and not isinstance(variable, distributed):
+        # Newer TensorFlow notes it at the handle; asked for a handle, a distributed one fails.
+        container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole
 

@@ -43,6 +43,13 @@ CASES: Any = {
 }
 
 
+def public_optimizers_with_cases():
+    """Returns the public classes among those of all cases, as `public_optimizers`."""
+    classes = {case.optimizer for case in CASES.values()}
+    # Those that extend_with_decoupled_weight_decay makes have no public name.
+    return {each for each in classes if "base_optimizer" not in vars(each)}
+
+
 def one_of_each_class():
     """Returns the name of the first case of every class, in order."""
     first = {}

@@ -223,14 +223,23 @@ def slots(page):
 def state(page):
     """Returns the table of what the slots of a variable take, of all optimizers on all pages."""
     del page
-    shape, rows = (1000, 1000), {}
+    rows = {}
     for each in PAGES.values():
         for expression in each.classes:
-            found = facts(expression, {"w": shape}).slots["w"].values()
-            size = sum(np.prod(shape, dtype=int) * dtype.size for _, shape, dtype in found)
-            rows.setdefault(size, []).append("`%s`" % expression)
-    cells = [[_size(size), ", ".join(names)] for size, names in sorted(rows.items())]
+            size = _slot_bytes(expression, (1000, 1000))
+            rows.setdefault(_size(size), [size]).append("`%s`" % expression)
+    ordered = sorted(rows.items(), key=lambda row: row[1][0])
+    cells = [[size, ", ".join(names)] for size, (_, *names) in ordered]
+    for expression in "ShampooOptimizer(step)", "ShampooOptimizer(step, svd_interval=20)":
+        size = _slot_bytes(expression, (700, 700))
+        text = "`%s` of 700 by 700, **%.3g times** the variable" % (expression, size / 4 / 700**2)
+        cells.append([_size(size), text])
     return table(["state", "of"], cells)
+
+
+def _slot_bytes(expression, shape):
+    slots = facts(expression, {"w": shape}).slots["w"].values()
+    return sum(int(np.prod(shape, dtype=int)) * dtype.size for _, shape, dtype in slots)
 
 
 def _size(count):

@@ -167,3 +167,24 @@ if versions.has_contrib():
     )
 
 CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
+
+
+def ways_of_the_day(name, ways, count):
+    """Returns in which ways a case is run daily; the full run has them all.
+
+    The ways take turns, over the cases and over the lanes.
+
+    Args:
+      name: the case. Of ours two ways are daily, which tests/test_every_optimizer.py runs without
+        Keras; of `tf.contrib.opt`'s, which ours equal bit for bit (tests/test_contrib.py), one.
+      ways: all ways.
+      count: how many of them are daily for the others.
+    """
+    ways = list(ways)
+    if name in OURS and not name.startswith("AdagradDecay"):
+        count = 2
+    elif name in CONTRIB:
+        count = 1
+    minor_version = int(tf.__version__.split(".")[1])
+    first = list(CASES).index(name) + minor_version
+    return [ways[(first + 2 * turn + turn // 2) % len(ways)] for turn in range(count)]

@@ -11,7 +11,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import AdamWeightDecayOptimizer, LARSOptimizer, versions
 from tests import problems
 from tests.mirrored_fit import check_fit_with
 from tests.mirrored_training import (
@@ -75,6 +75,24 @@ def check_v1(strategy):
         # `variables()` leaves distributed non-slot variables out, TensorFlow's own as well.
         check_powers(strategy, loop.optimizer._non_slot_variables(), POWERS.get(name, ()))
         print("v1", name)
+
+
+def check_names(strategy):
+    """Rules that choose by name treat all replicas alike, also where a pattern names the end."""
+    batches = data()
+    makers = {
+        "bert": lambda step: AdamWeightDecayOptimizer(
+            0.25, 0.5, exclude_from_weight_decay=["matrix$"]
+        ),
+        "lars": lambda step: LARSOptimizer(
+            0.25, weight_decay=0.5, eeta=0.5, skip_list=["matrix:0"]
+        ),
+    }
+    for make in makers.values():
+        expected = session(make, [summed(batch) for batch in batches])
+        Loop(strategy, bridged(make), apply_bridged).train(batches, expected.steps)
+        if not KERAS_3:
+            Loop(strategy, make, apply_v1).train(batches, expected.steps)
 
 
 def check_learning_rate(strategy):

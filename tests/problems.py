@@ -69,7 +69,6 @@ def everything(dtype="float32", only=(), steps=24):
       only: the names of the variables to keep; empty for all.
       steps: how many gradients to make.
     """
-    kinds = ("dense", "sparse", "duplicates")
     dense, distinct, repeated = (
         make(kind, dtype, steps, seed)
         for seed, kind in enumerate(("dense", "sparse", "duplicates"))

@@ -12,7 +12,9 @@ from legacy_opt import (
     AdamAsyncOptimizer,
     AdaMaxOptimizer,
     AdamGSOptimizer,
+    DiffGradOptimizer,
     GlobalStepWarning,
+    LARSOptimizer,
     LazyAdamGSOptimizer,
     LazyAdamOptimizer,
     NadamOptimizer,
@@ -261,3 +263,65 @@ def test_arguments_of_the_wrong_type():
         AdamGSOptimizer(0.5)
     with pytest.raises(TypeError, match="apply_sparse_rmsprop must be True or False, got 'yes'"):
         AdamAsyncOptimizer(apply_sparse_rmsprop="yes")
+
+
+@pytest.mark.parametrize("optimizer", FAMILY)
+def test_messages_name_the_class(optimizer):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'lr'"):
+        optimizer(lr=0.1)
+    assert "__init__" in vars(optimizer) or optimizer is LazyAdamGSOptimizer
+
+
+@pytest.mark.parametrize(
+    "optimizer, hook, instead",
+    [(each, "_apply_sparse_shared", "sparse_rule") for each in FAMILY]
+    + [
+        (LazyAdamOptimizer, "_get_beta_accumulators", "non_slots"),
+        (LARSOptimizer, "compute_lr", "update_for"),
+    ],
+)
+def test_methods_that_only_the_originals_call(optimizer, hook, instead):
+    mixin = type("Mixin", (), {hook: lambda self: None})
+    for bases, contents in [((optimizer,), vars(mixin)), ((mixin, optimizer), {})]:
+        contents = {key: value for key, value in contents.items() if key == hook}
+        with pytest.raises(TypeError, match="Mine.%s would never be called.*%s" % (hook, instead)):
+            type("Mine", bases, contents)
+
+
+@pytest.mark.parametrize("optimizer", FAMILY)
+def test_the_learning_rate_under_stock_adams_name(optimizer):
+    class Mine(optimizer):
+        def __init__(self, rate):
+            self._lr = rate
+            super().__init__(learning_rate=rate)
+
+        def _prepare(self):
+            super()._prepare()
+            seen.append([float(x) for x in (self._lr_t, self._beta1_t, self._epsilon_t)])
+            self._lr_t = self._lr_t * 0
+
+    seen, w = [], tf.Variable([1.0])
+    made = Mine(0.5)
+    assert made._lr == 0.5
+    made._lr = 0.25
+    if optimizer in (AdamGSOptimizer, LazyAdamGSOptimizer):
+        made.global_step_is_advanced = True
+    made.apply_gradients([(tf.constant([1.0]), w)])
+    np.testing.assert_allclose(seen, [[0.25, 0.9, 1e-8]], rtol=1e-6)
+    assert w.numpy() == [1.0]
+    with pytest.raises(ValueError, match="learning_rate must be finite"):
+        made._lr = float("nan")
+
+
+def test_a_gradient_that_is_the_ref_variables_own_memory():
+    value = np.arange(1, 2**16 + 1, dtype=np.float32)
+    for _ in range(5):
+        with tf.Graph().as_default(), v1.Session() as sess:
+            w = v1.get_variable("w", initializer=value, use_resource=False)
+            optimizer = DiffGradOptimizer(0.5)
+            optimizer.use_fused_kernels = False
+            train_op = optimizer.apply_gradients([(tf.identity(w), w)])
+            sess.run(v1.global_variables_initializer())
+            sess.run(train_op)
+            np.testing.assert_array_equal(sess.run(optimizer.get_slot(w, "prev_grad")), value)
+            assert np.all(sess.run(w) < value)

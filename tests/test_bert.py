@@ -96,6 +96,25 @@ def test_variables_in_the_checkpoint(optimizer):
         assert {each.dtype.base_dtype for each in made.variables()} == {tf.float32}
 
 
+@BOTH
+def test_parts_of_a_partitioned_variable_are_saved_one_by_one(optimizer, tmp_path):
+    # As the original's own variables are: w is one tensor of the file, in two slices, adam_m two.
+    file = str(tmp_path / "model.ckpt")
+    with tf.Graph().as_default(), v1.Session() as session:
+        w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))
+        step = v1.train.get_or_create_global_step()
+        optimizer(0.1).apply_gradients([(tf.ones([2, 2]), part) for part in w], global_step=step)
+        session.run(v1.global_variables_initializer())
+        v1.train.Saver().save(session, file)
+    slots = ["w/part_%d/adam_%s" % (part, slot) for part in (0, 1) for slot in "mv"]
+    expected = {
+        "w": [4, 2],
+        "global_step": [],
+        **dict.fromkeys(slots, [2, 2]),
+    }
+    assert dict(tf.train.list_variables(file)) == expected
+
+
 def test_arguments_stand_in_the_originals_order():
     def names(optimizer):
         return list(inspect.signature(optimizer).parameters)
@@ -202,6 +221,29 @@ def as_it_should_be(optimizer, variable, step):
     return optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=step)
 
 
+def by_a_function(optimizer, variable, step):
+    train_op = optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=step)
+    return tf.group(train_op, v1.assign_add(step, 1))
+
+
+def under_another_name(optimizer, variable, counter):
+    train_op = optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=counter)
+    return tf.group(train_op, counter.assign_add(1))
+
+
+def of_no_argument(optimizer, variable, _):
+    step = v1.train.get_global_step()
+    train_op = optimizer.apply_gradients([(tf.ones([1]), variable)], step)
+    return tf.group(train_op, v1.train.get_global_step().assign_add(1))
+
+
+def that_assigns_something_else(optimizer, variable, step):
+    other = v1.get_variable("other", [1])
+    ready = other.assign(variable)
+    with tf.control_dependencies([ready, v1.assign(other, variable)]):
+        return optimizer.apply_gradients([(tf.ones([1]), variable)], global_step=step)
+
+
 def warnings_of(build, optimizer, step_given=True):
     with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -217,6 +259,9 @@ def test_a_script_that_counts_the_steps_itself_is_warned(optimizer):
     assert "as_berts_script" in str(warning.message) and "counts twice" in str(warning.message)
     assert warning.filename == __file__
     assert not warnings_of(as_it_should_be, optimizer(0.1))
+    for script in (by_a_function, under_another_name, of_no_argument):
+        assert len(warnings_of(script, optimizer(0.1))) == 1
+    assert not warnings_of(that_assigns_something_else, optimizer(0.1))
 
 
 def test_lamb_needs_a_step_for_its_bias_correction_only():

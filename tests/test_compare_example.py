@@ -94,6 +94,7 @@ def test_what_diverged_is_named_when_all_is_written(loaded, tmp_path, capsys):
         (["--optimizers", "Adan"], "Adan"),
         (["--learning-rate", "Adan=1"], "'Adan=1' does not begin with NAME="),
         (["--learning-rate", "0.1"], "'0.1' does not begin with NAME="),
+        (["--learning-rate", "Adam"], "'Adam' has no rate: write NAME=RATE"),
         (["--learning-rate", "Adam="], "'' is no number"),
         (["--learning-rate", "Adam=0"], "'0' is not above 0"),
         (["--learning-rate", "Adam=0.1", "--optimizers", "SGD"], "Adam is not among"),

@@ -69,12 +69,12 @@ def in_turn(trained=lambda original: True):
 
 
 def every_cell():
-    """Returns all cells; float32 is for every day, of the other dtypes one kind of variable."""
+    """Returns all cells; daily float32, and of the others one, of one kind of variable, in turn."""
     for number, (name, case) in enumerate(OF_CONTRIB.items()):
         for use_resource, kind in REF_AND_RESOURCE:
             for dtype in case.original.dtypes:
-                turn = (number + (dtype == "float64")) % 2 == use_resource
-                marks = () if dtype == "float32" or turn else pytest.mark.full
+                turn = 2 * use_resource + (dtype == "float64")
+                marks = () if dtype == "float32" or turn == number % 4 else pytest.mark.full
                 identity = "%s-%s-%s" % (name, kind, dtype)
                 yield pytest.param(name, use_resource, dtype, id=identity, marks=marks)
 

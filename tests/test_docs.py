@@ -118,6 +118,26 @@ def test_what_is_imported_instead_is_there():
     assert {"legacy_opt." + name for name in ours} <= told
 
 
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("LazyAdam", "did you mean 'LazyAdamOptimizer'"),
+        ("LazyAdamOptimzer", "did you mean 'LazyAdamOptimizer'"),
+        ("Slots", "did you mean 'Slot'"),
+        ("AdamOptimizer", "has tf.compat.v1.train.AdamOptimizer ("),
+        ("Momentum", "has tf.compat.v1.train.MomentumOptimizer ("),
+        ("MovingAverageOptimizer", "attribute 'MovingAverageOptimizer' ("),
+    ],
+)
+def test_a_name_that_is_not_there_leads_to_what_is(name, words):
+    assert not hasattr(legacy_opt, name)
+    with pytest.raises(AttributeError) as error:
+        getattr(legacy_opt, name)
+    assert words in str(error.value) and "docs/from_to.md" in str(error.value)
+    with pytest.raises(AttributeError, match="has no attribute '__wrapped__'$"):
+        getattr(legacy_opt, "__wrapped__")  # noqa: B009
+
+
 def test_what_is_not_yet_there_is_not():
     for names, _, equal, _ in from_to():
         for name in names if equal in ("not yet", "nothing here") else ():

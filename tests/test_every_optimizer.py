@@ -1,31 +1,31 @@
 """One suite for all public optimizers: {way to run} x {gradient} x {dtype} x {kernel, rule}.
 
-Every cell is held against a NumPy oracle, and the cells that differ in the way to run only are held
-against each other bit for bit.
+A run is held against a NumPy oracle, and runs that differ in the way only are held against each
+other bit for bit.
 """
-
-import functools
 
 import numpy as np
 import pytest
 
+from legacy_opt import RuleOptimizer
 from tests import problems, running
-from tests.cases import CASES, public_optimizers
+from tests.cases import CASES, public_optimizers, public_optimizers_with_cases
 
 KINDS = ("dense", "sparse", "duplicates")
 DTYPES = ("float16", "float32", "float64")
+FIRST = "session-ref"
+COUNTED_CASES = pytest.mark.parametrize("number, name", list(enumerate(CASES)))
 
 
 def test_every_public_optimizer_has_a_case():
-    classes = {case.optimizer for case in CASES.values()}
-    # Classes that extend_with_decoupled_weight_decay makes may have cases, too.
-    assert {cls for cls in classes if "base_optimizer" not in vars(cls)} == set(public_optimizers())
+    assert public_optimizers_with_cases() == set(public_optimizers())
 
 
-@functools.lru_cache(maxsize=None)
-def expected(name, kind, dtype, steps=24, global_step="int64"):
-    """Runs the oracles; returns (values after each step, slots at the end)."""
-    return run_oracles(name, problems.make(kind, dtype, steps, global_step=global_step))
+def problems_of(dtype, full):
+    """Returns all kinds of gradients: daily in one small problem, in the full run apart."""
+    if full:
+        return [problems.make(kind, dtype) for kind in KINDS]
+    return [problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)]
 
 
 def run_oracles(name, problem):
@@ -43,17 +43,6 @@ def run_oracles(name, problem):
         for slot, value in oracle.slots.items()
     }
     return values, slots
-
-
-@functools.lru_cache(maxsize=None)
-def trace(way, name, kind, dtype, composed=False, global_step="int64"):
-    """Runs one cell."""
-    case = CASES[name]
-    problem = problems.make(kind, dtype, global_step=global_step)
-    make = case.make_composed if composed else case.make
-    if way == "session without rewriting":
-        return running.session_without_rewriting(problem, make)
-    return running.WAYS[way](problem, make)
 
 
 def assert_close(trace, values, slots, ulps, dtype):
@@ -75,24 +64,50 @@ def assert_close(trace, values, slots, ulps, dtype):
             assert gap <= ulps * eps * len(values) * scale, (key, gap)
 
 
-@pytest.mark.cells(
-    name=list(CASES), way=list(running.WAYS), kind=KINDS, dtype=DTYPES, composed=[False, True]
-)
-def test_against_the_oracle(name, way, kind, dtype, composed):
-    values, slots = expected(name, kind, dtype)
-    assert_close(trace(way, name, kind, dtype, composed), values, slots, CASES[name].ulps, dtype)
+def assert_follows(name, problem, trace):
+    assert_close(trace, *run_oracles(name, problem), CASES[name].ulps, problem.dtype)
+
+
+def ways_of(number, dtype, full):
+    """Returns the ways besides a Session of ref variables: daily the quick ones, one in turn."""
+    ways = [way for way in running.WAYS if way != FIRST]
+    if full:
+        return ways
+    if dtype == "float32":
+        return ["session-resource", "eager", ("function", "wrap_function")[number % 2]]
+    return [ways[(number + DTYPES.index(dtype)) % len(ways)]]
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("way", [way for way in running.WAYS if way != "session-ref"])
-@pytest.mark.parametrize("name", CASES)
-def test_all_ways_compute_the_same_bits(name, way, kind, dtype):
-    reference, actual = "session-ref", trace(way, name, kind, dtype)
-    regrouped = CASES[name].regrouped and kind != "dense"
-    if regrouped and (way, dtype) == ("function", "float16"):
-        assert_close(actual, *expected(name, kind, dtype), CASES[name].ulps, dtype)
-        return
-    if regrouped and way == "eager":
-        reference = "session without rewriting"
-    running.assert_same(actual, trace(reference, name, kind, dtype), way)
+@COUNTED_CASES
+def test_all_ways_follow_the_oracle_and_compute_the_same_bits(number, name, dtype, full):
+    case = CASES[name]
+    for problem in problems_of(dtype, full):
+        first = running.WAYS[FIRST](problem, case.make)
+        assert_follows(name, problem, first)
+        for way in ways_of(number, dtype, full):
+            trace, expected = running.WAYS[way](problem, case.make), first
+            if case.regrouped and problem.sparse:
+                if (way, dtype) == ("function", "float16"):
+                    assert_follows(name, problem, trace)
+                    continue
+                if way == "eager":
+                    expected = running.session_without_rewriting(problem, case.make)
+            running.assert_same(trace, expected, way)
+
+
+def has_a_kernel(case):
+    fused = getattr(case.optimizer, "fused", RuleOptimizer.fused)
+    return fused is not RuleOptimizer.fused
+
+
+@COUNTED_CASES
+def test_the_rule_follows_the_oracle_without_a_kernel(number, name, full):
+    """Every way and dtype in the full run; daily one, in turn."""
+    if not has_a_kernel(CASES[name]):
+        return  # all of the above is the rule
+    cells = [(dtype, way) for dtype in DTYPES for way in running.WAYS]
+    for dtype, way in cells if full else [cells[number * 7 % len(cells)]]:
+        for problem in problems_of(dtype, full):
+            trace = running.WAYS[way](problem, CASES[name].make_composed)
+            assert_follows(name, problem, trace)

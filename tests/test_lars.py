@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import LARSOptimizer
+from legacy_opt.compat import to_keras
 from tests import problems, running
 
 v1 = tf.compat.v1
@@ -146,3 +147,31 @@ def test_each_part_of_a_partitioned_variable_has_a_norm_of_its_own():
 def test_wrong_arguments(arguments, error):
     with pytest.raises(error, match=list(arguments)[0]):
         LARSOptimizer(0.1, **arguments)
+
+
+def test_a_skip_list_may_be_any_iterable():
+    assert LARSOptimizer(0.1, skip_list=(name for name in ["bias"]))._skip_list == ["bias"]
+
+
+@pytest.mark.parametrize(
+    "skip_list, skipped",
+    [(["LayerNorm"], [True, False]), (["dense/kernel:0"], [False, True]), ([":0"], [True, True])],
+)
+def test_layers_of_keras_are_skipped_by_the_names_of_all_that_they_are_in(skip_list, skipped):
+    class Block(tf.keras.layers.Layer):
+        def __init__(self):
+            super().__init__(name="block")
+            self.inner = tf.keras.layers.Dense(1, use_bias=False, name="LayerNorm")
+            self.outer = tf.keras.layers.Dense(1, use_bias=False, name="dense")
+
+        def call(self, inputs):
+            return self.outer(self.inner(inputs))
+
+    block = Block()
+    block(tf.ones([1, 2]))
+    weights = block.trainable_variables
+    before = [weight.numpy() for weight in weights]
+    optimizer = to_keras(LARSOptimizer(1.0, weight_decay=0.0, eeta=0.0, skip_list=skip_list))
+    optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
+    moved = [bool(np.any(weight.numpy() != old)) for weight, old in zip(weights, before)]
+    assert moved == skipped  # the others have a trust ratio of 0

@@ -37,7 +37,7 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
 
 @pytest.mark.parametrize("api", APIS)
 def test_two_replicas(api, full):
-    checks = ["bridge", "learning_rate", "clipping", "refusal", "fit"]
+    checks = ["bridge", "names", "learning_rate", "clipping", "refusal", "fit"]
     run(checks + ["v1"] * (api == "optimizer_v2"), full, api)
 
 

@@ -153,3 +153,49 @@ def test_where_a_step_must_be_a_variable_an_integer_is_refused():
         Refusing(0)
     with pytest.raises(TypeError, match="global_step"):
         Counting(True)
+
+
+class AdvancingMeanwhile(RuleOptimizer):
+    """Goes by the step, which is advanced after one variable's update and before the next one's."""
+
+    uses_global_step = True
+    before = ()
+
+    def __init__(self):
+        super().__init__(False, "Advancing")
+
+    def rule(self, grad, value, slots, hyper):
+        with tf.control_dependencies(self.before):
+            step = tf.cast(hyper.global_step, tf.float32)
+        with tf.control_dependencies([step]):
+            self.before = [self.global_step_variable().assign_add(1)]
+        return step * grad, {}
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+def test_all_variables_of_a_step_see_one_step(use_resource):
+    with tf.Graph().as_default(), v1.Session() as session:
+        v1.get_variable(
+            "global_step",
+            initializer=tf.constant(3, tf.int64),
+            trainable=False,
+            use_resource=use_resource,
+            collections=[v1.GraphKeys.GLOBAL_STEP, v1.GraphKeys.GLOBAL_VARIABLES],
+        )
+        variables = [v1.get_variable(name, initializer=0.0) for name in "abc"]
+        optimizer = AdvancingMeanwhile()
+        optimizer.global_step_is_advanced = True
+        train_op = optimizer.apply_gradients([(tf.ones([]), each) for each in variables])
+        session.run(v1.global_variables_initializer())
+        session.run([train_op, optimizer.before])
+        assert session.run(variables) == [-3, -3, -3]
+
+
+def test_the_warning_tells_a_way_out():
+    pairs = [(tf.ones([]), tf.Variable(0.0))]
+    with pytest.warns(GlobalStepWarning) as caught:
+        Counting(3).apply_gradients(pairs, global_step=tf.Variable(0, dtype=tf.int64))
+        Counting(tf.Variable(0, dtype=tf.int64)).apply_gradients(pairs)
+    constant, given_none = [str(each.message) for each in caught]
+    assert "Pass the graph's global step to the constructor: global_step=…" in constant
+    assert "minimize()" not in constant and "global_step=… to minimize()" in given_none

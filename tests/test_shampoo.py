@@ -23,7 +23,7 @@ def trained(optimizer, gradients, start):
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
     # A diagonal gradient keeps all matrices diagonal. lr 1, epsilon 0, w 0, gradient diag(2, 8).
-    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32); both powers of -1/4 together are one of -1/2:
+    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32); both powers of -1/4 make one of -1/2:
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
     with tf.Graph().as_default():

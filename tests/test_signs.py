@@ -318,6 +318,13 @@ def test_a_function_of_the_users_own_cannot_be_saved(optimizer):
         bridged.get_config()
 
 
+def test_what_the_base_becomes_cannot_be_set():
+    bridged = to_keras(PowerSignOptimizer(base=2.0))
+    for name in ("base", "logbase"):
+        with pytest.raises(AttributeError, match="does not read %s anew" % name):
+            setattr(bridged, name, 3.0)
+
+
 class Halving(AddSignOptimizer):
     """What the message advises."""
 

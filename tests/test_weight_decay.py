@@ -1,6 +1,7 @@
 """AdamW, MomentumW and decoupled weight decay for any optimizer, beyond the shared suite."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pytest
@@ -223,6 +224,22 @@ def test_a_variable_that_is_not_updated_does_not_decay_and_is_told():
     assert (a.numpy(), b.numpy(), c.numpy()) == (3.0, 8.0, 8.0)
 
 
+@pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
+def test_a_variable_that_is_not_trained_is_told_at_the_users_line(method):
+    with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        a = v1.get_variable("a", initializer=8.0)
+        frozen = v1.get_variable("frozen", initializer=8.0, trainable=False)
+        if method == "minimize":
+            AdamWOptimizer(0.5).minimize(a * 1, decay_var_list=[a, frozen])
+        else:
+            pairs = [(tf.constant(1.0), a)]
+            AdamWOptimizer(0.5).apply_gradients(pairs, decay_var_list=[a, frozen])
+    (told,) = [each for each in caught if "decay_var_list" in str(each.message)]
+    assert told.category is UserWarning and told.filename == __file__
+    assert "'frozen:0'" in str(told.message) and "'a:0'" not in str(told.message)
+
+
 @pytest.mark.parametrize(
     "wrong, error, message",
     [
@@ -350,6 +367,41 @@ def test_the_bridge_under_a_distribution_strategy():
 def test_a_wrong_weight_decay(optimizer, wrong, error, message):
     with pytest.raises(error, match=message):
         optimizer(wrong, learning_rate=0.1)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    "optimizer, wrong, error, message",
+    [
+        (AdamWOptimizer, {"learning_rate": NAN}, ValueError, "learning_rate must be finite"),
+        (AdamWOptimizer, {"beta1": 1.5}, ValueError, "beta1 must be at least 0 and less than 1"),
+        (AdamWOptimizer, {"beta2": -1}, ValueError, "beta2 must be at least 0 and less than 1"),
+        (AdamWOptimizer, {"epsilon": -1.0}, ValueError, "epsilon must not be negative"),
+        (AdamWOptimizer, {"use_locking": "no"}, TypeError, "use_locking must be True or False"),
+        (AdamWOptimizer, {"name": 3}, TypeError, "name must be a string"),
+        (MomentumWOptimizer, {"learning_rate": NAN}, ValueError, "learning_rate must be finite"),
+        (MomentumWOptimizer, {"momentum": -0.1}, ValueError, "momentum must not be negative"),
+        (MomentumWOptimizer, {"use_nesterov": 1}, TypeError, "use_nesterov must be True or False"),
+        (MomentumWOptimizer, {"use_locking": 1}, TypeError, "use_locking must be True or False"),
+        (MomentumWOptimizer, {"name": None}, TypeError, "name must be a string"),
+    ],
+)
+def test_wrong_arguments_of_the_ready_made(optimizer, wrong, error, message):
+    good = {"weight_decay": 0.1, "learning_rate": 0.1}
+    if optimizer is MomentumWOptimizer:
+        good["momentum"] = 0.9
+    with pytest.raises(error, match=message):
+        optimizer(**{**good, **wrong})
+
+
+@pytest.mark.parametrize("base", [AdamWOptimizer, AdagradW, DecoupledWeightDecayExtension])
+@pytest.mark.parametrize("hook", ["_decay_weights_op", "_decay_weights_sparse_op"])
+def test_methods_that_only_the_original_calls(base, hook):
+    bases = (base, ClassicOptimizer) if base is DecoupledWeightDecayExtension else (base,)
+    with pytest.raises(TypeError, match="Mine.%s would never be called here.*decayed" % hook):
+        type("Mine", bases, {hook: lambda self, *args: None})
 
 
 class HasAnother(ClassicOptimizer):
