@@ -49,6 +49,7 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.in_turn
 
 
 # The graph as it is.
