@@ -13,7 +13,6 @@ import zlib
 import pytest
 from allpairspy import AllPairs
 
-import lanes
 from legacy_opt import versions
 
 collect_ignore_glob = []
@@ -68,6 +67,8 @@ def another_lanes_turn(item):
     """Whether a cell of a test marked `in_turn` is left to the next older and newer lane today."""
     if not (item.get_closest_marker("in_turn") and hasattr(item, "callspec")):
         return False
+    import lanes  # which only a checkout has
+
     version = tuple(int(part) for part in versions.tensorflow_version().split(".")[:2])
     lane = sum(other.minor <= version for other in lanes.LANES)
     return (zlib.crc32(item.nodeid.encode()) + lane) % 2 == 1
