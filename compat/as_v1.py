@@ -6,6 +6,7 @@ import weakref
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.access import after
 from legacy_opt.compat import as_v1_makers
 from legacy_opt.compat.as_v1_state import OfOneGraph
 
@@ -140,8 +141,7 @@ class KerasInV1(v1.train.Optimizer):
             done = here.apply(pairs)
             if global_step is not None:
                 step = versions.tf_variable(global_step)
-                before = tf.control_dependencies([] if done is None else [done])
-                with before, v1.colocate_with(step):
+                with after(done), v1.colocate_with(step):
                     done = step.assign_add(1, name=scope or None, read_value=False)
             elif done is not None:
                 done = tf.group(done, name=scope)

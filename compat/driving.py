@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.compat import adopted, clipping, composed, config, inspection, schedules
+from legacy_opt.hyperparameters import unrounded
 
 
 class Lock:
@@ -261,11 +262,9 @@ class Drives:
         lent = {}
         for attribute in self._rates:
             fed = vars(self._adopted)[attribute]
-            lent[attribute] = rate = tf.cast(fed, dtype)
+            lent[attribute] = tf.cast(fed, dtype)
             if dtype == tf.float64 and isinstance(number, numbers.Real):
-                unrounded = tf.constant(number, dtype)
-                is_number = tf.equal(fed, np.float32(number))
-                lent[attribute] = tf.compat.v2.where(is_number, unrounded, rate)
+                lent[attribute] = unrounded(fed, number, dtype)
         return self._lent(lent)
 
     def _hyperparameters_fed(self):

@@ -213,12 +213,14 @@ def recognise_roles(layouts, powers):
     Returns:
       A label for people.
     """
+    alike = {}  # an optimizer's signatures by its label
+    for signature in _SIGNATURES:
+        if signature.roles and _POWERS[signature.powers] <= powers:
+            alike.setdefault(signature.label, []).append(signature)
     fitting = [
-        signature
-        for signature in _SIGNATURES
-        if signature.roles
-        and _POWERS[signature.powers] <= powers
-        and all(_fits_roles(signature, slots) for slots in layouts)
+        signatures[0]
+        for signatures in alike.values()
+        if all(any(_fits_roles(each, slots) for each in signatures) for slots in layouts)
     ]
     if not fitting:
         return "unknown"
@@ -226,12 +228,8 @@ def recognise_roles(layouts, powers):
 
 
 def _fits_roles(signature, slots):
-    """Whether slots are those of a signature, or of another one of the same optimizer."""
-    return any(
-        set(slots) == set(each.roles) and _fits(each, [slots[role] for role in each.roles], True)
-        for each in _SIGNATURES
-        if each.label == signature.label and each.roles
-    )
+    roles = signature.roles
+    return set(slots) == set(roles) and _fits(signature, [slots[role] for role in roles], True)
 
 
 def _slots(count):

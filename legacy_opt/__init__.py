@@ -3,7 +3,6 @@
 The public names are listed in `legacy_opt.public`.
 """
 
-import difflib
 import importlib
 import os
 import sys
@@ -35,6 +34,8 @@ def __getattr__(name):
 
 def _missing(name, known):
     """Says that a name is not here, and what is meant or where it is."""
+    import difflib
+
     import tensorflow as tf
 
     text = "module 'legacy_opt' has no attribute %r" % name

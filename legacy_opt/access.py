@@ -32,6 +32,11 @@ def variable_op(name, variable, **arguments):
     return getattr(tf.raw_ops, name)(ref=variable, **arguments).op
 
 
+def after(*operations):
+    """The scope of what runs after these; None is what has run already, executing eagerly."""
+    return tf.control_dependencies([op for op in operations if op is not None])
+
+
 def gather_nd(variable, positions):
     """Returns the elements at `positions` ``[n, rank]``, without reading the whole variable."""
     if is_resource(variable):

@@ -142,11 +142,11 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
 
     def slot_layouts(self, variable):
         shape = variable.shape
-        if self._factored and shape.rank is None:
+        if self._factored and shape.rank != 1 and not shape.is_fully_defined():
             raise ValueError(
-                "%s: the shape of variable %r is unknown, so it cannot be told whether it is a "
-                "matrix. Give it a static shape, or pass factored=False."
-                % (type(self).__name__, variable.name)
+                "%s: variable %r is of shape %s, which does not tell how large the factors of its "
+                "second moment are. Give it a static shape, or pass factored=False."
+                % (type(self).__name__, variable.name, shape)
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:

@@ -19,7 +19,9 @@ from types import SimpleNamespace
 import tensorflow as tf
 
 from legacy_opt import checks
+from legacy_opt.access import after
 from legacy_opt.adam import AdamBase
+from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.slots import ScalarSlot
 
 
@@ -86,8 +88,10 @@ class AdamAsyncOptimizer(AdamBase):
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
-        # Graphs make x * rsqrt(y) of x / sqrt(y), which rounds differently.
-        m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.math.rsqrt(v + hyper.epsilon)
+        # Graphs make x * rsqrt(y) of x / sqrt(y), which rounds differently; TensorFlow 1.15 has no
+        # Rsqrt of bfloat16.
+        root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
+        m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}
 
     def fused(self, update):
@@ -101,7 +105,7 @@ class AdamAsyncOptimizer(AdamBase):
         done = self.apply_kernel(update, hyper)
         if done is NotImplemented:
             return done
-        with tf.control_dependencies([] if done is None else [done]):
+        with after(done):
             powers = self._next_powers(powers).items()
             return tf.group(*[whole.assign(getattr(slots, name), to) for name, to in powers])
 

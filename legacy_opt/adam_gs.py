@@ -69,7 +69,8 @@ class AdamGSOptimizer(AdamBase):
 
     def hyperparameters(self, dtype, non_slots=True):
         hyper = super().hyperparameters(dtype, non_slots)
-        betas = super().hyperparameters(tf.float32)  # whatever the dtype, as in the original
+        # In float32 whatever the dtype, as in the original.
+        betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)
         step = tf.cast(hyper.global_step + 1, tf.float32)
         hyper.beta1_power = tf.cast(tf.pow(betas.beta1, step), dtype)
         hyper.beta2_power = tf.cast(tf.pow(betas.beta2, step), dtype)

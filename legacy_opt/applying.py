@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 import tensorflow as tf
 
+from legacy_opt.access import after
 from legacy_opt.update import Addition, Fading
 
 
@@ -54,19 +55,15 @@ def apply_rule(rule, layouts, update, optimizer_name):
             if isinstance(change, Addition):
                 written.append(layout.add(slot, access, change.value))
             elif name in faded:
-                with _after(layout.assign(slot, access.whole, faded[name])):
+                with after(layout.assign(slot, access.whole, faded[name])):
                     written.append(layout.assign(slot, access, change.value))
             else:
                 written.append(layout.assign(slot, access, _value(change)))
             if _value(change) is update.grad:
                 keeping.append(written[-1])
-        with tf.control_dependencies([op for op in keeping if op is not None]):
+        with after(*keeping):
             written.append(access.subtract(update.variable, step))
     return tf.group(*written)
-
-
-def _after(op):
-    return tf.control_dependencies([] if op is None else [op])
 
 
 def _value(change):

@@ -9,6 +9,7 @@ into most code that grew from it. `legacy_opt.lamb` shares what is here.
 """
 
 import dis
+import functools
 import re
 
 import tensorflow as tf
@@ -181,15 +182,23 @@ def _assigns(frame, step):
     def is_step(name):
         return "step" in name or frame.f_locals.get(name) is step
 
+    return any(map(is_step, _names_beside_assign(frame.f_code)))
+
+
+@functools.lru_cache(maxsize=None)  # eager code comes here in every step
+def _names_beside_assign(code):
+    """Returns the names that a code loads just before or after an assign."""
     loaded = []
-    for instruction in dis.get_instructions(frame.f_code):
+    for instruction in dis.get_instructions(code):
         if "LOAD" in instruction.opname and instruction.opname != "LOAD_CONST":
             names = instruction.argval  # one instruction of newer Pythons loads several
             loaded += names if isinstance(names, tuple) else [str(names)]
-    return any(
-        name in ("assign", "assign_add") and any(map(is_step, loaded[max(i - 1, 0) : i + 2 : 2]))
-        for i, name in enumerate(loaded)
-    )
+    return [
+        name
+        for i, assign in enumerate(loaded)
+        if assign in ("assign", "assign_add")
+        for name in loaded[max(i - 1, 0) : i + 2 : 2]
+    ]
 
 
 def matches(patterns, name):

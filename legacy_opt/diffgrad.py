@@ -14,7 +14,7 @@ from types import SimpleNamespace
 
 import tensorflow as tf
 
-from legacy_opt.access import is_resource
+from legacy_opt.access import after, is_resource
 from legacy_opt.adam import AdamBase, corrected_rate, moments
 from legacy_opt.slots import Slot
 
@@ -73,7 +73,7 @@ class DiffGradOptimizer(AdamBase):
         done = NotImplemented if self._use_locking else self.apply_kernel(update, standing)
         if done is NotImplemented:
             return done
-        with tf.control_dependencies([] if done is None else [done]):
+        with after(done):
             # Read in place: of ref variables too, since nothing of it is used after the writes.
             seen = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)

@@ -49,10 +49,7 @@ def unrounded(tensor, value, dtype):
       value: what the constructor was given.
       dtype: the dtype to return.
     """
-    if checks.is_tensor_like(value) or callable(value):
-        return tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype)
-    unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
-    return tf.compat.v2.where(unchanged, tf.constant(value, dtype), tf.cast(tensor, dtype))
+    return _exactly(lambda number: number, tensor, value, dtype)
 
 
 def complement(tensor, value, dtype):
@@ -63,8 +60,16 @@ def complement(tensor, value, dtype):
       value: the same.
       dtype: the same.
     """
+    return _exactly(lambda number: 1 - number, tensor, value, dtype)
+
+
+def _exactly(function, tensor, value, dtype):
+    """Returns a function of a hyperparameter in `dtype`; of a Python number as Python computes it.
+
+    Not by way of float64, which not all devices have.
+    """
     if checks.is_tensor_like(value) or callable(value):
-        return 1 - unrounded(tensor, value, dtype)
-    # Not by way of float64, which not all devices have.
+        return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))
+    exact, fed = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
     unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
-    return tf.compat.v2.where(unchanged, tf.constant(1 - value, dtype), 1 - tf.cast(tensor, dtype))
+    return tf.compat.v2.where(unchanged, exact, fed)

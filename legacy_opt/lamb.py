@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import checks
 from legacy_opt.bert import AdamWeightDecayOptimizer, matches
+from legacy_opt.hyperparameters import wide_dtype
 
 
 class LAMBOptimizer(AdamWeightDecayOptimizer):
@@ -80,7 +81,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     def hyperparameters(self, dtype, non_slots=True):
         hyper = super().hyperparameters(dtype, non_slots)
         if self._bias_correction:
-            wide = tf.float64 if dtype == tf.float64 else tf.float32
+            wide = wide_dtype(dtype)
             exact = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
             t = tf.cast(hyper.global_step + 1, wide)
             hyper.bias_1 = tf.cast(_one_minus_power(exact.rest_beta_1, t), dtype)
@@ -120,6 +121,4 @@ def _ratio(value, direction):
 
 
 def _norm(tensor):
-    if tensor.dtype.size == 2:
-        tensor = tf.cast(tensor, tf.float32)
-    return tf.sqrt(tf.reduce_sum(tf.square(tensor)))
+    return tf.sqrt(tf.reduce_sum(tf.square(tf.cast(tensor, wide_dtype(tensor.dtype)))))

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, kernels, sign_decay
+from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 from legacy_opt.step_functions import SavesStepFunctions
@@ -170,7 +171,7 @@ class PowerSignOptimizer(_SignOptimizer):
 
     def sparse_rule(self, grad, value, slots, hyper):
         dtype = grad.dtype
-        wide = tf.float32 if dtype.size == 2 else dtype  # TensorFlow 1.15 has no Pow of bfloat16
+        wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow of bfloat16
         e = tf.cast(tf.cast(np.float32(math.e), dtype), wide)
 
         def multiplier(sign, hyper):

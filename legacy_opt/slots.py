@@ -8,6 +8,7 @@ gradients (the touched rows), so that one rule serves both: see `Slot`.
 import tensorflow as tf
 
 from legacy_opt import checks, versions
+from legacy_opt.access import is_resource
 
 
 class Slot:
@@ -44,7 +45,7 @@ class Slot:
 
     def dynamic_shape(self, variable):
         """Returns the stored shape as a tensor, for variables without a static shape."""
-        return tf.shape(variable)  # a read that TensorFlow accepts in an initializer
+        return tf.shape(_initialized(variable))
 
     def create(self, optimizer, variable, slot_name, op_name):
         """Finds or makes the slot variable, through TF1's own slot machinery."""
@@ -102,7 +103,7 @@ class RowSlot(Slot):
         return variable.shape if variable.shape.rank is None else variable.shape[:1]
 
     def dynamic_shape(self, variable):
-        return tf.shape(variable)[:1]
+        return tf.shape(_initialized(variable))[:1]
 
     def read(self, slot, access, like):
         return as_column(access.read(slot), like)
@@ -130,11 +131,16 @@ class TensorSlot(Slot):
       shape: the stored shape, fully defined.
       initial_value: a number; every element starts there.
       dtype: the slot's dtype; None takes the variable's.
+
+    Raises:
+      ValueError: not all of the shape is known.
     """
 
     def __init__(self, shape, initial_value=0, dtype=None):
         super().__init__(initial_value, dtype)
         self.shape = tf.TensorShape(shape)
+        if not self.shape.is_fully_defined():
+            raise ValueError("TensorSlot: shape must be fully defined, got %s" % self.shape)
 
     def static_shape(self, variable):
         return self.shape
@@ -159,6 +165,16 @@ class ScalarSlot(TensorSlot):
 
     def __init__(self, initial_value=0, dtype=None):
         super().__init__([], initial_value, dtype)
+
+
+def _initialized(variable):
+    """Returns the variable's value; its first one while a TF1 graph's initializers all run."""
+    if versions.building() != versions.GRAPH:
+        return variable
+    if not is_resource(variable) and tf.compat.v1.control_flow_v2_enabled():
+        return variable.initial_value  # the branches below would read the variable beforehand
+    initialized = tf.compat.v1.is_variable_initialized(variable)
+    return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)
 
 
 def as_column(values, like):

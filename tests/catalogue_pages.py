@@ -15,7 +15,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import versions
 from tests import keras_ways, running
-from tests.native_keras import PROBLEMS, SHAPE, STEPS, Difference, difference, table
+from tests.native_keras import PROBLEMS, SHAPE, STEPS, difference, table
 from tests.problems import Problem
 
 v1 = tf.compat.v1
@@ -311,11 +311,6 @@ def measure(replacement, generation):
     }
 
 
-def cell(found: Difference):
-    """Returns a difference for the page."""
-    return str(found)
-
-
 def replacements(page):
     """Returns the table of the differences."""
     rows = []
@@ -323,7 +318,7 @@ def replacements(page):
         for generation in replacement.generations():
             expression = "%d: `%s`" % (generation, replacement.expression(generation))
             found = measure(replacement, generation)
-            rows.append(["`%s`" % replacement.v1, expression, *map(cell, found.values())])
+            rows.append(["`%s`" % replacement.v1, expression, *map(str, found.values())])
     return table(["v1", "Keras", *PROBLEMS], rows)
 
 

@@ -108,7 +108,7 @@ def fit(problem, optimizer, callbacks=(), model=None, epochs=1, **compiling):
 
 def config_of(way):
     """Returns the configuration of the Session that computes what this way computes."""
-    return keras_models.AS_WRITTEN if way == "eager" else None
+    return running.AS_WRITTEN if way == "eager" else None
 
 
 def run(optimizer, way, problem=PROBLEM, **options):

@@ -17,11 +17,6 @@ v1 = tf.compat.v1
 keras = versions.keras_2()
 Base = versions.optimizer_v2()
 
-# Sessions compute what eager execution computes only if they do not rewrite the graph.
-AS_WRITTEN = v1.ConfigProto()
-AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
-AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-
 V1_OPTIMIZERS = {
     "Adadelta": lambda **kw: v1.train.AdadeltaOptimizer(0.8, 0.9, **kw),
     "Adagrad": lambda **kw: v1.train.AdagradOptimizer(0.3, **kw),

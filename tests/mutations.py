@@ -82,7 +82,7 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         Mutation(
             "the learning rate keeps its dtype",
             DRIVING,
-            "lent[attribute] = rate = tf.cast(fed, dtype)",
+            "lent[attribute] = tf.cast(fed, dtype)",
             "continue",
             dtypes,
         ),

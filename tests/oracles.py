@@ -31,6 +31,12 @@ class Oracle:
         """A Python float as the optimizer sees it: through float32, in the variable's dtype."""
         return self.cast(np.float32(number))
 
+    def everywhere(self, g, at):
+        """Returns a gradient of all of the variable: zero where `g` says nothing."""
+        whole = np.zeros_like(self.value)
+        whole[at] = g
+        return whole
+
     def apply(self, gradient, step):
         """Applies one gradient (an array, or `Rows`) at global step `step`."""
         if hasattr(gradient, "ids"):

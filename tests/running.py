@@ -8,6 +8,10 @@ import tensorflow as tf
 from tests.problems import Rows
 
 v1 = tf.compat.v1
+# A Session that computes every operation as it is written, as eager execution does.
+AS_WRITTEN = v1.ConfigProto()
+AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
+AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
 
 
 class Trace(NamedTuple):
@@ -135,11 +139,7 @@ def session_ref(problem, make_optimizer):
 
 
 def session_without_rewriting(problem, make_optimizer):
-    """Runs in a Session that computes every operation as it is written, as eager execution does."""
-    config = v1.ConfigProto()
-    config.graph_options.rewrite_options.disable_meta_optimizer = True
-    config.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
-    return session(problem, make_optimizer, config=config)
+    return session(problem, make_optimizer, config=AS_WRITTEN)
 
 
 def session_resource(problem, make_optimizer):

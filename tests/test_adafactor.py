@@ -233,10 +233,11 @@ def test_wrong_arguments(arguments, error, message):
     AdafactorOptimizer(simulated_quantize_bits=0)  # as tensor2tensor's own hyperparameters say
 
 
-def test_a_matrix_must_be_told_from_a_vector():
+@pytest.mark.parametrize("shape", [None, [None, 2]])
+def test_the_shape_of_a_matrix_must_be_known(shape):
     with tf.Graph().as_default():
-        value = v1.placeholder_with_default([1.0], None)
+        value = v1.placeholder_with_default([[1.0, 2.0]], shape)
         w = v1.get_variable("w", initializer=value, validate_shape=False, use_resource=True)
         step = v1.train.get_or_create_global_step()
-        with pytest.raises(ValueError, match="the shape of variable 'w:0' is unknown"):
+        with pytest.raises(ValueError, match="variable 'w:0' is of shape .* pass factored=False"):
             AdafactorOptimizer().apply_gradients([(w * 2, w)], global_step=step)

@@ -83,7 +83,7 @@ def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
     path, unstopped = saved(make_optimizer(), path, kind)
     training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
     test_keras_checkpoints.assert_goes_on(training, path, unstopped)
-    expected = running.session(PROBLEM, make_v1, True, config=keras_models.AS_WRITTEN)
+    expected = running.session(PROBLEM, make_v1, True, config=running.AS_WRITTEN)
     for name, value in expected.steps[-1].items():
         assert np.array_equal(training.variables[name].numpy(), value), name
     for (name, slot), value in expected.slots.items():

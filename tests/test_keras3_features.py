@@ -131,7 +131,7 @@ def test_weight_decay_and_slots():
             now = sess.run(variable)
             variable.load(now - now * np.float32(0.25) * np.float32(0.1), sess)
 
-    expected = models.session("Adam", PROBLEM, between=decay, config=keras_models.AS_WRITTEN)
+    expected = models.session("Adam", PROBLEM, between=decay, config=running.AS_WRITTEN)
     running.assert_same(actual, expected)
 
 

@@ -26,7 +26,7 @@ v1 = tf.compat.v1
 keras = versions.keras_3()
 tf_keras = versions.keras_2()
 schedules = keras.optimizers.schedules
-AS_WRITTEN = {"function": None, "eager": keras_models.AS_WRITTEN, "graph": None}
+AS_WRITTEN = {"function": None, "eager": running.AS_WRITTEN, "graph": None}
 
 
 def loop(optimizer, way, between=None):

@@ -112,7 +112,7 @@ def test_train_on_batch(graphs_as_written):
     x, y = keras_models.fed_data(PROBLEM)
     for number in range(PROBLEM.steps):
         model.train_on_batch([part[number : number + 1] for part in x], y[number : number + 1])
-    expected = models.session("Adam", PROBLEM, config=keras_models.AS_WRITTEN).steps[-1]
+    expected = models.session("Adam", PROBLEM, config=running.AS_WRITTEN).steps[-1]
     for name, variable in model.get_layer("fed").variables_by_name.items():
         np.testing.assert_array_equal(variable.numpy(), expected[name])
 

@@ -126,7 +126,7 @@ def test_gradient_transformers_and_aggregators(argument, way):
         }
         for step in PROBLEM.gradients
     ]
-    config = models.AS_WRITTEN if way == "loop" else None
+    config = running.AS_WRITTEN if way == "loop" else None
     wanted = running.session(
         PROBLEM._replace(gradients=twice), lambda _: models.make("Adam"), True, config=config
     )

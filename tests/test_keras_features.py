@@ -69,7 +69,7 @@ def without_aggregation(optimizer, gradients, variables):
 def test_custom_loops(name, apply, way):
     actual, again = models.loop(PROBLEM, models.bridged(name), way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    config = models.AS_WRITTEN if way == "eager" else None
+    config = running.AS_WRITTEN if way == "eager" else None
     running.assert_same(actual, session(name, config=config))
 
 
@@ -150,7 +150,7 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
         tf.identity(v1.assign(step, 5), name="set_step")
         return models.make(name, step)
 
-    config = models.AS_WRITTEN if way == "eager" else None
+    config = running.AS_WRITTEN if way == "eager" else None
     expected = running.session(PROBLEM, make, True, between=from_five, config=config)
     optimizer = models.bridged(name)
     if start == "assigned":
@@ -219,7 +219,7 @@ def in_turn(apply):
 @pytest.mark.parametrize("several", [False, True], ids=["one optimizer", "two optimizers"])
 def test_variables_by_turns(several, way):
     """Two optimizers with a variable each, or one that is given first the one, then the other."""
-    config = models.AS_WRITTEN if way == "eager" else None
+    config = running.AS_WRITTEN if way == "eager" else None
     names = ["Adam", "Momentum"] if several else ["Adam"]
     with tf.Graph().as_default():
         variables = models.variables_of(PROBLEM)
@@ -360,7 +360,7 @@ def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
 def test_eager_bridges_of_one_optimizer_are_independent():
     original = AdagradDecayOptimizer(0.3, None, 0.25, 3, 0.7)
     before = _snapshot(original)
-    expected = session("AdagradDecay", config=models.AS_WRITTEN)
+    expected = session("AdagradDecay", config=running.AS_WRITTEN)
     for _ in range(2):
         actual, _ = models.loop(PROBLEM, models.bridged(original), "eager")
         running.assert_same(actual, expected)

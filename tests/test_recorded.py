@@ -13,7 +13,6 @@ RECORDED = recorded.load()
 # Other versions of TensorFlow compute the same kernels with other instructions: stock Adagrad
 # differs by 2.4e-7 between 1.15 and 2.4, Adam and Ftrl by up to 7e-7 until 2.15.
 TOLERANCE = 1e-6
-TOLERANCES = {}
 # What multiplies in another order than its original, so that all ways of running give equal bits.
 REORDERED = ("Adafactor", "Adafactor factored=False", "Adafactor learning_rate, beta1")
 
@@ -30,7 +29,7 @@ def test_ours_goes_where_the_original_went(name):
     one = RECORDED[name]
     training = FedTraining(CASES[name].make, one.problem())
     values = training.train(0, recorded.STEPS)
-    tolerance = TOLERANCES.get(name, TOLERANCE)
+    tolerance = TOLERANCE
     if versions.has_contrib() and name not in REORDERED:
         tolerance = 0
     for number, expected in zip(recorded.MOMENTS, one.moments):

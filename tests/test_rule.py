@@ -173,8 +173,7 @@ def test_layouts(use_resource, known):
         )
         slots = [optimizer.get_slot(x, name) for name in ("rows", "visits", "columns")]
         with v1.Session() as sess:
-            sess.run(x.initializer)
-            sess.run([slot.initializer for slot in slots])
+            sess.run(v1.global_variables_initializer())  # slots must not read what is not there
             for train_op in (sparse, dense, sparse):
                 sess.run(train_op)
             value, rows, visits, columns = sess.run([x] + slots)
@@ -182,6 +181,11 @@ def test_layouts(use_resource, known):
     np.testing.assert_array_equal(value, -np.outer([1, 6, 1, 6], np.ones(3)))
     assert visits == 3 and rows.dtype == np.int64 and visits.dtype == np.int32
     np.testing.assert_array_equal(columns, [8.0, 11.0])
+
+
+def test_a_tensor_slot_of_unknown_shape():
+    with pytest.raises(ValueError, match="shape must be fully defined, got"):
+        TensorSlot([None, 2])
 
 
 class NormStep(RuleOptimizer):

@@ -41,8 +41,7 @@ class Adafactor(oracles.Oracle):
             self.slots["m"] = np.zeros_like(self.value)
 
     def update(self, g, at, step):
-        everywhere = np.zeros(self.value.shape, self.wide)
-        everywhere[at] = g
+        everywhere = self.everywhere(g, at).astype(self.wide)
         moment = self.second_moment(everywhere**2 + self.wide(1e-30), self.decay(step))
         unit = everywhere / np.sqrt(moment)
         if self.threshold is not None:

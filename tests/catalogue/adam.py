@@ -48,9 +48,7 @@ class AdamGS(LazyAdamGS):
     """Adam in which rows without a gradient have a gradient of zero."""
 
     def update(self, g, at, step):
-        everywhere = np.zeros_like(self.value)
-        everywhere[at] = g
-        super().update(everywhere, Ellipsis, step)
+        super().update(self.everywhere(g, at), Ellipsis, step)
 
 
 class Nadam(LazyAdam):
@@ -103,11 +101,11 @@ class AdamAsync(LazyAdam):
 
 
 # The defaults are nothing to 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
-_ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
+ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 
 def _adam(optimizer, oracle, has_original=True, **options):
-    arguments = dict(_ARGUMENTS, **options)
+    arguments = dict(ARGUMENTS, **options)
     # The kernels write m + (g - m) * (1 - beta1) and take the root by another instruction; what is
     # off in the moments weighs most while their own corrections are small.
     original = Original(optimizer.__name__) if has_original else None

@@ -32,8 +32,7 @@ class AdamWeightDecay(oracles.Oracle):
         self.slots = {"m": np.zeros_like(self.value), "v": np.zeros_like(self.value)}
 
     def update(self, g, at, step):
-        everywhere = np.zeros_like(self.value)
-        everywhere[at] = g
+        everywhere = self.everywhere(g, at)
         for slot, beta, new in zip("mv", self.betas, (everywhere, everywhere * everywhere)):
             kept = self.cast(beta) * self.slots[slot]
             self.slots[slot] = np.asarray(kept + self.cast(1 - beta) * new)

@@ -5,7 +5,7 @@ import functools
 import numpy as np
 
 import legacy_opt
-from tests.catalogue.adam import LazyAdam
+from tests.catalogue.adam import ARGUMENTS, LazyAdam
 from tests.catalogue.case import Case
 
 
@@ -25,11 +25,9 @@ class DiffGrad(LazyAdam):
         self.slots["prev_grad"][at] = g
 
 
-_ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
-
 CASES = {
     # The Adam kernel writes m + (g - m) * (1 - beta1), and exp is an approximation in vector code.
     "DiffGrad": Case(
-        legacy_opt.DiffGradOptimizer, _ARGUMENTS, functools.partial(DiffGrad, **_ARGUMENTS), ulps=4
+        legacy_opt.DiffGradOptimizer, ARGUMENTS, functools.partial(DiffGrad, **ARGUMENTS), ulps=4
     ),
 }

@@ -17,9 +17,7 @@ class Adam(adam.LazyAdam):
     """TensorFlow's Adam: rows without a gradient have a gradient of zero."""
 
     def update(self, g, at, step):
-        everywhere = np.zeros_like(self.value)
-        everywhere[at] = g
-        super().update(everywhere, Ellipsis, step)
+        super().update(self.everywhere(g, at), Ellipsis, step)
 
 
 class Momentum(oracles.Oracle):
