@@ -8,7 +8,7 @@ NOX = $(TOOLS) -m nox --session
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras handover migration-demo matrix mutations \
+.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -29,6 +29,9 @@ test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.1
 
 oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
 	$(NOX) oldest_keras -- $(ARGS)
+
+clients: $(TOOLS) ## train with tf-slim and deepctr on the lanes where they install
+	$(NOX) $(call lanes,clients,clients) -- $(ARGS)
 
 handover: $(TOOLS) ## hand a checkpoint from lane 1.15 to 2.21 and back
 	$(NOX) handover

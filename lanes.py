@@ -69,6 +69,10 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 # The oldest Keras 3 that the bridge to Keras 3 is tested with, on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
+# Other people's packages that train with these optimizers, and the lanes on which they install.
+CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
+CLIENT_LANES = ("1.15", "2.10", "2.15")
+
 LANES = (
     Lane("1.15.5", "3.7", "Keras 2, built in"),
     Lane("2.4.4", "3.8", "Keras 2, built in"),

@@ -136,6 +136,24 @@ def oldest_keras(session):
 
 
 @nox.session(python=False)
+@nox.parametrize("lane", [nox.param(x, id=x.name) for x in LANES if x.name in lanes.CLIENT_LANES])
+def clients(session, lane):
+    """Runs the tests with tf-slim and deepctr on a lane; words after -- go to pytest."""
+    python = environment(session, lane)
+    # Put in front of the lane's packages, which they would replace.
+    home = ENVIRONMENTS / "-".join(("clients", lane.name) + lanes.CLIENTS)
+    if not (home / "made").exists():
+        shutil.rmtree(str(home), ignore_errors=True)
+        install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
+        install(session, python, "--target", str(home), "requests")  # deepctr's
+        (home / "made").touch()
+    # deepctr asks the network for a newer version of itself; the process would wait for an answer.
+    env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
+    tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
+    session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
+
+
+@nox.session(python=False)
 def report(session):
     """Prints what the lanes of this run did."""
     row = "%-8s%8s%8s%8s%9s%9s"

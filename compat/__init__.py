@@ -16,6 +16,7 @@ _HOMES = {
     "diagnose": "doctor",
     "from_plain_keras": "plain_keras",
     "load_v1_checkpoint": "checkpoint",
+    "patch_tensorflow": "patching",
     "register_optimizer": "config",
     "save_v1_checkpoint": "checkpoint",
     "to_keras": "bridge",

@@ -7,7 +7,7 @@ import threading
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import adopted, schedules
+from legacy_opt.compat import adopted, parts, schedules
 
 v1 = tf.compat.v1
 _FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
@@ -107,8 +107,10 @@ def _bridged_from(optimizer):
     inner = getattr(optimizer, "_adopted", None)
     if inner is None or _does_more(optimizer):
         return None
+    if any(_goes_by_another_schedule(leaf) for leaf in parts.leaves(inner)):
+        return None
     result = adopted.fresh_copy(inner)
-    state = vars(result)
+    state = vars(parts.leaves(result)[0])
     for name, number in optimizer._v1_numbers.items():
         attributes = optimizer._rates if name == "learning_rate" else ("_" + name,)
         for attribute in attributes:
@@ -116,6 +118,12 @@ def _bridged_from(optimizer):
     if any(state[attribute] is None for attribute in optimizer._rates):
         return None
     return result
+
+
+def _goes_by_another_schedule(leaf):
+    """Whether an optimizer inside goes by a schedule that v1 does not have at it."""
+    feed = leaf._feed
+    return feed.schedule is not None and not schedules.is_v1_decay(vars(leaf)[feed.rates[0]])
 
 
 def _does_more(optimizer):

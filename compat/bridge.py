@@ -22,11 +22,13 @@ def to_keras(
     It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
     distribution strategies, and works on a copy: `optimizer` stays as it is. Slots keep their v1
     names. The global step is Keras' `iterations`. Numbers that the v1 optimizer reads anew in each
-    step (`_prepare`) are hyperparameters: ``keras_optimizer.momentum = 0.5``.
+    step (`_prepare`) are hyperparameters: ``keras_optimizer.momentum = 0.5``. What this
+    package's wrappers hold is bridged with them.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`: TensorFlow's, this package's, your own.
-      learning_rate: a number, callable, or Keras schedule; None takes the optimizer's own.
+      learning_rate: a number, callable, or Keras schedule; None takes the optimizer's own. For a
+        wrapper it is that of the optimizer inside; where there are several, each keeps its own.
       name: the name of the Keras optimizer; None takes the optimizer's own.
       api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (on TensorFlow 2.16 and newer
         that of tf_keras), "keras3", or "auto" for what `tf.keras` is on this machine.

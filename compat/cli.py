@@ -1,7 +1,15 @@
 """The `legacy-opt` command."""
 
 from legacy_opt import __version__
-from legacy_opt.compat import compare_command, convert_command, doctor, inspect_command, terminal
+from legacy_opt.compat import (
+    audit_command,
+    compare_command,
+    convert_command,
+    doctor,
+    inspect_command,
+    run_command,
+    terminal,
+)
 
 _EPILOG = """\
 Exit codes: 0, all is well; 1, something needs a person; 2, bad input: one line on stderr says
@@ -23,7 +31,14 @@ def main(arguments=None):
     parser.add_argument("--version", action="version", version="legacy-opt " + __version__)
     commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
     commands.required = True
-    for command in (doctor, inspect_command, convert_command, compare_command):
+    for command in (
+        doctor,
+        inspect_command,
+        convert_command,
+        compare_command,
+        audit_command,
+        run_command,
+    ):
         command.add_command(commands)
     parsed = parser.parse_args(arguments)
     return parsed.run(parsed)

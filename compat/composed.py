@@ -110,9 +110,9 @@ RULES = {
 }
 
 
-def rule_for(optimizer):
-    """Returns the rule in place of the optimizer's sparse kernel, or None if it needs none."""
-    for cls in type(optimizer).__mro__:
+def rule_for(optimizer_class):
+    """Returns the rule in place of a v1 class's sparse kernel, or None if it needs none."""
+    for cls in optimizer_class.__mro__:
         if cls in RULES:
             return RULES[cls]
         if cls is DecoupledWeightDecayExtension:

@@ -13,8 +13,11 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt.compat.inspection import BASE
 from legacy_opt.decoupled_weight_decay import SUFFIX
+from legacy_opt.wrappers.base import OptimizerWrapper
 
 _registered = {}  # name -> class
+# What constructors of wrappers call the optimizer that they hold, if it is one.
+_HELD = ("optimizer", "opt")
 # Before the names of classes of tf.contrib.opt, whose own names are this package's, too.
 _CONTRIB = "contrib.opt>"
 
@@ -99,7 +102,7 @@ def name_of(cls):
     return cls.__name__
 
 
-def to_config(optimizer, cls, overrides, skip):
+def to_config(optimizer, cls, overrides, skip, told_inside=None):
     """Returns a v1 optimizer as plain data.
 
     Args:
@@ -107,6 +110,7 @@ def to_config(optimizer, cls, overrides, skip):
       cls: its class.
       overrides: constructor arguments that have other values by now.
       skip: attributes whose arguments are left out, as the global step.
+      told_inside: a function that returns an optimizer inside as plain data.
 
     Raises:
       ValueError: an argument cannot be read or is no plain data.
@@ -116,7 +120,15 @@ def to_config(optimizer, cls, overrides, skip):
     else:
         arguments = dict(_arguments(optimizer, cls, set(overrides) | {s.lstrip("_") for s in skip}))
     arguments.update({key: value for key, value in overrides.items() if key in _parameters(cls)})
-    config = {key: _plain(value, key, cls) for key, value in arguments.items()}
+
+    def plain(value, argument):
+        if told_inside is not None and isinstance(value, BASE):
+            return told_inside(value)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, BASE) for item in value):
+            return [plain(item, argument) for item in value]
+        return _plain(value, argument, cls)
+
+    config = {key: plain(value, key) for key, value in arguments.items()}
     return {"class_name": name_of(cls), "config": config}
 
 
@@ -135,13 +147,24 @@ def from_config(data):
         )
     # An option that is off, and that this version of the class does not have.
     known = _parameters(cls)
-    arguments = {key: value for key, value in data["config"].items() if value or key in known}
+    arguments = {
+        key: _with_optimizers(value)
+        for key, value in data["config"].items()
+        if value or key in known
+    }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
     for name, parameter in _parameters(cls).items():  # steps belong to a graph; the bridge has one
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
+
+
+def _with_optimizers(value):
+    """Makes anew what `to_config` has told of optimizers inside."""
+    if isinstance(value, dict) and set(value) == {"class_name", "config"}:
+        return from_config(value)
+    return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
 
 
 def _parameters(cls):
@@ -158,6 +181,10 @@ def _arguments(optimizer, cls, known):
             continue
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             raise ValueError(_CANNOT_READ % (cls.__name__, "*" + name, cls.__name__))
+        if name in _HELD and issubclass(cls, OptimizerWrapper):
+            (inner,) = optimizer.wrapped
+            yield name, inner
+            continue
         for attribute in ("_" + name, name):
             if attribute in state:
                 value, default = state[attribute], parameter.default

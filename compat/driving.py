@@ -7,9 +7,11 @@ import threading
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import checks, versions
-from legacy_opt.compat import adopted, clipping, composed, config, inspection, schedules
+from legacy_opt import checks, duplicates, versions
+from legacy_opt.compat import adopted, composed, parts, schedules
+from legacy_opt.compat.studying import Studies
 from legacy_opt.hyperparameters import unrounded
+from legacy_opt.wrappers.base import OptimizerWrapper
 
 
 class Lock:
@@ -40,7 +42,7 @@ class _Running:
         self.update_ops = []
 
 
-class Drives:
+class Drives(Studies):
     """The half of a bridged optimizer that faces v1; mixed in before a class of Keras.
 
     Attributes are set in `vars(self)`, past Keras' own bookkeeping of what is assigned.
@@ -49,51 +51,6 @@ class Drives:
     _adopted = None
     _kind = None  # the Keras that it is for, and the `api` by that name
 
-    def _study(self, optimizer, learning_rate, keras, **arguments):
-        """Finds out what there is to know of a v1 optimizer, before Keras' own constructor.
-
-        Args:
-          optimizer: the v1 optimizer.
-          learning_rate: the user's word, or None.
-          keras: this bridge's Keras.
-          **arguments: `lr_attr`, `global_step_attr`, `fused` and `step_dtype`.
-        """
-        inspection.check_class(optimizer)
-        rates = inspection.learning_rate_attributes(optimizer, arguments["lr_attr"])
-        step = inspection.step_attribute(optimizer, arguments["global_step_attr"], rates)
-        inspection.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
-        step_dtype = arguments.pop("step_dtype")
-        step_dtype = step_dtype or getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
-        step_dtype = tf.as_dtype(step_dtype).base_dtype
-        fed = dict.fromkeys(rates, tf.float32)
-        if step is not None:
-            fed[step] = step_dtype
-        found = inspection.hyperparameters(optimizer, fed)
-        if rates:
-            if learning_rate is None:
-                learning_rate = vars(optimizer)[rates[0]]
-            found["learning_rate"] = schedules.for_keras(learning_rate, self, keras)
-        elif learning_rate is not None:
-            reason = "with lr_attr=False"
-            if arguments["lr_attr"] is not False:
-                reason = "for one that was made with None, which is a schedule of its own"
-            raise ValueError("learning_rate=%r %s." % (learning_rate, reason))
-        constructor = inspection.constructor_arguments(type(optimizer))
-        # What it makes of them, as PowerSign the logarithm of its base.
-        made = vars(optimizer).get("_hyperparameter_names", ())
-        vars(self).update(
-            _arguments=arguments,
-            _rates=rates,
-            _step=step,
-            _step_dtype=step_dtype,
-            _v1_numbers=found,
-            # Whether the learning rate counts updates, not batches of which several make one.
-            _by_updates=schedules.is_v1_decay(learning_rate),
-            _fixed=constructor.union(made) - {"name", "global_step", "lr"},
-            _whole=inspection.overrides_apply_gradients(optimizer),
-            _running=_Running(),
-        )
-
     def __repr__(self):
         # What Keras shows of an optimizer that is not for it.
         name = type(self._adopted).__name__
@@ -101,9 +58,16 @@ class Drives:
 
     def _adopt(self, optimizer):
         """Makes the copy of a v1 optimizer that this optimizer drives."""
-        vars(self)["_adopted"] = adopted.adopt(optimizer, self)
-        if not self.uses_fused_kernels and hasattr(self._adopted, "use_fused_kernels"):
-            self._adopted.use_fused_kernels = False
+        copy = adopted.adopt(optimizer, self, vars(self).pop("_feeds"))
+        vars(self).update(_adopted=copy, _running=_Running())
+        for leaf in parts.leaves(self._adopted):
+            if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
+                leaf.use_fused_kernels = False
+
+    def _leaf(self):
+        """Returns the adopted optimizer whose numbers are this optimizer's; None of several."""
+        leaves = parts.leaves(self._adopted)
+        return leaves[0] if len(leaves) == 1 else None
 
     @property
     def uses_fused_kernels(self):
@@ -117,6 +81,10 @@ class Drives:
 
     # One step.
 
+    def _held_rate(self):
+        """Returns what this optimizer's learning rate is, or is computed from."""
+        return self._v1_numbers.get("learning_rate")
+
     def _current_rate(self):
         """Returns this step's learning rate, a float32 tensor."""
         raise NotImplementedError
@@ -125,13 +93,17 @@ class Drives:
         """Returns the number of steps done, an integer tensor."""
         raise NotImplementedError
 
+    def _step_variable(self):
+        """Returns the variable that holds the number of steps done, a tf.Variable."""
+        raise NotImplementedError
+
     def _current_hyperparameters(self):
         """Returns this step's other hyperparameters, a dict from names to tensors."""
         raise NotImplementedError
 
     def _told(self, grads_and_vars):
         """Tells a RuleOptimizer all that will be applied: it may do work for all at once."""
-        if hasattr(self._adopted, "applying"):
+        if hasattr(self._adopted, "applying") and not self._whole:
             return self._adopted.applying(grads_and_vars)
         return contextlib.ExitStack()
 
@@ -144,13 +116,21 @@ class Drives:
         with self.alone(), self._fed(), self._told(grads_and_vars), only_ours:
             yield
 
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def _apply_whole(self, grads_and_vars, step, name=None):
         """Calls the optimizer's own apply_gradients, which advances `step` as well."""
-        with self._hyperparameters_fed():
+        is_leaf = self._leaf() is self._adopted  # what is inside a wrapper feeds itself
+        with self.hyperparameters_fed() if is_leaf else contextlib.ExitStack():
             return self._adopted.apply_gradients(grads_and_vars, step, name)
 
     def _check_one_replica(self):
         if tf.distribute.has_strategy():
+            if isinstance(self._adopted, OptimizerWrapper):
+                raise ValueError(
+                    "%s hands whole gradients on to other optimizers, through to_keras for one "
+                    "replica only. Use it without a distribution strategy."
+                    % type(self._adopted).__name__
+                )
             raise ValueError(
                 "%s overrides apply_gradients, which TensorFlow calls for one replica only. Use it "
                 "without a distribution strategy, or move that work to _prepare or _finish."
@@ -158,34 +138,43 @@ class Drives:
             )
 
     def _prepare_v1(self):
-        with self._hyperparameters_fed():
+        with self.hyperparameters_fed():
             self._adopted._prepare()
         self._running.update_ops = []
 
     def _update_dense(self, grad, variable):
-        self._check_dtype(grad, variable)
-        with self._rate_of_dtype(grad.dtype):
-            return self._noted(self._adopted._resource_apply_dense(grad, variable))
+        update = self._adopted._resource_apply_dense
+        return self._noted(self.update_dense(self._adopted, update, grad, variable))
 
     def _update_sparse(self, grad, variable, indices):
-        self._check_dtype(grad, variable)
-        rule = None if self.uses_fused_kernels else composed.rule_for(self._adopted)
-        if rule is not None:
-            with adopted.sparse_updates_explained(self._adopted):
-                one_each = clipping.summed(tf.IndexedSlices(grad, indices))
-                return self._noted(
-                    composed.apply_sparse(
-                        rule, self._adopted, one_each.values, variable, one_each.indices
-                    )
-                )
-        with self._rate_of_dtype(grad.dtype), adopted.sparse_updates_explained(self._adopted):
-            return self._noted(
-                self._adopted._resource_apply_sparse_duplicate_indices(grad, variable, indices)
-            )
+        update = self._adopted._resource_apply_sparse_duplicate_indices
+        return self._noted(self.update_sparse(self._adopted, update, grad, variable, indices))
 
-    def _check_dtype(self, grad, variable):
+    def update_dense(self, optimizer, update, grad, variable):
+        """Has an adopted optimizer update a variable by its own method `update`."""
+        self._check_dtype(optimizer, grad, variable)
+        with self._rate_of_dtype(optimizer, grad.dtype):
+            return update(grad, variable)
+
+    def update_sparse(self, optimizer, update, grad, variable, indices):
+        """Has an adopted optimizer update the rows of a variable by its own method `update`."""
+        self._check_dtype(optimizer, grad, variable)
+        original = adopted.original_class(optimizer)
+        rule = None if self.uses_fused_kernels else composed.rule_for(original)
+        if rule is not None:
+            with adopted.sparse_updates_explained(optimizer):
+                one_each = duplicates.summed(tf.IndexedSlices(grad, indices))
+                return composed.apply_sparse(
+                    rule, optimizer, one_each.values, variable, one_each.indices
+                )
+        explained = adopted.sparse_updates_explained(optimizer)
+        with self._rate_of_dtype(optimizer, grad.dtype), explained:
+            return update(grad, variable, indices)
+
+    @staticmethod
+    def _check_dtype(optimizer, grad, variable):
         # Some kernels of TensorFlow abort the process.
-        checks.gradient_dtype(type(self._adopted).__name__, grad, variable)
+        checks.gradient_dtype(type(optimizer).__name__, grad, variable)
 
     def _noted(self, op):
         if op is not None:
@@ -209,6 +198,13 @@ class Drives:
         del variable
         return True
 
+    def _v1_rates(self):
+        """Returns the learning rates that v1 goes by, as it was given them or as they were set."""
+        if self._leaf() is not None:
+            return [self._held_rate()]
+        leaves = parts.leaves(self._adopted)
+        return [vars(leaf)[attribute] for leaf in leaves for attribute in leaf._feed.rates]
+
     # What the adopted optimizer is lent for a while.
 
     @contextlib.contextmanager
@@ -221,62 +217,71 @@ class Drives:
         if running.applying:  # another replica's thread, while this one waits for it
             yield
             return
-        state = vars(self._adopted)
-        before = {key: adopted.copied(value) for key, value in state.items()}
+        everything = [part.optimizer for part in parts.parts(self._adopted)]
+        before = [
+            {key: adopted.copied(value) for key, value in vars(each).items()} for each in everything
+        ]
         running.applying = True
         try:
-            if self._rates:
-                rate = self._current_rate()
-                state.update((attribute, rate) for attribute in self._rates)
+            for each in everything:
+                vars(each).update(self._fed_rates(each._feed))
             with self._step_fed():
                 yield
         finally:
             running.applying = False
             running.update_ops = []
-            for key in list(state):
-                if key in self._rates or _holds_symbolic(state[key]):
-                    if key in before:
-                        state[key] = before[key]
-                    else:
-                        del state[key]
+            for each, known in zip(everything, before):
+                _restore(vars(each), known, each._feed.rates)
 
-    @contextlib.contextmanager
-    def _lent(self, attributes):
-        """Gives the adopted optimizer these attributes for a while."""
-        state = vars(self._adopted)
-        before = {attribute: state[attribute] for attribute in attributes}
-        state.update(attributes)
-        try:
-            yield
-        finally:
-            state.update(before)
+    def _fed_rates(self, feed):
+        """Returns the attributes that hold the learning rate of an optimizer, as it is now."""
+        if not feed.is_fed_a_rate:
+            return {}
+        if feed.by_keras:
+            rate = self._current_rate()
+        else:
+            rate = schedules.at_step(feed.schedule, self._current_step())
+        return dict.fromkeys(feed.rates, rate)
 
-    def _rate_of_dtype(self, dtype):
+    def _rate_of_dtype(self, optimizer, dtype):
         """Casts the learning rate for updates that read it themselves, past `_prepare`.
 
         There v1 has a Python number, which goes with any dtype and is not rounded to float32.
         """
-        if dtype == tf.float32:
-            return self._lent({})
-        number = self._v1_numbers.get("learning_rate")
+        feed = optimizer._feed
+        if dtype == tf.float32 or not feed.is_fed_a_rate:
+            return contextlib.ExitStack()
+        number = self._v1_numbers.get("learning_rate") if feed.by_keras else None
         lent = {}
-        for attribute in self._rates:
-            fed = vars(self._adopted)[attribute]
+        for attribute in feed.rates:
+            fed = vars(optimizer)[attribute]
             lent[attribute] = tf.cast(fed, dtype)
             if dtype == tf.float64 and isinstance(number, numbers.Real):
                 lent[attribute] = unrounded(fed, number, dtype)
-        return self._lent(lent)
+        return _lent(optimizer, lent)
 
-    def _hyperparameters_fed(self):
+    def hyperparameters_fed(self):
         """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
+        if not self._v1_numbers:
+            return contextlib.ExitStack()
         fed = self._current_hyperparameters()
-        return self._lent({"_" + name: value for name, value in fed.items()})
+        return _lent(self._leaf(), {"_" + name: value for name, value in fed.items()})
 
+    @contextlib.contextmanager
     def _step_fed(self):
-        """Gives the adopted optimizer the step, as slots' dtypes and rules may go by it."""
-        if self._step is None:
-            return self._lent({})
-        return self._lent({self._step: tf.cast(self._current_step(), self._step_dtype)})
+        """Gives all that is adopted the step, as slots' dtypes and rules may go by it."""
+        with contextlib.ExitStack() as stack:
+            for part in parts.parts(self._adopted):
+                stack.enter_context(self.step_fed_to(part.optimizer))
+            yield
+
+    def step_fed_to(self, optimizer):
+        """Gives an adopted optimizer the step."""
+        feed = optimizer._feed
+        lent = dict.fromkeys(feed.counts, self._step_variable() if feed.counts else None)
+        if feed.step is not None:
+            lent[feed.step] = tf.cast(self._current_step(), feed.step_dtype)
+        return _lent(optimizer, lent)
 
     @contextlib.contextmanager
     def _fed_for_slots(self, new):
@@ -288,7 +293,7 @@ class Drives:
         known = new and tf.executing_eagerly() and not tf.distribute.has_strategy()
         names = self._other_names() if known else ()
         now = {"_" + name: self._current_number(name) for name in names}
-        with self._lent(now), self._step_fed():
+        with _lent(self._leaf(), now) if now else contextlib.ExitStack(), self._step_fed():
             yield
 
     # Hyperparameters and configuration.
@@ -301,7 +306,7 @@ class Drives:
         """Notes the number that a hyperparameter is set to, which is not rounded yet."""
         self._v1_numbers[name] = value
         for attribute in self._rates if name == "learning_rate" else ("_" + name,):
-            vars(self._adopted)[attribute] = value
+            vars(self._leaf())[attribute] = value
 
     def _check_settable(self, name):
         """Refuses to set what would have no effect.
@@ -313,11 +318,18 @@ class Drives:
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
                 raise AttributeError("There is no %s here. Set %s, v1's name." % (name, known))
-        if name in vars(self).get("_fixed", ()) and name not in self._v1_numbers:
+        if name not in vars(self).get("_fixed", ()) or name in self._v1_numbers:
+            return
+        if name in ("learning_rate", "lr") and self._leaf() is None:
             raise AttributeError(
-                "%s does not read %s anew in each step, so it cannot be changed while training. "
-                "Make a new optimizer." % (type(self._adopted).__name__, name)
+                "%s holds several optimizers, each of which has a learning rate of its own. Give "
+                "one a tf.Variable as learning rate, and assign to that."
+                % type(self._adopted).__name__
             )
+        raise AttributeError(
+            "%s does not read %s anew in each step, so it cannot be changed while training. "
+            "Make a new optimizer." % (type(self._adopted).__name__, name)
+        )
 
     def _present_value(self, name):
         """Returns what a hyperparameter is now: a number, or the configuration of a schedule."""
@@ -331,22 +343,27 @@ class Drives:
             return number
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
-    def _with_v1(self, configuration):
-        """Returns Keras' configuration of this optimizer with what there is to say of v1."""
-        current = {name: self._current_number(name) for name in self._v1_numbers}
-        result = dict(configuration, **self._arguments)
-        cls = adopted.original_class(self._adopted)
-        if self._rates:
-            rate = result["learning_rate"] = current["learning_rate"]
-            if not isinstance(rate, numbers.Real):
-                current["learning_rate"] = 1.0  # the constructor wants some number
-            for attribute in self._rates:
-                current.setdefault(attribute.lstrip("_"), current["learning_rate"])
-        if self._step_dtype != tf.int64:
-            result["step_dtype"] = self._step_dtype.name
-        skip = (self._step or inspection.STEP_ATTRIBUTE,)
-        result["optimizer"] = config.to_config(self._adopted, cls, current, skip)
-        return result
+
+@contextlib.contextmanager
+def _lent(optimizer, attributes):
+    """Gives an adopted optimizer these attributes for a while."""
+    state = vars(optimizer)
+    before = {attribute: state[attribute] for attribute in attributes}
+    state.update(attributes)
+    try:
+        yield
+    finally:
+        state.update(before)
+
+
+def _restore(state, before, fed):
+    """Gives an optimizer back what it was fed in place of, and what graphs have put there."""
+    for key in list(state):
+        if key in fed or _holds_symbolic(state[key]):
+            if key in before:
+                state[key] = before[key]
+            else:
+                del state[key]
 
 
 def _finish(optimizer, update_ops):

@@ -7,8 +7,10 @@ import numbers
 
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension, RuleOptimizer
+from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
 from legacy_opt.compat.adopted import copied
+from legacy_opt.compat.parts import parts
+from legacy_opt.wrappers.base import OptimizerWrapper
 
 BASE = tf.compat.v1.train.Optimizer
 LEARNING_RATE_ATTRIBUTES = ("_learning_rate", "_lr", "learning_rate", "lr")
@@ -85,6 +87,15 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
                 % (name, key, key)
             )
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
+
+
+def integer_variables(optimizer):
+    """Returns the names of the attributes that hold an integer scalar variable, as a step is."""
+    return tuple(
+        name
+        for name, value in vars(optimizer).items()
+        if isinstance(value, tf.Variable) and _is_integer_scalar(value)
+    )
 
 
 def _is_integer_scalar(value):
@@ -198,37 +209,50 @@ def _named_while_updating(cls):
 
 
 def check_class(optimizer):
-    """Refuses optimizers of a kind that a bridge cannot drive.
+    """Refuses optimizers of a kind that a bridge cannot drive, also inside of wrappers.
 
     Raises:
       TypeError: it is no v1 optimizer, or cannot update resource variables.
-      ValueError: it holds another optimizer, or computes its gradients itself.
+      ValueError: it holds another optimizer and is no `OptimizerWrapper`, or computes its gradients
+        itself.
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(
             "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s.%s"
             % (optimizer, type(optimizer).__name__, _hint(optimizer))
         )
+    for part in parts(optimizer):
+        inside = () if part.is_leaf else part.optimizer.wrapped
+        _check_one_class(part.optimizer, inside)
+
+
+def _check_one_class(optimizer, inside):
     cls = type(optimizer)
     for attribute, item in _attributes(optimizer):
-        if isinstance(item, BASE):
+        if isinstance(item, BASE) and not any(item is each for each in inside):
             raise ValueError(
                 "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
                 "one itself." % (cls.__name__, attribute)
             )
-    if cls.compute_gradients is not BASE.compute_gradients:
+    if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
         raise ValueError(
             "%s overrides compute_gradients, which Keras never calls: it computes the gradients "
             "itself. Do that work between the tape and apply_gradients, in a train_step or loop of "
             "your own." % cls.__name__
         )
-    if cls._resource_apply_dense is BASE._resource_apply_dense:
+    if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
             "%s does not define _resource_apply_dense(self, grad, handle), without which it "
             "updates ref variables only; Keras has resource variables. Add it (and "
             "_resource_apply_sparse(self, grad, handle, indices) for embeddings): as _apply_dense, "
             "with handle.handle and the Resource… kernels of tf.raw_ops." % cls.__name__
         )
+
+
+# They ask the optimizers inside, which are checked, too.
+_COMPUTE_NOTHING_ELSE = tuple(
+    cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
+)
 
 
 def _hint(optimizer):

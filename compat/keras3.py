@@ -7,7 +7,7 @@ optimizer, adopted, does the arithmetic. Importing this module imports Keras 3.
 import tensorflow as tf
 
 from legacy_opt import checks, versions
-from legacy_opt.compat import clipping, config, schedules
+from legacy_opt.compat import clipping, schedules
 from legacy_opt.compat.driving import Drives
 from legacy_opt.compat.keras3_hyperparameters import HasHyperparameters
 from legacy_opt.compat.keras3_state import OwnsVariables, keras
@@ -18,9 +18,9 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function` and `fit`.
-    `get_slot(variable, name)` and `get_slot_names()` know slots by their v1 names. (`step_dtype` is
-    the dtype of a v1 global step, and `by_updates` whether the schedule was a decay of v1, which
-    counts updates; a configuration tells them.)
+    `get_slot(variable, name)` and `get_slot_names()` know slots by their v1 names. (A configuration
+    tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the schedule was one of
+    v1's decays, which count updates; and `learning_rates`, the schedules of several inside.)
     """
 
     _kind = "Keras 3", "keras3"
@@ -35,20 +35,22 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         fused=True,
         step_dtype=None,
         by_updates=None,
+        learning_rates=None,
         **keras_arguments,
     ):
         self._study(
             optimizer,
             learning_rate,
-            keras,
             lr_attr=lr_attr,
             global_step_attr=global_step_attr,
             fused=fused,
             step_dtype=step_dtype,
+            learning_rates=learning_rates,
         )
         if by_updates is not None:
             vars(self)["_by_updates"] = by_updates
         _check(keras_arguments, has_rate=bool(self._rates))
+        _check_accumulation(keras_arguments, self._accumulates)
         _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
         super().__init__(
             self._v1_numbers.get("learning_rate", 0.0),
@@ -104,8 +106,10 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
         @tf.function(autograph=False)
         def step():
+            before = self._current_step()
             super(BridgedOptimizer, self).apply(grads, variables)
-            schedules.advance_step_behind(self._v1_numbers.get("learning_rate"), self)
+            made = self._current_step() - before  # none while gradients are accumulated
+            schedules.advance_steps_behind(self._v1_rates(), self, made)
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
@@ -130,11 +134,13 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
     def _apply_and_count(self, pairs):
         """Calls the optimizer's own apply_gradients, which may advance the step or not."""
-        step = versions.tf_variable(self._iterations)
+        step = self._step_variable()
         before = step.read_value()
-        step.assign(self._current_step())  # fewer, if gradients are accumulated
+        step.assign(self._current_step())  # fewer, if Keras accumulates gradients
         try:
             self._apply_whole([(_narrowed(*pair), pair[1]) for pair in pairs], step)
+            if self._accumulates:
+                before = step.read_value() - 1  # it counts updates
         finally:
             step.assign(before)  # Keras advances it
 
@@ -152,6 +158,9 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
     def _current_step(self):
         return tf.convert_to_tensor(self.iterations)
+
+    def _step_variable(self):
+        return versions.tf_variable(self._iterations)
 
     # Configuration.
 
@@ -175,9 +184,11 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         Raises:
           ValueError: the v1 optimizer's class is not registered.
         """
-        config_ = dict(config_)
-        config_["optimizer"] = config.from_config(config_["optimizer"])
-        return super().from_config(config_, custom_objects=custom_objects)
+        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
+
+    @classmethod
+    def _keras(cls):
+        return keras
 
 
 class _Rows(tf.IndexedSlices):
@@ -237,6 +248,17 @@ def _check(keras_arguments, has_rate):
             "weight_decay=%r: Keras multiplies it by the learning rate, which this optimizer does "
             "not have." % decay
         )
+
+
+def _check_accumulation(keras_arguments, accumulates):
+    """Refuses what Keras would do in each batch, where several make one update."""
+    for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
+        if accumulates and keras_arguments.get(name):
+            raise ValueError(
+                "%s=%r: Keras would do it in each batch, of which GradientAccumulationOptimizer "
+                "makes one update of several. Leave it to an optimizer inside, or leave the "
+                "accumulation to Keras." % (name, keras_arguments[name])
+            )
 
 
 def _check_names(keras_arguments, own, v1_name):

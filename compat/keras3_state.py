@@ -91,8 +91,15 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             )
         return versions.tf_variable(slots[slot_name])
 
-    def adopt_non_slot(self, name, initial_value):
-        """Returns the variable that all share, which is created if it is not there."""
+    def adopt_non_slot(self, place, name, initial_value):
+        """Returns the variable that all share, which is created if it is not there.
+
+        Args:
+          place: the `Place` of the optimizer that asks for it.
+          name: what it calls it.
+          initial_value: the value to start from.
+        """
+        name = place.shared(name)
         if name not in self.non_slots:
             value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
             variable = self._create(
@@ -144,8 +151,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
 
     def name_of(self, variable):
         """Returns the path of a variable, which tells all its layers, or its name."""
-        index = self._get_variable_index(variable)
-        original = self._trainable_variables[index]
+        original = variable
+        if not versions.is_keras_3_variable(variable):
+            original = self._trainable_variables[self._get_variable_index(variable)]
         return getattr(original, "path", None) or original.name
 
     def _path_of(self, variable):

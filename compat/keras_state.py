@@ -157,7 +157,7 @@ class KerasState:
             for name, each in self._variables.items()
             if id(each) in trained
         )
-        found = v1_names.names(self.optimizer, specs)
+        found = v1_names.names(self.optimizer, specs, self._variables)
         for (variable, slot_name), (name, shape, dtype) in found.slots.items():
             label = "%s, slot %s" % (self._labels[variable], slot_name)
             name = self._renamed(name)
@@ -181,7 +181,7 @@ class KerasState:
     def needs_step(self):
         """Whether the next steps depend on how many have been done."""
         optimizer = self.optimizer
-        goes_by_it = optimizer._step is not None
+        goes_by_it = optimizer.goes_by_the_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
             goes_by_it = goes_by_it or bool(getattr(optimizer, option, None))
         rate = optimizer._v1_numbers.get("learning_rate", 0.0)

@@ -11,7 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import config, schedules
+from legacy_opt.access import after
+from legacy_opt.compat import schedules
 from legacy_opt.compat.driving import Drives
 from legacy_opt.compat.optimizer_v2_state import OwnsState
 
@@ -22,7 +23,8 @@ class BridgedOptimizer(Drives, OwnsState):
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
     graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
-    (`step_dtype` is the dtype of a v1 global step that a configuration tells.)
+    (A configuration tells `step_dtype`, the dtype of a v1 global step, and `learning_rates`, the
+    schedules of several optimizers inside.)
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
@@ -38,16 +40,17 @@ class BridgedOptimizer(Drives, OwnsState):
         global_step_attr=None,
         fused=True,
         step_dtype=None,
+        learning_rates=None,
         **keras_arguments,
     ):
         self._study(
             optimizer,
             learning_rate,
-            versions.keras_2(),
             lr_attr=lr_attr,
             global_step_attr=global_step_attr,
             fused=fused,
             step_dtype=step_dtype,
+            learning_rates=learning_rates,
         )
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
         self._adopt(optimizer)
@@ -69,19 +72,30 @@ class BridgedOptimizer(Drives, OwnsState):
         pairs = list(grads_and_vars)
         with self._driving(pairs):
             if self._whole:
-                return self._apply_whole(pairs, self.iterations, kwargs.get("name"))
+                return self._apply_all(pairs, kwargs.get("name"))
             self._prepare_v1()
             done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
             finished = self._finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
             return done
         with tf.control_dependencies([done]):
-            driven = schedules.advance_step_behind(self._hyper.get("learning_rate"), self)
+            driven = schedules.advance_steps_behind(self._v1_rates(), self)
         parts = []
-        for value in [done, finished, driven]:
+        for value in [done, finished] + driven:
             for item in distribution.experimental_local_results(value):
                 parts += [part for part in tf.nest.flatten(item) if part is not None]
         return tf.group(*parts)
+
+    def _apply_all(self, pairs, name):
+        """Calls the optimizer's own apply_gradients, and advances the steps that go with it."""
+        if tf.executing_eagerly():
+            return self._apply_whole(pairs, self.iterations, name)
+        before = self.iterations.read_value()
+        with after(before):
+            done = self._apply_whole(pairs, self.iterations, name)
+        with after(done):
+            made = self.iterations.read_value() - before  # none while gradients are accumulated
+            return tf.group(done, *schedules.advance_steps_behind(self._v1_rates(), self, made))
 
     def _resource_apply_dense(self, grad, handle, apply_state=None):
         return self._update_dense(grad, handle)
@@ -95,8 +109,14 @@ class BridgedOptimizer(Drives, OwnsState):
     def _current_rate(self):
         return self._decayed_lr(tf.float32)
 
+    def _held_rate(self):
+        return self._hyper.get("learning_rate")
+
     def _current_step(self):
         return self.iterations.read_value()
+
+    def _step_variable(self):
+        return self.iterations
 
     # Hyperparameters and configuration.
 
@@ -165,9 +185,11 @@ class BridgedOptimizer(Drives, OwnsState):
         Raises:
           ValueError: the v1 optimizer's class is not registered.
         """
-        config_ = dict(config_)
-        config_["optimizer"] = config.from_config(config_["optimizer"])
-        return super().from_config(config_, custom_objects=custom_objects)
+        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
+
+    @classmethod
+    def _keras(cls):
+        return versions.keras_2()
 
 
 versions.register_with_keras_2(BridgedOptimizer)

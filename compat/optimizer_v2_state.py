@@ -28,6 +28,7 @@ class OwnsState(Base):
         )
         super().__init__(name, **keras_arguments)
         self.non_slots = {}
+        self._number_of_maker = {}  # by their names: which of several optimizers made them
         self._slot_order = {}  # its keys: those of the variables, in the order of training
         self._trained = _Variables()
         self._slots_unlike_variables = set()
@@ -56,7 +57,8 @@ class OwnsState(Base):
 
     def _sort_weights(self):
         """Brings `weights` into the order of training, whatever a restore created first."""
-        ordered = [self.iterations] + list(self.non_slots.values())
+        shared = sorted(self.non_slots, key=self._number_of_maker.get)
+        ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
             ordered.extend(self._slots.get(key, {}).values())
         position = {id(weight): number for number, weight in enumerate(ordered)}
@@ -101,8 +103,15 @@ class OwnsState(Base):
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names
 
-    def adopt_non_slot(self, name, initial_value):
-        """Returns the variable that all share, which is created and restored if need be."""
+    def adopt_non_slot(self, place, name, initial_value):
+        """Returns the variable that all share, which is created and restored if need be.
+
+        Args:
+          place: the `Place` of the optimizer that asks for it.
+          name: what it calls it.
+          initial_value: the value to start from.
+        """
+        name = place.shared(name)
         if name not in self.non_slots:
             # Keras saves its own variables by these names, too.
             taken = name == "iter" or name in self._hyper
@@ -117,6 +126,7 @@ class OwnsState(Base):
                     aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
                 )
             self._weights.append(self.non_slots[name])
+            self._number_of_maker[name] = place.number
         return self.non_slots[name]
 
     def adopted_slot(self, variable, slot_name):

@@ -7,6 +7,7 @@ import weakref
 import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, checks, versions
+from legacy_opt.hyperparameters import takes_step
 from legacy_opt.update import warn
 
 
@@ -58,6 +59,16 @@ def for_keras(rate, optimizer, keras):
     if callable(rate):
         _warn_of_a_step(rate)
     return checks.hyperparameter("learning_rate", rate)
+
+
+def at_step(schedule, step):
+    """Returns the learning rate of a step, a float32 tensor.
+
+    Args:
+      schedule: a function of the step, or one without arguments, as `for_keras` returns them.
+      step: the number of steps done.
+    """
+    return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)
 
 
 def is_v1_decay(rate):
@@ -128,24 +139,30 @@ def step_behind(rate):
 _drivers = weakref.WeakKeyDictionary()
 
 
-def advance_step_behind(rate, optimizer):
-    """Advances the step from which `rate` is computed, which nothing else does in Keras.
+def advance_steps_behind(rates, optimizer, by=1):
+    """Advances the steps from which learning rates are computed, which nothing else does in Keras.
 
     Of several optimizers that go by one step, only the first does.
 
+    Args:
+      rates: the learning rates of one Keras optimizer.
+      optimizer: that optimizer.
+      by: the number to advance by.
+
     Returns:
-      An operation, or None if there is none to run.
+      A list of operations.
     """
-    step = step_behind(rate)
-    if step is None:
-        return None
-    drivers = _drivers.setdefault(rate.graph, {})
-    driver = drivers.get(step.name, lambda: None)()
-    if driver is None:
-        drivers[step.name] = weakref.ref(optimizer)
-    elif driver is not optimizer:
-        return None
-    return step.assign_add(tf.cast(1, step.dtype.base_dtype)).op
+    steps = {}
+    for rate in rates:
+        step = step_behind(rate)
+        if step is not None:
+            drivers = _drivers.setdefault(rate.graph, {})
+            driver = drivers.get(step.name, lambda: None)()
+            if driver is None:
+                drivers[step.name] = weakref.ref(optimizer)
+            if driver is None or driver is optimizer:
+                steps[step.name] = step
+    return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
 
 def _ops_behind(tensor):

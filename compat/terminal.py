@@ -59,7 +59,7 @@ def add_parser(commands, name, help, description, epilog):
     return parser
 
 
-def run(name, work, arguments):
+def run(name, work, arguments, with_tensorflow=True):
     """Runs a command and prints what comes of it.
 
     Args:
@@ -67,13 +67,15 @@ def run(name, work, arguments):
       work: called with the arguments and the stream for progress, returns an `Outcome`. What it
         and TensorFlow write by the way is dropped.
       arguments: the parsed words; `json` and `traceback` are among them.
+      with_tensorflow: whether it needs TensorFlow.
 
     Returns:
       The exit code.
     """
     try:
         with silence() as screen:
-            importlib.import_module("legacy_opt.public")  # tells how to come by TensorFlow
+            if with_tensorflow:
+                importlib.import_module("legacy_opt.public")  # tells how to come by it
             outcome = work(arguments, screen)
     except KeyboardInterrupt:
         print("legacy-opt %s: interrupted, nothing was written" % name, file=sys.stderr)

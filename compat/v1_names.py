@@ -4,7 +4,9 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
+from legacy_opt import MultiOptimizer
 from legacy_opt.compat import adopted, inspection
+from legacy_opt.compat.parts import parts
 
 v1 = tf.compat.v1
 
@@ -29,17 +31,24 @@ class Names(NamedTuple):
     shared: dict
 
 
-def names(optimizer, variables):
+def names(optimizer, variables, originals=None):
     """Finds out by letting the optimizer create its slots in a scratch graph.
 
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
       variables: a dict from v1 names of the variables it trains to (shape, dtype).
+      originals: a dict from these names to the variables themselves, by which a MultiOptimizer in
+        Keras chooses; None lets it choose by the v1 names.
 
     Returns:
       `Names`.
     """
     replica = _replica(optimizer)
+    everything = parts(replica)
+    known = parts(optimizer._adopted) if is_bridged(optimizer) else everything
+    for part, original in zip(everything, known):
+        if isinstance(part.optimizer, MultiOptimizer) and originals is not None:
+            _route_alike(part.optimizer, original.optimizer, originals)
     with tf.Graph().as_default():
         made = {
             name: v1.get_variable(
@@ -47,18 +56,44 @@ def names(optimizer, variables):
             )
             for name, (shape, dtype) in variables.items()
         }
-        _give_step(replica, optimizer)
+        for part, original in zip(everything, known):
+            _give_step(part.optimizer, original.optimizer)
+            if not part.is_leaf:
+                part.optimizer.only_dense = True  # as in Keras
         replica._create_slots(list(made.values()))
-        slots = {
-            (name, slot_name): replica.get_slot(variable, slot_name)
-            for slot_name in replica.get_slot_names()
-            for name, variable in made.items()
-        }
-        shared = {name: variable for (name, _), variable in replica._non_slot_dict.items()}
-        return Names(
-            {key: _tensor(slot) for key, slot in slots.items() if slot is not None},
-            {name: _tensor(variable) for name, variable in shared.items()},
-        )
+        slots, shared = {}, {}
+        for part in everything:
+            slots.update(_slots(part, made))
+            for (name, _), variable in part.optimizer._non_slot_dict.items():
+                shared[part.place.shared(name)] = _tensor(variable)
+        return Names(slots, shared)
+
+
+def _slots(part, variables):
+    """Returns the slots that are an optimizer's own, not those of optimizers inside."""
+    optimizer = part.optimizer
+    if part.is_leaf:
+        slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
+    else:
+        slot_names, slot_of = v1.train.Optimizer.get_slot_names(optimizer), optimizer.own_slot
+    found = {
+        (name, part.place.slot(slot_name)): slot_of(variable, slot_name)
+        for slot_name in slot_names
+        for name, variable in variables.items()
+    }
+    return {key: _tensor(slot) for key, slot in found.items() if slot is not None}
+
+
+def _route_alike(replica, original, originals):
+    """Lets the copy of a MultiOptimizer choose as the original does for variables of Keras."""
+    routes = replica._routes + replica._default
+    numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
+    found = original.routes_of(list(originals.values()))
+    by_name = {
+        name: [routes[numbers[id(route)]] for route in by]
+        for name, (_, by) in zip(originals, found)
+    }
+    replica.routes_of = lambda variables: [(each, by_name[each.op.name]) for each in variables]
 
 
 def _replica(optimizer):
@@ -73,14 +108,15 @@ def is_bridged(optimizer):
     return getattr(optimizer, "_adopted", None) is not None
 
 
-def _give_step(replica, optimizer):
+def _give_step(replica, original):
     """Gives a copy a step of the graph at hand, by whose dtype its slots may go."""
-    attribute = getattr(optimizer, "_step", None)  # of a bridged optimizer
-    if attribute is None and inspection.STEP_ATTRIBUTE in vars(replica):
+    feed = getattr(original, "_feed", None)  # of one that is adopted
+    if feed is not None:
+        attribute, dtype = feed.step, feed.step_dtype
+    else:
         attribute = inspection.STEP_ATTRIBUTE
-    if attribute is not None:
-        dtype = getattr(optimizer, "_step_dtype", None)
-        dtype = dtype or getattr(vars(replica)[attribute], "dtype", tf.int64)
+        dtype = getattr(vars(replica).get(attribute), "dtype", tf.int64)
+    if attribute in vars(replica):
         vars(replica)[attribute] = tf.zeros([], tf.as_dtype(dtype).base_dtype)
 
 

@@ -100,10 +100,13 @@ def build_optimizer(settings, global_step):
     return CATALOGUE[settings.optimizer].make(settings, global_step)
 
 
-def build_tower(ids, dense, late, vocabulary_size, settings, scope):
+def build_tower(
+    ids, dense, late, vocabulary_size, settings, scope, make_optimizer=build_optimizer
+):
     """Builds model and optimizer in variable scope `scope`, with a global step of its own.
 
     One global step for all would make AdagradDecay's clock depend on which optimizer advances it.
+    `make_optimizer` is called with the settings and the global step.
     """
     with tf.variable_scope(scope):
         global_step = tf.get_variable(
@@ -112,7 +115,7 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope):
         logits = build_logits(ids, dense, vocabulary_size, settings)
         loss = build_loss(logits, late)
         variables = tf.trainable_variables(tf.get_variable_scope().name + "/")
-        optimizer = build_optimizer(settings, global_step)
+        optimizer = make_optimizer(settings, global_step)
         train_op = optimizer.minimize(loss, global_step=global_step, var_list=variables)
         return Tower(tf.nn.sigmoid(logits), loss, train_op, global_step, optimizer, variables)
 

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-from flights_model import build_tower
+from flights_model import build_optimizer, build_tower
 
 CHECKPOINT = "model.ckpt"
 PREDICTIONS = "predictions.npz"
@@ -45,12 +45,13 @@ class Trainer:
         flights: `Flights`, the stream to learn from.
         settings: dict from name to `Settings`; the name is the tower's variable scope.
         batch_size: flights per step.
+        make_optimizer: called with one of the settings and a global step; returns the optimizer.
 
     Attributes:
         step_seconds: how long each training step took that has run so far.
     """
 
-    def __init__(self, flights, settings, batch_size):
+    def __init__(self, flights, settings, batch_size, make_optimizer=build_optimizer):
         self.step_seconds = []
         self.flights = flights
         self.settings = settings
@@ -61,7 +62,9 @@ class Trainer:
             self.dense = tf.placeholder(tf.float32, [None, flights.dense.shape[1]], "dense")
             self.late = tf.placeholder(tf.float32, [None], "late")
             inputs = self.ids, self.dense, self.late, flights.vocabulary_size
-            self.towers = [build_tower(*inputs, each, name) for name, each in settings.items()]
+            self.towers = [
+                build_tower(*inputs, each, name, make_optimizer) for name, each in settings.items()
+            ]
             self.predictions = tf.stack([tower.prediction for tower in self.towers])
             self.train_op = tf.group(*[tower.train_op for tower in self.towers])
             self.global_step = self.towers[0].global_step  # they all advance together

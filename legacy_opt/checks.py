@@ -86,6 +86,17 @@ def not_negative(name, value):
     return value
 
 
+def positive_hyperparameter(name, value):
+    """Returns `value` if it can be a hyperparameter that is, if a number, above 0.
+
+    Raises:
+      TypeError: see `hyperparameter`.
+      ValueError: see `hyperparameter`; or it is a number that is not above 0.
+    """
+    value = hyperparameter(name, value)
+    return positive(name, value) if isinstance(value, numbers.Real) else value
+
+
 def hyperparameter(name, value):
     """Returns `value` if it can be a hyperparameter: a number, tensor, variable or callable.
 
@@ -311,6 +322,21 @@ def no_keras_3_variables(optimizer, grads_and_vars):
                 "optimizer of it: legacy_opt.compat.to_keras(optimizer)."
                 % (optimizer, variable.name)
             )
+
+
+def optimizer(holder, value):
+    """Returns `value` if it is a v1 optimizer, which `holder`, an optimizer's name, can hold."""
+    if isinstance(value, tf.compat.v1.train.Optimizer):
+        return value
+    hint = ""
+    if isinstance(value, type):
+        hint = " Pass an instance, not the class."
+    elif hasattr(value, "iterations"):
+        hint = " It is a Keras optimizer; legacy_opt.compat.to_v1 makes a v1 optimizer of one."
+    raise TypeError(
+        "%s holds tf.compat.v1.train.Optimizer instances, got %r of type %s.%s"
+        % (holder, value, _type(value), hint)
+    )
 
 
 def gradients(optimizer, grads_and_vars):

@@ -21,23 +21,43 @@ from legacy_opt.adam_async import AdamAsyncOptimizer
 from legacy_opt.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
 from legacy_opt.adam_w import AdamWOptimizer, MomentumWOptimizer
 from legacy_opt.adamax import AdaMaxOptimizer
+from legacy_opt.adaptive_clipping import adaptive_clipping_fn
 from legacy_opt.bert import AdamWeightDecayOptimizer
 from legacy_opt.decoupled_weight_decay import (
     DecoupledWeightDecayExtension,
     extend_with_decoupled_weight_decay,
 )
 from legacy_opt.diffgrad import DiffGradOptimizer
+from legacy_opt.gradients import (
+    add_gradients_summaries,
+    clip_gradient_norms,
+    clip_gradient_norms_fn,
+    multiply_gradients,
+)
 from legacy_opt.lamb import LAMBOptimizer
 from legacy_opt.lars import LARSOptimizer
 from legacy_opt.lazy_adam import LazyAdamOptimizer
 from legacy_opt.nadam import NadamOptimizer
+from legacy_opt.optimizer_names import OPTIMIZER_CLS_NAMES
 from legacy_opt.reg_adagrad import RegAdagradOptimizer
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.shampoo import ShampooOptimizer
 from legacy_opt.sign_decay import get_cosine_decay_fn, get_linear_decay_fn, get_restart_decay_fn
 from legacy_opt.signs import AddSignOptimizer, PowerSignOptimizer
 from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
+from legacy_opt.training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
 from legacy_opt.update import Addition, Fading, GlobalStepWarning, Update, UseLockingWarning
+from legacy_opt.wrappers.accumulation import GradientAccumulationOptimizer
+from legacy_opt.wrappers.clipping import (
+    ClipByGlobalNormOptimizer,
+    ClipByNormOptimizer,
+    ClipByValueOptimizer,
+    clip_gradients_by_norm,
+)
+from legacy_opt.wrappers.moving_average import MovingAverageOptimizer
+from legacy_opt.wrappers.multi import MultiOptimizer
+from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
+from legacy_opt.wrappers.variable_clipping import VariableClippingOptimizer
 
 __all__ = [
     "AdaMaxOptimizer",
@@ -50,16 +70,25 @@ __all__ = [
     "AdamWeightDecayOptimizer",
     "AddSignOptimizer",
     "Addition",
+    "ClipByGlobalNormOptimizer",
+    "ClipByNormOptimizer",
+    "ClipByValueOptimizer",
     "DecoupledWeightDecayExtension",
     "DiffGradOptimizer",
     "Fading",
     "GlobalStepWarning",
+    "GradientAccumulationOptimizer",
     "LAMBOptimizer",
     "LARSOptimizer",
     "LazyAdamGSOptimizer",
     "LazyAdamOptimizer",
     "MomentumWOptimizer",
+    "MovingAverageOptimizer",
+    "MultiOptimizer",
+    "MultitaskOptimizerWrapper",
     "NadamOptimizer",
+    "OPTIMIZER_CLS_NAMES",
+    "OPTIMIZER_SUMMARIES",
     "PowerSignOptimizer",
     "RegAdagradOptimizer",
     "RowSlot",
@@ -70,10 +99,20 @@ __all__ = [
     "TensorSlot",
     "Update",
     "UseLockingWarning",
+    "VariableClippingOptimizer",
     "adafactor_decay_rate_adam",
     "adafactor_decay_rate_pow",
+    "adaptive_clipping_fn",
+    "add_gradients_summaries",
+    "clip_gradient_norms",
+    "clip_gradient_norms_fn",
+    "clip_gradients_by_global_norm",
+    "clip_gradients_by_norm",
+    "create_train_op",
     "extend_with_decoupled_weight_decay",
     "get_cosine_decay_fn",
     "get_linear_decay_fn",
     "get_restart_decay_fn",
+    "multiply_gradients",
+    "optimize_loss",
 ]

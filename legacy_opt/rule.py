@@ -13,6 +13,7 @@ import tensorflow as tf
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
 from legacy_opt.applying import apply_rule
+from legacy_opt.global_steps import advanced_by_wrapper
 from legacy_opt.hyperparameters import current, unrounded
 from legacy_opt.slots import Slot
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
@@ -219,7 +220,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         grads_and_vars = checks.gradients(type(self).__name__, grads_and_vars)
         with self.applying(grads_and_vars, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
-                self._warn_if_the_step_stands_still(global_step)
+                self._warn_if_the_step_stands_still(self._applying[1])
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
 
     @contextlib.contextmanager
@@ -228,9 +229,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be advanced, or None.
+          global_step: the variable that will be advanced; None if a wrapper or nobody does.
         """
-        self._applying = (grads_and_vars, global_step)
+        step = advanced_by_wrapper() if global_step is None else global_step
+        self._applying = (grads_and_vars, step)
         try:
             yield
         finally:

@@ -4,6 +4,7 @@ Everything here goes by what a TensorFlow *has*; version numbers are for message
 names of TensorFlow that the package cannot do without are touched here and nowhere else.
 """
 
+import contextlib
 import functools
 import importlib
 import os
@@ -78,6 +79,19 @@ def fit_slice_info(slot, variable, part_by_part=False):
     slot._set_save_slice_info(info)
 
 
+@contextlib.contextmanager
+def v1_control_flow():
+    """The scope in which `tf.cond` is made of Switch and Merge, which can hold ref variables."""
+    v2 = tf.compat.v1.control_flow_v2_enabled()
+    if v2:
+        tf.compat.v1.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if v2:
+            tf.compat.v1.enable_control_flow_v2()
+
+
 def tensorflow_version():
     """Returns TensorFlow's version, for people to read."""
     return tf.__version__
@@ -129,8 +143,22 @@ def has_estimator():
 
 
 def has_contrib():
-    """Whether this is a TensorFlow that still has `tf.contrib`."""
-    return hasattr(tf, "contrib")
+    """Whether this is a TensorFlow that still has `tf.contrib`, its own."""
+    return speaks_v1() and hasattr(tf, "contrib")
+
+
+def speaks_v1():
+    """Whether `tf` itself has TensorFlow 1's names, and needs no `tf.compat.v1` for them."""
+    return "Session" in dir(tf)  # to ask for the name itself would be warned of
+
+
+def plain_module(module):
+    """Returns the module in whose own dict names can be put and removed.
+
+    TensorFlow wraps some of its modules, to warn of old names. The wrapper keeps what has been
+    read from itself, and some versions never forget it; but not what it finds in what it wraps.
+    """
+    return getattr(module, "_tfmw_wrapped_module", module)
 
 
 def optimizer_v2():
@@ -380,6 +408,12 @@ def writing_saved_model():
             return True
         frame = frame.f_back
     return False
+
+
+def asked_by_a_checkpoint():
+    """Whether the caller was called by the code that writes object-based checkpoints."""
+    asking = sys._getframe(2).f_globals.get("__name__", "")
+    return ".python.training.tracking." in asking or ".python.checkpoint." in asking
 
 
 KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves

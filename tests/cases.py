@@ -5,6 +5,7 @@ from typing import Any
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt.wrappers.base import OptimizerWrapper
 from tests.catalogue import (
     adafactor,
     adagrad_decay,
@@ -19,13 +20,14 @@ from tests.catalogue import (
 
 
 def public_optimizers():
-    """Returns every optimizer class that the package offers."""
+    """Returns every optimizer class that the package offers and that is no wrapper of others."""
     found = [getattr(legacy_opt, name) for name in legacy_opt.__all__]
     return [
         item
         for item in found
         if isinstance(item, type)
         and issubclass(item, tf.compat.v1.train.Optimizer)
+        and not issubclass(item, OptimizerWrapper)
         and item is not legacy_opt.RuleOptimizer
     ]
 

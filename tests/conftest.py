@@ -19,7 +19,7 @@ collect_ignore_glob = []
 if versions.keras_facts()["generation"] == 2:
     collect_ignore_glob += ["test_keras3_*.py", "test_native_keras.py"]
 if not versions.has_contrib():
-    collect_ignore_glob += ["test_contrib.py"]
+    collect_ignore_glob += ["test_contrib*.py"]
 
 # The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
 # expression for the whole reason that the test gives.

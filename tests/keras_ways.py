@@ -122,7 +122,8 @@ def graph(problem, make, api="optimizer_v2"):
                     state.update(_fetch(sess, _state(optimizer, variables, number)))
                 sess.run(train_op, running._feed(placeholders, step))
                 values.append(sess.run(variables))
-            assert sess.run(versions.tf_variable(optimizer.iterations)) == problem.steps
+            updates = sess.run(versions.tf_variable(optimizer.iterations))
+            assert updates == problem.steps // problem.batches
             return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
 
 
@@ -144,7 +145,7 @@ def eager(problem, make, wrap=lambda train: train, api="optimizer_v2", variable=
             state.update(_numpy(_state(optimizer, variables, number)))
         train(tf.nest.map_structure(tf.constant, running._plain(step)))
         values.append(_numpy(variables))
-    assert int(optimizer.iterations.numpy()) == problem.steps
+    assert int(optimizer.iterations.numpy()) == problem.steps // problem.batches
     return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **state})
 
 
@@ -163,12 +164,16 @@ BATCH = 8
 
 
 class Model(NamedTuple):
-    """The weights that a small model starts from, those it trains, and its batches."""
+    """The weights that a small model starts from, those it trains, and its batches.
+
+    There is one update in `batches_a_step` of these.
+    """
 
     values: dict
     trained: tuple
     dtype: str
     batches: list
+    batches_a_step: int = 1
 
     @property
     def steps(self):
@@ -221,7 +226,7 @@ def fit(model, make, api="optimizer_v2", run_eagerly=False):
     ids, targets = (np.concatenate(parts) for parts in zip(*model.batches))
     targets = targets.astype("f")
     layers.fit(ids, targets, BATCH, shuffle=False, verbose=0, callbacks=[Recorder()])
-    assert int(optimizer.iterations.numpy()) == model.steps
+    assert int(optimizer.iterations.numpy()) == model.steps // model.batches_a_step
     return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **state})
 
 

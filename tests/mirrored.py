@@ -11,7 +11,7 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import AdamWeightDecayOptimizer, LARSOptimizer, versions
+from legacy_opt import AdamWeightDecayOptimizer, LARSOptimizer, MultiOptimizer, versions
 from tests import problems
 from tests.mirrored_fit import check_fit_with
 from tests.mirrored_training import (
@@ -75,6 +75,22 @@ def check_v1(strategy):
         # `variables()` leaves distributed non-slot variables out, TensorFlow's own as well.
         check_powers(strategy, loop.optimizer._non_slot_variables(), POWERS.get(name, ()))
         print("v1", name)
+
+
+def multi(step):
+    """Makes three optimizers in one, of which one goes by the step."""
+    makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
+    return MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
+
+
+def check_multi(strategy):
+    """Several optimizers in one, in a custom loop."""
+    batches = data()
+    expected = session(multi, [summed(batch) for batch in batches])
+    loop = Loop(strategy, multi, apply_v1)
+    loop.train(batches, expected.steps)
+    loop.check_slots(expected)
+    assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
 
 
 def check_names(strategy):
@@ -291,8 +307,8 @@ def check_estimator(strategy):
     ]
     # An Estimator takes the mean of the replicas' losses.
     gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
-    for name in FEW + ("adagrad decay",) if FULL else FEW:
-        make = OPTIMIZERS[name]
+    for name in FEW + ("adagrad decay",) * FULL + ("multi",):
+        make = OPTIMIZERS.get(name, multi)
         expected = state_of_session(make, gradients)
 
         def input_fn():

@@ -13,13 +13,17 @@ class Rows(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Starting values by variable name, and for each step a gradient by variable name."""
+    """Starting values by variable name, and for each step a gradient by variable name.
+
+    The global step advances once in `batches` steps.
+    """
 
     values: dict
     gradients: list
     sparse: tuple
     dtype: str
     global_step: Optional[str] = "int64"
+    batches: int = 1
 
     @property
     def steps(self):

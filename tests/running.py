@@ -164,7 +164,7 @@ def _eagerly(problem, make_optimizer, wrap):
         train(tf.nest.map_structure(tf.constant, _plain(gradients)))
         values.append({name: variable.numpy() for name, variable in variables.items()})
     slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
-    assert int(step.numpy()) == problem.steps
+    assert int(step.numpy()) == problem.steps // problem.batches
     return Trace(values, slots)
 
 

@@ -1,6 +1,7 @@
 import dataclasses
 import importlib.util
 import pathlib
+import re
 import sys
 
 import numpy as np
@@ -21,6 +22,7 @@ import flights_data  # noqa: E402
 import flights_report  # noqa: E402
 import flights_session  # noqa: E402
 import flights_sweep  # noqa: E402
+import wide_and_deep_multi_optimizer  # noqa: E402
 from flights_model import OPTIMIZERS, Settings, decay_steps  # noqa: E402
 from flights_training import CheckpointedRun, Trainer  # noqa: E402
 
@@ -306,6 +308,28 @@ def test_sweep_program(thin, tmp_path, capsys, monkeypatch):
     assert len(pd.read_csv(tmp_path / "sweep_trials.csv")) == 2 * len(OPTIMIZERS)
     losses = pd.read_csv(tmp_path / "sweep_seeds.csv").groupby("optimizer")["log-loss"]
     assert (losses.count() == 3).all() and (losses.nunique() == 1).all()
+
+
+def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
+    example = wide_and_deep_multi_optimizer
+    monkeypatch.setattr(example, "load_flights", lambda: few)
+    arguments = ["--out", str(tmp_path), "--steps"]
+    example.main([*arguments, "5"])
+    printed = capsys.readouterr().out
+    for row in (
+        r"FtrlOptimizer +3 +10753 +86024 +bias wide wide_dense",
+        r"AdagradDecayOptimizer +1 +85928 +1031136 +embeddings",
+        r"AdamOptimizer +3 +3232 +25864 +hidden_weights output_weights hidden_bias",
+        r"AdagradOptimizer +7 +99913 +399652 ",
+        r"step 3\.\n(.*\n)*After 5 steps:",
+    ):
+        assert re.search(row, printed), row
+    losses = example.main([*arguments, "12", "--resume"])
+    assert "step 5." in capsys.readouterr().out
+    seen = few.first(12 * 64)
+    uninterrupted = example.new_trainer(seen, 64).train_once()
+    expected = [flights_report.score(seen.late, each)[0] for each in uninterrupted]
+    assert losses == dict(zip(["MultiOptimizer", "Adagrad"], expected))
 
 
 def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):

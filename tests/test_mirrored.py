@@ -38,7 +38,7 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
 @pytest.mark.parametrize("api", APIS)
 def test_two_replicas(api, full):
     checks = ["bridge", "names", "learning_rate", "clipping", "refusal", "fit"]
-    run(checks + ["v1"] * (api == "optimizer_v2"), full, api)
+    run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
 
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")

@@ -1,0 +1,116 @@
+"""What `legacy-opt audit` tells of optimizers that a code base itself defines."""
+
+import ast
+
+from legacy_opt.compat import audit_names
+from legacy_opt.compat.audit_names import CHANGE, PERSON, STAYS, Verdict
+from legacy_opt.compat.audit_scopes import Definition
+
+_REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
+_RESOURCE = {"_resource_apply_dense", "_resource_apply_sparse"}
+_WRITE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
+
+
+class Classes:
+    """The optimizers that a code base defines, over all its files.
+
+    Args:
+      names: the `Names` of the code base.
+    """
+
+    def __init__(self, names):
+        self._names = names
+        self._known = {}  # (module, class): `_Line` or None
+
+    def verdict(self, definition):
+        """Returns what is to be done about a class, or None if it is no optimizer."""
+        line = self._line(definition)
+        if line is None:
+            return None
+        base, name = line.root, definition.node.name
+        told = "class %s(%s)" % (name, base.name)
+        ours = audit_names.verdict_on_class(name)
+        if ours and base.name.startswith("tf.train."):
+            advice = "If it is the one that others know, too; else: " + _judge(line).advice
+            return Verdict(CHANGE, told, ours, advice)
+        return _judge(line)._replace(name=told)
+
+    def optimizer_base(self, definition):
+        """Returns the expression among the bases of a class that makes it an optimizer."""
+        return self._line(definition).expression
+
+    def _line(self, definition):
+        key = definition.module, definition.node
+        if key not in self._known:
+            self._known[key] = None  # for classes that are in a circle
+            self._known[key] = self._find(definition)
+        return self._known[key]
+
+    def _find(self, definition):
+        outer = definition.scope.parent
+        own = _methods(definition.node)
+        for expression in definition.node.bases:
+            for base in self._names.resolve(expression, outer):
+                if not isinstance(base, Definition):
+                    root = audit_names.verdict(base)
+                    if root is not None:
+                        return _Line(expression, root, own, base)
+                elif isinstance(base.node, ast.ClassDef) and self._line(base) is not None:
+                    inherited = self._line(base)
+                    methods = own | inherited.methods
+                    return _Line(expression, inherited.root, methods, inherited.base)
+        return None
+
+
+class _Line:
+    """From a class up to the optimizer that somebody else has written.
+
+    Attributes:
+      expression: the base in the class statement.
+      root: the `Verdict` on that optimizer.
+      methods: the names of all methods on the way.
+      base: that optimizer's full name, as imported.
+    """
+
+    def __init__(self, expression, root, methods, base):
+        self.expression, self.root, self.methods, self.base = expression, root, methods, base
+
+
+def _methods(node):
+    found = {each.name for each in ast.walk(node) if isinstance(each, ast.FunctionDef)}
+    aliases = [each for each in node.body if isinstance(each, ast.Assign)]
+    targets = (target for each in aliases for target in each.targets)
+    return found | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _judge(line):
+    root, methods = line.root, line.methods
+    if root.status == PERSON:
+        return root
+    if root.name.startswith("legacy_opt."):
+        return Verdict(STAYS, root.name, None, "")
+    if root.name.startswith("tf.keras."):
+        return _judge_keras(line)
+    if not root.name.startswith(("tf.train.", "tf.contrib.opt.")):
+        return root
+    is_base = root.name == "tf.train.Optimizer"
+    if "_apply_dense" in methods and "_resource_apply_dense" not in methods:
+        what = "has no update" if is_base else "leaves its base's update"
+        text = "It %s for resource variables, TensorFlow 2's: _resource_apply_dense. %s"
+        return Verdict(PERSON, root.name, None, text % (what, _WRITE))
+    applies = "apply_gradients" in methods
+    if is_base and not (applies or methods & (_REF | _RESOURCE)):
+        text = "It has neither apply_gradients nor _resource_apply_dense: whose has it?"
+        return Verdict(PERSON, root.name, None, text)
+    status = STAYS if root.status == STAYS else CHANGE
+    advice = "As it is, if what it calls is public."
+    if is_base and not applies and not methods & {"_resource_apply_sparse"}:
+        advice += " It takes no sparse gradients of resource variables (_resource_apply_sparse)."
+    return Verdict(status, root.name, root.instead, advice)
+
+
+def _judge_keras(line):
+    if ".legacy." in line.base or not line.methods & (_RESOURCE | {"get_updates"}):
+        return Verdict(STAYS, line.root.name, None, "Keras' own base class.")
+    text = "From TensorFlow 2.11 on that is its base; Keras 3 has none such."
+    return Verdict(PERSON, line.root.name, "tf.keras.optimizers.legacy.Optimizer", text)

@@ -1,0 +1,398 @@
+"""What names stand for in Python code that is only read: imports, aliases, classes over files.
+
+Each name of a module, class or function is bound to what is assigned to it anywhere there, in
+whatever order: as if all branches of a `try` or an `if` were taken.
+"""
+
+import ast
+from collections import namedtuple
+from typing import NamedTuple
+
+
+class Definition(NamedTuple):
+    """A class or function that the code itself defines.
+
+    Attributes:
+      name: its own, with those of what it stands in.
+      node: its statement.
+      scope: what is inside.
+      module: its `Module`.
+    """
+
+    name: str
+    node: ast.AST
+    scope: "Scope"
+    module: "Module"
+
+    @property
+    def full_name(self):
+        """With the module's in front, as others import it."""
+        return "%s.%s" % (self.module.name, self.name)
+
+
+class Text(NamedTuple):
+    """A string that stands in the code.
+
+    Attributes:
+      text: the string.
+      node: its expression.
+      module: its `Module`.
+    """
+
+    text: str
+    node: ast.AST
+    module: "Module"
+
+
+# What a name is bound to: an expression, to be resolved in a scope; `of` says that it is one of the
+# things in the expression, or in the dict.
+_Bound = namedtuple("_Bound", "expression scope of")
+
+
+class Scope:
+    """The names of a module, a class or a function."""
+
+    def __init__(self, module, parent=None, name="", of_class=False):
+        self.module, self.parent, self.name, self.of_class = module, parent, name, of_class
+        self.names = {}  # name: what it is bound to: strings, `Definition`s, `_Bound`s
+
+    def bind(self, name, value):
+        """Adds something that a name may stand for."""
+        self.names.setdefault(name, []).append(value)
+
+    def find(self, name):
+        """Returns what a name is bound to here or around, or None."""
+        scope = self
+        while scope is not None:
+            if name in scope.names and not (scope.of_class and scope is not self):
+                return scope.names[name]
+            scope = scope.parent
+        return None
+
+    def of_self(self):
+        """Returns the class that this is a method in, or None."""
+        scope = self
+        while scope is not None and not scope.of_class:
+            scope = scope.parent
+        return scope
+
+
+class Module:
+    """One file: its scopes by their nodes, and what it imports with a star.
+
+    Args:
+      source: a `Source`.
+      names: by which others import it, the first being its own.
+    """
+
+    def __init__(self, source, names):
+        self.source = source
+        self.names = names
+        self.is_package = source.path.endswith("__init__.py")
+        self.stars = []  # (module, statement)
+        self.scope = Scope(self)
+        self.scopes = {}  # node: Scope
+        _Binder(self).visit(source.tree)
+
+    @property
+    def name(self):
+        """Its own name with dots."""
+        return self.names[0] if self.names else ""
+
+    def imported(self, statement):
+        """Returns the full name of the module of a `from … import …`."""
+        if not statement.level:
+            return statement.module or ""
+        parts = self.name.split(".")
+        parts = parts[: len(parts) - statement.level + (1 if self.is_package else 0)]
+        return ".".join(parts + ([statement.module] if statement.module else []))
+
+
+class _Binder(ast.NodeVisitor):
+    """Fills the scopes of a module."""
+
+    def __init__(self, module):
+        self.module, self.scope = module, module.scope
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            name = alias.name if alias.asname else alias.name.partition(".")[0]
+            self.scope.bind(alias.asname or name, name)
+
+    def visit_ImportFrom(self, node):
+        module = self.module.imported(node)
+        for alias in node.names:
+            if alias.name == "*":
+                self.module.stars.append((module, node))
+            else:
+                full = "%s.%s" % (module, alias.name) if module else alias.name
+                self.scope.bind(alias.asname or alias.name, full)
+
+    def visit_ClassDef(self, node):
+        self._define(node, of_class=True)
+
+    def visit_FunctionDef(self, node):
+        scope = self._define(node, of_class=False)
+        _bind_arguments(node.args, scope, self.scope)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        scope = self._enter(node, Scope(self.module, self.scope, self.scope.name))
+        _bind_arguments(node.args, scope, self.scope)
+
+    def _define(self, node, of_class):
+        name = self.scope.name + "." + node.name if self.scope.name else node.name
+        scope = Scope(self.module, self.scope, name, of_class)
+        self.scope.bind(node.name, Definition(name, node, scope, self.module))
+        return self._enter(node, scope)
+
+    def _enter(self, node, scope):
+        outer, self.scope = self.scope, scope
+        self.module.scopes[node] = scope
+        self.generic_visit(node)
+        self.scope = outer
+        return scope
+
+    def visit_Assign(self, node):
+        for target in node.targets:
+            self._assign(target, node.value)
+        self.generic_visit(node)
+
+    def visit_AnnAssign(self, node):
+        if node.value is not None:
+            self._assign(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_NamedExpr(self, node):
+        self._assign(node.target, node.value)
+        self.generic_visit(node)
+
+    def visit_For(self, node):
+        self._assign(node.target, node.iter, of=True)
+        self.generic_visit(node)
+
+    def visit_comprehension(self, node):
+        self._assign(node.target, node.iter, of=True)
+        self.generic_visit(node)
+
+    def _assign(self, target, value, of=False):
+        if isinstance(target, ast.Name):
+            self.scope.bind(target.id, _Bound(value, self.scope, of))
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            values = getattr(value, "elts", ())
+            pairs = len(values) == len(target.elts) and not of
+            for index, each in enumerate(target.elts):
+                self._assign(each, values[index] if pairs else ast.Pass())
+        elif _is_of_self(target) and self.scope.of_self() is not None:
+            bound = _Bound(value, self.scope, of)
+            self.scope.of_self().bind("self." + target.attr, bound)
+
+
+def _bind_arguments(arguments, scope, outer):
+    """Binds the parameters of a function to their defaults, or to nothing that is known."""
+    plain = getattr(arguments, "posonlyargs", []) + arguments.args
+    for argument, default in with_defaults(arguments):
+        scope.bind(argument.arg, _Bound(default, outer, False))
+    for argument in plain + arguments.kwonlyargs + [arguments.vararg, arguments.kwarg]:
+        if argument is not None:
+            scope.names.setdefault(argument.arg, [])
+
+
+def with_defaults(arguments):
+    """Returns the pairs of parameters and their defaults, of those that have one."""
+    plain = getattr(arguments, "posonlyargs", []) + arguments.args
+    pairs = list(zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults))
+    pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
+    return [(argument, default) for argument, default in pairs if default is not None]
+
+
+def _is_of_self(node):
+    return (
+        isinstance(node, ast.Attribute)
+        and isinstance(node.value, ast.Name)
+        and node.value.id in ("self", "cls")
+    )
+
+
+def text_of(node):
+    """Returns the text of a string in code, or None."""
+    if isinstance(node, ast.Constant) and isinstance(getattr(node, "value", None), str):
+        return node.value
+    return node.s if type(node).__name__ == "Str" else None  # of Python 3.7
+
+
+class Names:
+    """Resolves names over the modules of a code base."""
+
+    def __init__(self, modules):
+        self._modules = {}
+        self._answers = {}
+        self._returns = {}  # function: the expressions that it returns
+        for module in modules:
+            for name in module.names:
+                self._modules.setdefault(name, []).append(module)
+
+    def resolve(self, node, scope):
+        """Returns what an expression may be.
+
+        Args:
+          node: the expression.
+          scope: where it stands.
+
+        Returns:
+          A list without repetitions: full names of what is not in the code base, with dots,
+          `Definition`s and `Text`s.
+        """
+        return self._known_once(("resolve", node, scope), self._resolve, node, scope)
+
+    def _known_once(self, key, function, *arguments):
+        """Keeps answers; of what is asked for again on the way to its answer, nothing is known."""
+        if key not in self._answers:
+            self._answers[key] = []
+            self._answers[key] = _once(function(*arguments))
+        return self._answers[key]
+
+    def _resolve(self, node, scope):
+        kind = type(node).__name__
+        if kind == "Name":
+            return self._named(node.id, scope)
+        if kind == "Attribute":
+            if _is_of_self(node) and scope.of_self() is not None:
+                bound = scope.of_self().names.get("self." + node.attr, ())
+                return self._bound(bound, scope.module)
+            return self._attribute(node.value, node.attr, scope)
+        if kind == "IfExp":
+            return self._all((node.body, node.orelse), scope)
+        if kind == "BoolOp":
+            return self._all(node.values, scope)
+        if kind == "Subscript":
+            key = getattr(node.slice, "value", node.slice)  # an Index up to Python 3.8
+            return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
+        if text_of(node) is not None:
+            return [Text(text_of(node), node, scope.module)]
+        return self._called(node, scope) if kind == "Call" else []
+
+    def _called(self, node, scope):
+        """What a call returns: of few functions of others, and of the code base's own."""
+        function = node.func
+        first = node.args[0] if node.args else None
+        name = getattr(function, "id", getattr(function, "attr", None))
+        text = text_of(node.args[1]) if len(node.args) > 1 else None
+        if name == "getattr" and text:
+            return self._attribute(first, text, scope)
+        if name == "import_module" and first is not None and text_of(first):
+            return [text_of(first)]
+        if name == "partial" and first is not None:
+            return self.resolve(first, scope)
+        if name == "get" and isinstance(function, ast.Attribute):
+            return self.contents(function.value, scope, first and text_of(first))
+        callees = self.resolve(function, scope)
+        if name == "extend_with_decoupled_weight_decay":
+            return callees
+        own = [each for each in callees if isinstance(each, Definition)]
+        return _once(one for each in own for one in self._returned(each))
+
+    def _returned(self, definition):
+        if isinstance(definition.node, ast.ClassDef):
+            return []
+        if definition.node not in self._returns:
+            returns = [each for each in ast.walk(definition.node) if isinstance(each, ast.Return)]
+            self._returns[definition.node] = [each.value for each in returns if each.value]
+        return self._all(self._returns[definition.node], definition.scope)
+
+    def contents(self, node, scope, key=None):
+        """Returns what may be in a dict, list or tuple; under `key` if there is such a one."""
+        return self._known_once(("in", node, scope, key), self._contents, node, scope, key)
+
+    def _contents(self, node, scope, key):
+        kind = type(node).__name__
+        if kind == "Dict":
+            under = [
+                v for k, v in zip(node.keys, node.values) if k is not None and text_of(k) == key
+            ]
+            return self._all(under if key and under else node.values, scope)
+        if kind in ("List", "Tuple", "Set"):
+            return self._all(node.elts, scope)
+        if kind == "Call" and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
+            return self.contents(node.func.value, scope)
+        bound = ()
+        if kind == "Name":
+            bound = scope.find(node.id) or ()
+        elif _is_of_self(node) and scope.of_self() is not None:
+            bound = scope.of_self().names.get("self." + node.attr, ())
+        found = []
+        for value in bound:
+            if isinstance(value, _Bound):
+                found += self.contents(value.expression, value.scope, key)
+        return found
+
+    def _all(self, nodes, scope):
+        return _once(each for node in nodes for each in self.resolve(node, scope))
+
+    def _named(self, name, scope):
+        bound = scope.find(name)
+        if bound is not None:
+            return self._bound(bound, scope.module)
+        stars = ("%s.%s" % (star, name) for star, _ in scope.module.stars)
+        return _once(each for full in stars for each in self.follow(full, scope.module))
+
+    def _bound(self, bound, module):
+        found = []
+        for value in bound:
+            if isinstance(value, _Bound):
+                inside = self.contents if value.of else self.resolve
+                found += inside(value.expression, value.scope)
+            elif isinstance(value, Definition):
+                found.append(value)
+            else:
+                found += self.follow(value, module)
+        return found
+
+    def _attribute(self, node, name, scope):
+        owners = [each for each in self.resolve(node, scope) if isinstance(each, str)]
+        names = ("%s.%s" % (owner, name) for owner in owners)
+        return _once(each for full in names for each in self.follow(full, scope.module))
+
+    def follow(self, name, module):
+        """Returns what a full name may stand for, by what its module has defined or imported.
+
+        Args:
+          name: with dots.
+          module: where it is used: modules near it are meant rather than others.
+
+        Returns:
+          A list, as `resolve`; the name itself if no module here is known to have it.
+        """
+        owner, _, last = name.rpartition(".")
+        home = self._module(owner, module)
+        if home is None:
+            return [name]
+        return self._known_once(("follow", name, home), self._found_in, name, last, home)
+
+    def _found_in(self, name, last, home):
+        bound = home.scope.names.get(last)
+        if bound is not None:
+            return self._bound(bound, home)
+        stars = ("%s.%s" % (star, last) for star, _ in home.stars)
+        behind = [each for full in stars for each in self.follow(full, home)]
+        return [each for each in behind if isinstance(each, Definition)] or [name]
+
+    def _module(self, name, user):
+        """Returns the module of that name that is nearest to its user, or None."""
+        candidates = [each for each in self._modules.get(name, ()) if each is not user]
+        beside = user.source.path
+
+        def near(module):
+            pairs = zip(module.source.path, beside)
+            return next((n for n, (one, other) in enumerate(pairs) if one != other), len(beside))
+
+        return max(candidates, key=near) if candidates else None
+
+
+def _once(values):
+    found = []
+    for value in values:
+        if value not in found:
+            found.append(value)
+    return found

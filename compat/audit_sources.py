@@ -1,0 +1,160 @@
+"""The sources that `legacy-opt audit` reads: Python files and the code of notebooks, parsed."""
+
+import ast
+import json
+import os
+import re
+import sys
+import tokenize
+from typing import Callable, List, NamedTuple
+
+_ENDINGS = (".py", ".ipynb")
+_LEFT_OUT = ("node_modules", "__pycache__")  # besides hidden folders
+# Lines that Python 3 does not take and Python 2 did.
+_PYTHON_2 = re.compile(
+    r"""^\s*(?:print|exec)\s+[^\s(=.,:]   # print x
+    | ^\s*raise\s+[\w.]+\s*,              # raise E, x
+    | \bexcept\s+[^:]+,\s*\w+\s*:         # except E, e:
+    | <> | ` | \bur["'] | \b0\d+\b | \b\d+L\b | \(\s*\(\w+\s*,\s*\w+\)\s*,.*\)\s*:\s*$
+    """,
+    re.VERBOSE,
+)
+_OF_OPTIMIZERS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimizers\b")
+
+
+class Source(NamedTuple):
+    """A file that Python could read.
+
+    Attributes:
+      path: as the user will see it.
+      lines: the code's lines.
+      tree: the module, as `ast.parse` returns it.
+      place: a function from a line of `tree` to (path, line) for the user: cells of notebooks
+        count their lines by themselves.
+    """
+
+    path: str
+    lines: List[str]
+    tree: ast.Module
+    place: Callable
+
+
+class UnreadableError(Exception):
+    """Python cannot read a file.
+
+    Attributes:
+      path: of the file, or the cell of the notebook.
+      line: where, from 1.
+      column: from 1.
+      why: a sentence.
+    """
+
+    def __init__(self, path, line, column, why):
+        super().__init__(why)
+        self.path, self.line, self.column, self.why = path, line, column, why
+
+
+def find(paths):
+    """Returns the files to read, each once, in order.
+
+    Args:
+      paths: files, of any ending, and folders, in which Python files and notebooks are looked for;
+        what is hidden is left out.
+
+    Raises:
+      ValueError: a path that is not there, or nothing to read below it.
+    """
+    found = {}
+    for path in paths:
+        if not os.path.exists(path):
+            raise ValueError("There is no %r." % path)
+        files = list(_below(path)) if os.path.isdir(path) else [path]
+        if not files:
+            raise ValueError("There are no .py or .ipynb files in %r." % path)
+        for each in files:
+            found.setdefault(os.path.realpath(each), os.path.normpath(each))
+    return list(found.values())
+
+
+def _below(folder):
+    for home, folders, files in os.walk(folder):
+        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _LEFT_OUT)
+        for name in sorted(files):
+            if name.endswith(_ENDINGS) and not name.startswith("."):
+                yield os.path.join(home, name)
+
+
+def read(path):
+    """Returns a file's `Source`.
+
+    Raises:
+      UnreadableError: Python cannot read it.
+    """
+    place = lambda line: (path, line)  # noqa: E731
+    try:
+        if path.endswith(".ipynb"):
+            lines, place = _notebook(path)
+        else:
+            with tokenize.open(path) as file:
+                lines = file.read().splitlines()
+    except (SyntaxError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        raise UnreadableError(path, 1, 1, "it cannot be read: %s." % error) from error
+    try:
+        return Source(path, lines, ast.parse("\n".join(lines) + "\n"), place)
+    except SyntaxError as error:
+        line = min(error.lineno or 1, len(lines) or 1)
+        where = place(line)
+        why = _why(error, lines[line - 1 : line], [] if path.endswith(".ipynb") else lines)
+        raise UnreadableError(where[0], where[1], max(error.offset or 1, 1), why) from error
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UnreadableError(path, 1, 1, "Python cannot read it: %s." % error) from error
+
+
+def _why(error, failing, lines):
+    mentions = [n for n, line in enumerate(lines, 1) if _OF_OPTIMIZERS.search(line)]
+    hint = ""
+    if mentions:
+        told = ", ".join(map(str, mentions[:5])) + (", …" if len(mentions) > 5 else "")
+        hint = " It speaks of optimizers in line %s." % told
+    if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing)):
+        return "it is Python 2: bring it to Python 3 first (lib2to3, futurize).%s" % hint
+    version = "Python %d.%d" % sys.version_info[:2]
+    return "%s cannot read it: %s.%s" % (version, error.msg, hint)
+
+
+def _notebook(path):
+    """Returns the code of a notebook as one module, and the function from line to place."""
+    with open(path, encoding="utf-8") as file:
+        cells = json.load(file)["cells"]
+    lines, places = [], []
+    for number, cell in enumerate(cells, 1):
+        source = cell["source"]
+        source = (source if isinstance(source, str) else "".join(source)).splitlines()
+        if cell["cell_type"] != "code" or (source and source[0].startswith("%%")):
+            continue
+        # IPython's magics, which may be all that a block holds.
+        lines += [re.sub(r"^(\s*)[%!?].*", r"\1pass", line) for line in source]
+        cell_path = "%s[%d]" % (path, number)
+        places += [(cell_path, line) for line in range(1, len(source) + 1)]
+    return lines, lambda line: places[line - 1]
+
+
+def module_names(path):
+    """Returns the names by which other files may import a Python file, the likeliest first.
+
+    A file in packages goes by them. Folders without `__init__.py` may be packages too, so names
+    with up to three of them in front are among the answers.
+    """
+    folder, file = os.path.split(os.path.abspath(path))
+    stem = os.path.splitext(file)[0]
+    parts = [] if stem == "__init__" else [stem]
+    while os.path.exists(os.path.join(folder, "__init__.py")) and os.path.basename(folder):
+        folder, name = os.path.split(folder)
+        parts.insert(0, name)
+    names = [".".join(parts)]
+    for _ in range(3):
+        folder, name = os.path.split(folder)
+        if not name:
+            break
+        names.append(name + "." + names[-1])
+    return [name for name in names if name]

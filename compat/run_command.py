@@ -1,0 +1,207 @@
+"""`legacy-opt run`: runs a TF1, tf.contrib.opt or DeepRec script on the TensorFlow that is here."""
+
+import argparse
+import builtins
+import functools
+import importlib
+import importlib.util
+import logging
+import os
+import runpy
+import sys
+import types
+from importlib.machinery import SourceFileLoader
+
+from legacy_opt.compat import missing_names, terminal
+
+_DESCRIPTION = """\
+Runs a script of TensorFlow 1, without edits, on the TensorFlow that is here, like `python SCRIPT`:
+`import tensorflow` gives the script tf.compat.v1 without TensorFlow 2's behaviour, and the
+optimizers and helpers of tf.contrib and DeepRec are those of legacy_opt where TensorFlow has none.
+Names that nobody provides are listed before anything runs.
+"""
+_EPILOG = """\
+example: legacy-opt run train.py --steps 1000
+
+exit codes: those of the script; 1, it uses names that nobody provides; 2, there is no such script
+"""
+_KEYBOARD = 130  # what a shell makes of Ctrl-C
+
+
+def add_command(commands):
+    """Adds `run` to the command line."""
+    parser = commands.add_parser(
+        "run",
+        help="run a TensorFlow 1 script as it is",
+        description=_DESCRIPTION,
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT names a module")
+    parser.add_argument("--force", action="store_true", help="run it though names are missing")
+    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or a module's name")
+    parser.add_argument(
+        "arguments", metavar="...", nargs=argparse.REMAINDER, help="what the script is given"
+    )
+    parser.set_defaults(run=run)
+
+
+def run(arguments):
+    """Runs a script; this process is the script's from here on.
+
+    Args:
+      arguments: the parsed words.
+
+    Returns:
+      The exit code, if the script does not end the process by itself.
+    """
+    if not getattr(sys.flags, "safe_path", False):  # as Python does it, from 3.11 on
+        at = os.getcwd() if arguments.is_module else os.path.realpath(arguments.script)
+        sys.path[0] = at if arguments.is_module else os.path.dirname(at)
+    try:
+        path = _path(arguments)
+        tensorflow = prepare()
+    except (ImportError, OSError) as error:
+        print("legacy-opt run: %s" % terminal.one_line(error), file=sys.stderr)
+        return terminal.BAD_INPUT
+    name = arguments.script if arguments.is_module else "__main__"
+    missing = missing_names.find(path, name, tensorflow)
+    if missing:
+        _tell(missing, arguments.force)
+        if not arguments.force:
+            return terminal.NEEDS_A_PERSON
+    sys.argv = [arguments.script] + arguments.arguments
+    start = functools.partial(_run_module if arguments.is_module else _run_file, arguments.script)
+    return _outcome(start)
+
+
+def prepare():
+    """Brings TensorFlow 1 back, as far as that goes, and returns it as a module."""
+    # Keras 2, with tf.layers, which newer TensorFlow takes from there. It is asked for once, when
+    # TensorFlow is imported.
+    if importlib.util.find_spec("tf_keras") is not None:
+        os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+    importlib.import_module("legacy_opt.public")  # tells how to come by TensorFlow
+    import tensorflow as tf
+
+    from legacy_opt import versions
+    from legacy_opt.compat import patching
+
+    patching.patch_tensorflow()
+    if versions.speaks_v1():
+        return tf
+    logger = logging.getLogger("tensorflow")
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # not to be told that this is not what one does nowadays
+    tf.compat.v1.disable_v2_behavior()
+    tf.compat.v1.compat = tf.compat  # its own has other modules of the same names, or none
+    logger.setLevel(level)
+    builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
+    return tf.compat.v1
+
+
+def _path(arguments):
+    """Returns the path of what is to run."""
+    script = arguments.script
+    if not arguments.is_module:
+        with open(script, "rb"):
+            return script
+    for name in (script + ".__main__", script):
+        path = missing_names.file_of(name, sys.path)
+        if path is not None:
+            return path
+    raise ImportError("There is no module named %r." % script)
+
+
+def _tell(missing, all_the_same):
+    for each in missing:
+        print("%s:%d: %s: %s" % (each.path, each.line, each.name, each.advice), file=sys.stderr)
+    text = "legacy-opt run: nobody provides these names"
+    text += "." if all_the_same else "; nothing was run (--force runs it all the same)."
+    print(text, file=sys.stderr)
+
+
+def _importing(import_, v1):
+    """Returns an `__import__` that gives users' own modules `tf.compat.v1` for `tensorflow`.
+
+    Installed packages expect the TensorFlow that is installed.
+
+    Args:
+      import_: the `__import__` there was.
+      v1: `tf.compat.v1`.
+    """
+
+    def __import__(name, globals=None, locals=None, fromlist=(), level=0):
+        root, *path = name.split(".")
+        if root == "tensorflow" and not level and _is_users_own(globals or {}):
+            module = _module(v1, path)
+            if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
+                return module if fromlist else v1
+        return import_(name, globals, locals, fromlist, level)
+
+    return __import__
+
+
+def _module(v1, path):
+    """Returns the module that `tf.compat.v1` has there, or None."""
+    for name in path:
+        v1 = getattr(v1, name, None)
+    return v1 if isinstance(v1, types.ModuleType) else None
+
+
+def _is_users_own(names):
+    """Whether the module with these global names is neither installed nor one of ours."""
+    if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
+        return False
+    return "__file__" not in names or _is_local(names["__file__"])
+
+
+_is_local = functools.lru_cache(maxsize=None)(missing_names.is_local)
+
+
+def _run_file(path):
+    if sys.version_info >= (3, 9):  # which says so in tracebacks, too
+        path = os.path.abspath(path)
+    loader = SourceFileLoader("__main__", path)
+    module = types.ModuleType("__main__")
+    module.__file__, module.__loader__, module.__builtins__ = path, loader, builtins
+    sys.modules["__main__"] = module
+    exec(compile(loader.get_data(path), path, "exec", dont_inherit=True), vars(module))
+
+
+def _run_module(name):
+    runpy.run_module(name, run_name="__main__", alter_sys=True)
+
+
+def _outcome(start):
+    """Runs the script and returns its exit code; errors are told as Python tells them."""
+    try:
+        start()
+    except SystemExit:
+        raise
+    except BaseException as error:
+        _leave_out_our_frames(error, set())
+        sys.excepthook(type(error), error, error.__traceback__)
+        return _KEYBOARD if isinstance(error, KeyboardInterrupt) else 1
+    return terminal.FINE
+
+
+def _leave_out_our_frames(error, seen):
+    """Takes the frames of this file and of runpy from an error's traceback, and of its causes."""
+    if error is None or id(error) in seen:
+        return
+    seen.add(id(error))
+    frames = []
+    frame = error.__traceback__
+    while frame is not None:
+        frames.append(frame)
+        frame = frame.tb_next
+    kept = [each for each in frames if each.tb_frame.f_code.co_filename not in _OUR_FILES]
+    for each, following in zip(kept, kept[1:] + [None]):
+        each.tb_next = following
+    error.__traceback__ = kept[0] if kept else None
+    _leave_out_our_frames(error.__cause__, seen)
+    _leave_out_our_frames(error.__context__, seen)
+
+
+_OUR_FILES = {each.__code__.co_filename for each in (run, runpy.run_module)}

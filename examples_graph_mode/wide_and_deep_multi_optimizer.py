@@ -1,0 +1,132 @@
+"""Trains a wide & deep model with three optimizers in one MultiOptimizer, in a TF1 Session.
+
+    python examples_graph_mode/wide_and_deep_multi_optimizer.py
+    python examples_graph_mode/wide_and_deep_multi_optimizer.py --quick
+
+Ftrl trains the wide part, AdagradDecay the embeddings, Adam the tower, by one backward pass and one
+global step. Beside it the same model, from the same values, is trained by Adagrad alone. Every
+batch of flights is predicted before it is learned from, so the log-loss is an honest score.
+
+Half-way the program saves a checkpoint, drops graph and session, and goes on from the checkpoint in
+new ones. Each optimizer has the learning rate that suits it best when it trains the whole model
+alone: nothing was tuned for the three together.
+"""
+
+import argparse
+
+import pandas as pd
+import tensorflow.compat.v1 as tf
+
+import legacy_opt
+from flights_arguments import positive_int
+from flights_data import load_flights
+from flights_model import DECAY_RATE, DECAY_STEP, Settings, build_optimizer
+from flights_optimizers import CATALOGUE
+from flights_report import score
+from flights_training import CheckpointedRun, Trainer
+
+MULTI, SINGLE = "MultiOptimizer", "Adagrad"
+QUICK_STEPS = 300
+
+
+def make_optimizer(settings, global_step):
+    """Returns the optimizer of one of the two models.
+
+    The names of all variables of a model begin with its scope, "MultiOptimizer/" or "Adagrad/".
+    """
+    if settings.optimizer != MULTI:
+        return build_optimizer(settings, global_step)
+    ftrl = tf.train.FtrlOptimizer(CATALOGUE["Ftrl"].learning_rate)
+    decay = legacy_opt.AdagradDecayOptimizer(
+        CATALOGUE["AdagradDecay"].learning_rate,
+        global_step,
+        accumulator_decay_step=DECAY_STEP,
+        accumulator_decay_rate=DECAY_RATE,
+    )
+    adam = tf.train.AdamOptimizer(CATALOGUE["Adam"].learning_rate)
+    return legacy_opt.MultiOptimizer(
+        [(ftrl, ".*/(wide|bias)"), (decay, ".*/embeddings"), (adam, ".*/(hidden|output)")]
+    )
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--out", default="wide_and_deep_out", metavar="DIR", help="output directory (%(default)s)")
+    add("--quick", action="store_true", help="%d steps, for a first look" % QUICK_STEPS)
+    add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
+    add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
+    add("--resume", action="store_true", help="go on from the latest checkpoint in --out")
+    return parser.parse_args(argv)
+
+
+def who_trains_what(tower):
+    """Returns a table of the optimizers of a tower, what they train, and what they keep."""
+    optimizer = tower.optimizer
+    shares = [(optimizer, tower.variables)]
+    if isinstance(optimizer, legacy_opt.MultiOptimizer):
+        shares = optimizer.route(tower.variables)
+    rows = []
+    for inner, variables in shares:
+        rows.append(
+            {
+                "optimizer": type(inner).__name__,
+                "variables": len(variables),
+                "elements": sum(each.shape.num_elements() for each in variables),
+                "state bytes": sum(size_in_bytes(each) for each in inner.variables()),
+                "names": " ".join(each.op.name.split("/", 1)[1] for each in variables),
+            }
+        )
+    return pd.DataFrame(rows)
+
+
+def size_in_bytes(variable):
+    """The size of a variable."""
+    return variable.shape.num_elements() * variable.dtype.base_dtype.size
+
+
+def print_table(title, table):
+    """Prints a table under a title."""
+    print("\n%s\n%s" % (title, table.to_string(index=False)))
+
+
+def new_trainer(flights, batch_size):
+    """Returns a `Trainer` of both models, in a graph of its own."""
+    settings = {
+        MULTI: Settings(MULTI, learning_rate=0.0),  # each of the three has its own
+        SINGLE: Settings(SINGLE, CATALOGUE[SINGLE].learning_rate),
+    }
+    return Trainer(flights, settings, batch_size, make_optimizer)
+
+
+def main(argv=None):
+    """Runs the example; returns the log-loss by optimizer."""
+    arguments = parse_arguments(argv)
+    flights = load_flights()
+    print("%d flights; TensorFlow %s." % (flights.size, tf.__version__))
+    trainer = new_trainer(flights, arguments.batch_size)
+    for name, tower in zip(trainer.settings, trainer.towers):
+        with trainer.graph.as_default():
+            print_table("%s:" % name, who_trains_what(tower))
+    wanted = arguments.steps or (QUICK_STEPS if arguments.quick else trainer.steps)
+    steps = min(wanted, trainer.steps)
+    print()
+    CheckpointedRun(trainer, arguments.out, every=1000).run(-(-steps // 2), arguments.resume)
+    print("Saved; a new graph and session go on.")
+    trainer = new_trainer(flights, arguments.batch_size)
+    run = CheckpointedRun(trainer, arguments.out, every=1000)
+    predictions, variables = run.run(steps, resume=True)
+    late = flights.late[: predictions.shape[1]]
+    scores = {name: score(late, each) for name, each in zip(trainer.settings, predictions)}
+    table = pd.DataFrame(scores, index=["log-loss", "AUC"]).T.rename_axis("optimizer").reset_index()
+    print_table("After %d steps:" % variables[MULTI + "/global_step"], table)
+    return {name: loss for name, (loss, _) in scores.items()}
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    main()

@@ -1,0 +1,35 @@
+"""Sparse gradients whose ids repeat, with the rows of equal ids summed."""
+
+import tensorflow as tf
+
+
+def summed(slices):
+    """Returns a sparse gradient with one row for each id, the sum of all that it has."""
+    ids, positions = tf.unique(slices.indices)
+    values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
+    return tf.IndexedSlices(values, ids, slices.dense_shape)
+
+
+def gathered(grads_and_vars):
+    """Returns the pairs with the sum of an id's rows in its first row, and zeros in its others.
+
+    Who clips each occurrence of an id by itself lets the row's real gradient, their sum, be larger
+    than the limit. The ids stay as they are: optimizers look for distinct ids themselves, and where
+    XLA does so twice, it takes what pads its first answer for rows of id 0.
+    """
+    return [
+        (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)
+        for grad, variable in grads_and_vars
+    ]
+
+
+def _gathered(slices):
+    _, positions = tf.unique(slices.indices)
+    count = tf.shape(positions)[0]
+    rows = tf.range(count)
+    sums = tf.math.unsorted_segment_sum(slices.values, positions, count)
+    first = tf.math.unsorted_segment_min(rows, positions, count)
+    is_first = tf.equal(tf.gather(first, positions), rows)
+    zeros = tf.zeros_like(slices.values)
+    values = tf.compat.v1.where(is_first, tf.gather(sums, positions), zeros)
+    return tf.IndexedSlices(values, slices.indices, slices.dense_shape)

@@ -1,0 +1,151 @@
+"""What optimizers that hold optimizers have in common."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import checks, versions
+from legacy_opt.global_steps import advancing
+
+v1 = tf.compat.v1
+
+
+class OptimizerWrapper(v1.train.Optimizer):
+    """An optimizer that hands gradients on to others, changed, sorted or at another time.
+
+    What it holds is called through `compute_gradients` and `apply_gradients` alone, so that
+    anything that is a v1 optimizer can be inside, another wrapper too. Slots keep the names that
+    the inner optimizers give them; what a wrapper adds is under its own name.
+
+    In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
+    `optimizer_0`, `optimizer_1`, … of the wrapper, and their slots belong to them.
+
+    Args:
+      wrapped: the optimizers that it holds, one or several.
+      use_locking: as for `tf.compat.v1.train.Optimizer`; nothing is locked here.
+      name: the wrapper's name.
+
+    Raises:
+      TypeError: what it is to hold is no v1 optimizer; the name is no string.
+      ValueError: the name is empty.
+    """
+
+    def __init__(self, wrapped, use_locking=False, name="OptimizerWrapper"):
+        super().__init__(use_locking, checks.text("name", name))
+        self._wrapped = tuple(checks.optimizer(type(self).__name__, each) for each in wrapped)
+        self.track_wrapped()
+
+    def track_wrapped(self):
+        """Tells object-based checkpoints of what is inside; who copies a wrapper calls it, too."""
+        for number, inner in enumerate(self._wrapped):
+            self._track_trackable(inner, "optimizer_%d" % number)
+
+    @property
+    def wrapped(self):
+        """The optimizers that this one holds, a tuple."""
+        return self._wrapped
+
+    def compute_gradients(self, *args, **kwargs):
+        """Computes gradients as the wrapped optimizer does."""
+        (inner,) = self._wrapped
+        return inner.compute_gradients(*args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Hands on to the wrapped optimizer."""
+        (inner,) = self._wrapped
+        return inner.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+
+    def _create_slots(self, var_list):
+        """Makes the slots of all that is inside, for wrappers of other makers that ask for it."""
+        for inner in self._wrapped:
+            inner._create_slots(var_list)
+
+    def own_slot(self, var, name):
+        """Returns a slot of its own; None if there is none."""
+        return super().get_slot(var, name)
+
+    def get_slot(self, var, name):
+        """Returns a slot: its own, or else that of what is inside; None if there is none."""
+        slot = self.own_slot(var, name)
+        for inner in self._wrapped:
+            slot = inner.get_slot(var, name) if slot is None else slot
+        return slot
+
+    def get_slot_names(self):
+        """Returns the names of its own slots and of those inside, sorted, each once."""
+        names = set(super().get_slot_names())
+        if not versions.asked_by_a_checkpoint():  # which asks those inside itself
+            names.update(*(inner.get_slot_names() for inner in self._wrapped))
+        return sorted(names)
+
+    def variables(self):
+        """Returns its own variables, and those inside."""
+        found = super().variables()
+        return found + [variable for inner in self._wrapped for variable in inner.variables()]
+
+
+def name_of(optimizer):
+    """Returns an optimizer's name; that of its class where it was given none."""
+    return getattr(optimizer, "_name", type(optimizer).__name__)
+
+
+@contextlib.contextmanager
+def parts_of_a_step(global_step):
+    """Inside, what is wrapped applies gradients without a step of its own; see `whole_step`.
+
+    Rules that go by the step see `global_step`, not yet advanced. The parts stay out of the
+    collection TRAIN_OP, from which some take the first operation for the whole.
+
+    Args:
+      global_step: the variable that will be advanced afterwards, or None.
+    """
+    with advancing(global_step):
+        if tf.executing_eagerly():
+            yield
+            return
+        train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
+        before = list(train_ops)
+        yield
+        train_ops[:] = before
+
+
+def whole_step(parts, global_step, name):
+    """Advances the global step by one after all parts of a step.
+
+    Args:
+      parts: what the inner optimizers returned.
+      global_step: the variable to advance, or None.
+      name: what the operation is to be called.
+
+    Returns:
+      An operation that is the whole step, and in the collection TRAIN_OP; None when executing
+      eagerly.
+    """
+    eager = tf.executing_eagerly()
+    with v1.name_scope(name) as scope:
+        parts = [] if eager else list(parts)
+        if global_step is not None:
+            parts.append(_advance(global_step, parts))
+        if eager:
+            return None
+        step = tf.group(*parts, name=scope)
+    train_ops = v1.get_collection_ref(v1.GraphKeys.TRAIN_OP)
+    if step not in train_ops:
+        train_ops.append(step)
+    return step
+
+
+def _advance(global_step, after):
+    """Returns what adds one to the global step, after some operations; once for all replicas."""
+    if not tf.distribute.has_strategy():
+        with tf.control_dependencies(after), v1.colocate_with(global_step):
+            return global_step.assign_add(1, read_value=False)
+
+    def add_one(strategy, step):
+        def update(component):
+            return component.assign_add(1, read_value=False)
+
+        with tf.control_dependencies(after):
+            return strategy.extended.update(step, update)
+
+    return tf.distribute.get_replica_context().merge_call(add_one, args=(global_step,))

@@ -1,0 +1,179 @@
+"""Clips variables, not gradients: after each update, their norm along some dimensions.
+
+    the step of the optimizer inside
+    w *= max_norm / max(|w|, max_norm)               |w| along the dimensions given
+
+Source: `tf.contrib.opt.VariableClippingOptimizer`, whose constructor and arithmetic are kept.
+"""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import checks, gradients, versions
+from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_op
+from legacy_opt.hyperparameters import current
+from legacy_opt.wrappers.base import OptimizerWrapper
+
+
+class VariableClippingOptimizer(OptimizerWrapper):
+    """Clips variables to a norm after each update (tf.contrib.opt).
+
+    Where the gradient is sparse, the rows that it names are clipped, and no others, also if the
+    optimizer inside moves all rows; but where one of the dimensions is 0, the whole table is, which
+    is slow. A variable without a gradient in a step is left alone. For other norms of other
+    variables put one such optimizer inside another.
+
+    Done better than in the original, where a row that a gradient names n times loses n times what
+    it is too long, so that it may change its direction; where dimensions counted from the end are
+    not understood for sparse gradients; where a partitioned variable is never clipped; and where
+    rows may be read before the update if the variables are ref variables.
+
+    Args:
+      opt: the v1 optimizer that computes and applies gradients.
+      vars_to_clip_dims: a dict from variables to lists of the dimensions along which the norm is
+        taken: ``{table: [1]}`` clips each row. Where variables cannot be keys, as on TensorFlow 2,
+        write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
+      max_norm: the largest norm, above zero: a number, scalar tensor, variable, or callable that
+        returns one.
+      use_locking: whether what is clipped off is subtracted from ref variables with locks.
+      colocate_clip_ops_with_vars: whether to compute on the variables' devices.
+      name: the name of the optimizer.
+
+    Raises:
+      TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
+      ValueError: `max_norm` is NaN, infinite or not above zero; a variable has no such dimension,
+        or is partitioned along it.
+    """
+
+    def __init__(
+        self,
+        opt,
+        vars_to_clip_dims,
+        max_norm,
+        use_locking=False,
+        colocate_clip_ops_with_vars=False,
+        name="VariableClipping",
+    ):
+        super().__init__([opt], use_locking, name)
+        self._clip_dims = _clip_dims(vars_to_clip_dims)
+        self._max_norm = checks.positive_hyperparameter("max_norm", max_norm)
+        self._colocates = checks.boolean("colocate_clip_ops_with_vars", colocate_clip_ops_with_vars)
+
+    def get_config(self):
+        """Refuses to be saved with a model (`to_keras`).
+
+        Raises:
+          ValueError: always.
+        """
+        raise ValueError(
+            "%s cannot be saved: vars_to_clip_dims has variables, which a file cannot name. Save "
+            "the model without its optimizer, or its weights, and make the optimizer anew."
+            % type(self).__name__
+        )
+
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
+
+        Raises:
+          ValueError: a distribution strategy calls.
+        """
+        if tf.distribute.has_strategy():
+            raise ValueError(
+                "%s does not run in a tf.distribute strategy, where a replica knows only its own "
+                "rows. Give the variables a constraint= instead." % type(self).__name__
+            )
+        pairs = gradients.pairs_of(type(self).__name__, grads_and_vars)
+        with tf.compat.v1.name_scope(name, self._name) as scope:
+            updated = super().apply_gradients(pairs, global_step=global_step)
+            clipped = []
+            with after(updated):
+                for grad, variable in pairs:
+                    dims = None if grad is None else self._dims_of(variable)
+                    if dims is not None:
+                        clipped.append(self._clip(grad, variable, dims))
+            return tf.group(*([updated] + clipped), name=scope)
+
+    def _dims_of(self, variable):
+        """Returns the dimensions along which to clip a variable, None if it is not to be."""
+        for known, dims in self._clip_dims:
+            if known is variable:
+                return dims
+        return None
+
+    def _clip(self, grad, variable, dims):
+        access = WholeVariable()
+        if isinstance(grad, tf.IndexedSlices) and 0 not in dims:
+            access = Rows(tf.unique(grad.indices)[0])
+        with tf.device(variable.device) if self._colocates else contextlib.ExitStack():
+            if access.indices is None:
+                values = variable.read_value()
+            elif is_resource(variable):
+                values = access.read(variable)
+            else:  # converted to a tensor by itself it may be what it was before the update
+                values = tf.gather(variable.read_value(), access.indices)
+            limit = current("max_norm", self._max_norm)
+            limit = gradients.in_dtype(limit, variable.dtype.base_dtype)
+            surplus = values - tf.clip_by_norm(values, limit, dims)
+        if is_resource(variable):
+            return access.subtract(variable, surplus)
+        if access.indices is None:
+            return tf.compat.v1.assign_sub(variable, surplus, use_locking=self._use_locking).op
+        return variable_op(
+            "ScatterSub",
+            variable,
+            indices=access.indices,
+            updates=surplus,
+            use_locking=self._use_locking,
+        )
+
+
+def _clip_dims(vars_to_clip_dims):
+    """Returns a list of pairs of a variable and its dimensions, counted from the front.
+
+    Raises:
+      TypeError: it is none.
+      ValueError: a variable has no such dimension, or is partitioned along it.
+    """
+    try:
+        pairs = getattr(vars_to_clip_dims, "items", lambda: vars_to_clip_dims)()
+        pairs = [(key, list(dims)) for key, dims in pairs]
+    except (TypeError, ValueError):
+        raise TypeError(
+            "vars_to_clip_dims must be a dict from variables to lists of dimensions, or a list of "
+            "such pairs, as [(table, [1])], got %r." % (vars_to_clip_dims,)
+        ) from None
+    found = []
+    for key, dims in pairs:
+        variable = versions.tf_variable(key.deref() if hasattr(key, "deref") else key)
+        if hasattr(variable, "_get_variable_list"):
+            parts = list(variable)
+        else:
+            parts = [variable]
+        for part in parts:
+            if not hasattr(part, "assign_sub"):
+                raise TypeError("vars_to_clip_dims must have variables as keys, got %r." % (part,))
+            found.append((part, [_dimension(part, each) for each in dims]))
+    return found
+
+
+def _dimension(variable, number):
+    """Returns a dimension counted from the front, checked."""
+    rank = variable.shape.rank
+    what = "vars_to_clip_dims of variable %r" % variable.name
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError("%s must hold integers, got %r." % (what, number))
+    number = int(number)
+    if rank is None:
+        return number
+    if not -rank <= number < rank:
+        raise ValueError("%s has %d, and its shape is %s." % (what, number, variable.shape))
+    number %= rank
+    whole = getattr(variable, "_save_slice_info", None)
+    if whole is not None and whole.var_shape[number] != whole.full_shape[number]:
+        raise ValueError(
+            "%s has %d, along which it is partitioned: no part has the norm of all. Partition it "
+            "along another dimension." % (what, number)
+        )
+    return number

@@ -1,0 +1,651 @@
+"""`optimize_loss` and `create_train_op` by hand, argument by argument, in Sessions."""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import (
+    AdagradDecayOptimizer,
+    AdamGSOptimizer,
+    AdamWOptimizer,
+    GlobalStepWarning,
+    adaptive_clipping_fn,
+    create_train_op,
+    optimize_loss,
+)
+from tests import running
+
+v1 = tf.compat.v1
+KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+
+
+def variable(name, value, use_resource=True, dtype=tf.float32, **options):
+    value = np.array(value, dtype.as_numpy_dtype)
+    start = v1.constant_initializer(value)
+    return v1.get_variable(name, value.shape, dtype, start, use_resource=use_resource, **options)
+
+
+def dot(variable, *gradient):
+    """Returns a loss whose gradient is known."""
+    return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
+
+
+class Stepping:
+    """A graph with the variable w = [0, 0] and a global step; `run` trains it.
+
+    The gradient of `loss` is [3, 4].
+    """
+
+    def __init__(self, use_resource=True):
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.w = variable("w", [0.0, 0.0], use_resource)
+            with v1.variable_scope("", use_resource=use_resource):
+                self.step = v1.train.get_or_create_global_step()
+            self.loss = 2.0 + dot(self.w, 3.0, 4.0)
+
+    def distance(self):
+        """Returns a loss that no update can overtake: the gradient needs what it is made of."""
+        return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
+
+    def run(self, train_op, steps=1):
+        """Returns the losses, and all variables by name after the last step."""
+        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
+            session.run(v1.global_variables_initializer())
+            losses = [session.run(train_op) for _ in range(steps)]
+            variables = {each.op.name: each for each in v1.global_variables()}
+            return losses, session.run(variables)
+
+    def written(self, train_op):
+        """Returns the summaries of one step by tag: numbers, or histograms' counts."""
+        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
+            session.run(v1.global_variables_initializer())
+            _, text = session.run([train_op, v1.summary.merge_all()])
+        values = v1.Summary.FromString(text).value
+        return {
+            each.tag: each.histo.num if each.HasField("histo") else each.simple_value
+            for each in values
+        }
+
+
+@pytest.fixture
+def stepping():
+    made = Stepping()
+    with made.graph.as_default():
+        yield made
+
+
+def sgd(rate=1.0):
+    return v1.train.GradientDescentOptimizer(rate)
+
+
+def optimized(stepping, steps=1, **arguments):
+    """Trains with gradient descent, at the rate 1 if no other is told; returns the variables."""
+    arguments = dict({"global_step": None, "learning_rate": 1.0, "optimizer": "SGD"}, **arguments)
+    return stepping.run(optimize_loss(stepping.loss, **arguments), steps)[1]
+
+
+@KINDS
+def test_steps_by_hand(use_resource):
+    made = Stepping(use_resource)
+    with made.graph.as_default():
+        losses, after = made.run(optimize_loss(made.distance(), None, 0.5, "SGD"), steps=2)
+        assert [each.op.name for each in v1.trainable_variables()] == ["w"]
+    np.testing.assert_allclose(losses, [12.5, 3.125])
+    np.testing.assert_allclose(after.pop("w"), [2.25, 3.0])
+    assert after == {"global_step": 2, "OptimizeLoss/learning_rate": 0.5}
+
+
+def tensor_rate():
+    return tf.constant(0.5)
+
+
+@pytest.mark.parametrize(
+    "rate", [1, np.float32(0.5), np.float64(0.5), tensor_rate, lambda: variable("rate", 0.5)]
+)
+def test_a_learning_rate_is_a_number_a_tensor_or_a_variable(stepping, rate):
+    rate = rate() if callable(rate) else rate
+    after = optimized(stepping, learning_rate=rate)
+    np.testing.assert_allclose(after["w"], [-3, -4] if isinstance(rate, int) else [-1.5, -2])
+
+
+def test_a_rate_that_decays(stepping):
+    decay = lambda rate, step: rate / (1.0 + tf.cast(step, tf.float32))  # noqa: E731
+    after = optimized(stepping, steps=2, learning_rate_decay_fn=decay)
+    np.testing.assert_allclose(after["w"], [-4.5, -6])
+    assert after["OptimizeLoss/learning_rate"] == 1
+
+
+@pytest.mark.parametrize(
+    "optimizer, rate",
+    [
+        ("SGD", 0.5),
+        (v1.train.GradientDescentOptimizer, 0.5),
+        (sgd, 0.5),
+        (lambda: sgd(0.5), None),
+        (lambda: sgd(0.5), 7.0),
+    ],
+    ids=["name", "class", "function of the rate", "function", "instance"],
+)
+def test_what_an_optimizer_may_be(stepping, optimizer, rate):
+    optimizer = optimizer() if rate == 7.0 else optimizer
+    after = optimized(stepping, optimizer=optimizer, learning_rate=rate)
+    np.testing.assert_allclose(after["w"], [-1.5, -2])
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("name", list(legacy_opt.OPTIMIZER_CLS_NAMES))
+def test_every_name_is_the_optimizer_that_it_says(name):
+    names = {"SGD": "GradientDescent", "AdagradDecayV2": "AdagradDecayOptimizerV2"}
+    name_of_class = names.get(name, name)
+    if not name_of_class.endswith("V2"):
+        name_of_class += "Optimizer"
+    cls = getattr(legacy_opt, name_of_class, None) or getattr(v1.train, name_of_class)
+    made = Stepping()
+    with made.graph.as_default():
+        by_name = optimized(made, optimizer=name, steps=3)
+    made = Stepping()
+    with made.graph.as_default():
+        arguments = {"momentum": 0.9} if name == "Momentum" else {}
+        if name in ("AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "Shampoo"):
+            arguments["global_step"] = made.step
+        make = lambda rate: cls(learning_rate=rate, **arguments)  # noqa: E731
+        directly = optimized(made, optimizer=make, steps=3)
+    assert not np.array_equal(by_name["w"], [0, 0])
+    assert list(by_name) == list(directly)
+    for key, value in directly.items():
+        assert np.array_equal(by_name[key], value), key
+
+
+def test_every_optimizer_has_a_name_or_needs_a_weight_decay():
+    classes = {getattr(legacy_opt, each) for each in legacy_opt.__all__ if "Optimizer" in each}
+    rules = {each.__name__ for each in classes if legacy_opt.RuleOptimizer in each.__mro__[1:]}
+    named = {name + "Optimizer" for name in legacy_opt.OPTIMIZER_CLS_NAMES}
+    named |= {"AdagradDecayOptimizerV2", "AdamWOptimizer", "MomentumWOptimizer"}
+    assert rules - named == {"AdamWeightDecayOptimizer"}
+
+
+def test_a_class_that_cannot_be_without_a_global_step_is_given_it(stepping):
+    class Fast(AdagradDecayOptimizer):
+        def __init__(self, learning_rate, global_step):
+            super().__init__(learning_rate, global_step, 16.0, accumulator_decay_step=1)
+
+    step = variable("my_step", 0, dtype=tf.int64, trainable=False)
+    after = optimized(stepping, optimizer=Fast, global_step=step, steps=2)
+    assert after["my_step"] == 2 and after["global_step"] == 0
+    # 16 decays to no less than it starts at; 25 = 16 + 3 * 3 to 22.5.
+    np.testing.assert_allclose(after["OptimizeLoss/w/AdagradDecay"][0], 22.5 + 9, rtol=1e-6)
+
+
+@pytest.mark.parametrize("gs", [0, 5])
+def test_adam_gs_by_name_goes_by_the_step(stepping, gs):
+    step = variable("my_step", gs, dtype=tf.int64, trainable=False)
+    after = optimized(stepping, optimizer="AdamGS", global_step=step)
+    correction = np.sqrt(1 - 0.999 ** (gs + 1)) / (1 - 0.9 ** (gs + 1))
+    expected = correction * 0.1 / np.sqrt(0.001)
+    np.testing.assert_allclose(after["w"], [-expected, -expected], rtol=1e-4)
+
+
+@KINDS
+def test_noise(use_resource):
+    made = Stepping(use_resource)
+    with made.graph.as_default():
+        v1.set_random_seed(1)
+        wide = variable("wide", np.zeros(200), use_resource, tf.float64)
+        table = variable("table", np.zeros([9, 3]), use_resource)
+        rows = tf.IndexedSlices(tf.ones([2, 3]), tf.constant([1, 1]))  # without a dense_shape
+
+        class Rows(v1.train.GradientDescentOptimizer):
+            def compute_gradients(self, *args, **kwargs):
+                pairs = super().compute_gradients(*args, **kwargs)
+                return [(rows, v) if v is table else (g, v) for g, v in pairs]
+
+        loss = made.loss + tf.cast(tf.reduce_sum(wide), tf.float32)
+        op = optimize_loss(loss, None, None, Rows(1.0), gradient_noise_scale=0.5)
+        after = made.run(op)[1]
+    noise = -1 - after["wide"]
+    assert np.all(np.abs(noise) <= 1) and abs(noise.mean()) < 0.1 and 0.3 < noise.std() < 0.5
+    expected = np.zeros([9, 3])
+    expected[1] = -2
+    noise = expected - after["table"]
+    assert np.all(np.abs(noise) <= 1) and np.all(noise != 0)
+
+
+def keys_for(w):
+    yield "w:0"
+    yield w
+    for name in "ref", "experimental_ref":
+        if hasattr(w, name):
+            yield getattr(w, name)()
+
+
+@KINDS
+def test_multiplied_gradients(use_resource):
+    number = len(list(keys_for(Stepping().w)))
+    for index in range(number):
+        made = Stepping(use_resource)
+        with made.graph.as_default():
+            other = variable("other", [0.0], use_resource)
+            table = variable("table", np.zeros([3, 1]), use_resource, tf.float64)
+            rows = tf.reduce_sum(tf.gather(table, [1, 1]))
+            made.loss += dot(other, 1.0) + tf.cast(rows, tf.float32)
+            key = list(keys_for(made.w))[index]
+            multipliers = {key: 2, "table:0": tf.constant(3.0)}
+            arguments = {"optimizer": sgd(), "learning_rate": None}
+            after = optimized(made, gradient_multipliers=multipliers, **arguments)
+        np.testing.assert_allclose(after["w"], [-6, -8])
+        np.testing.assert_allclose(after["table"][:, 0], [0, -6, 0])
+        assert after["other"] == -1
+
+
+@pytest.mark.parametrize("norm", [1, 1.0, np.float32(1), "tensor", "function"])
+def test_clipped_gradients(stepping, norm):
+    clipped = {
+        "tensor": tf.constant(1.0),
+        "function": lambda pairs: [(tf.clip_by_norm(grad, 1.0), w) for grad, w in pairs],
+    }.get(norm, norm)
+    after = optimized(stepping, clip_gradients=clipped)
+    np.testing.assert_allclose(after["w"], [-0.6, -0.8], rtol=1e-6)
+
+
+@pytest.mark.parametrize("clip", [lambda: 1.0, lambda: adaptive_clipping_fn(static_max_norm=1.0)])
+def test_dtypes_may_be_mixed(stepping, clip):
+    half = variable("half", [0.0], dtype=tf.float16)
+    double = variable("double", np.zeros([4, 1]), dtype=tf.float64)
+    variable("unused", [0.0])
+    stepping.loss += 10 * tf.cast(dot(half, 1.0), tf.float32)
+    stepping.loss += 5 * tf.cast(tf.reduce_sum(tf.gather(double, [2])), tf.float32)
+    op = optimize_loss(stepping.loss, None, None, sgd(), clip_gradients=clip())
+    norm = np.sqrt(3**2 + 4**2 + 10**2 + 5**2)
+    written = stepping.written(op)
+    np.testing.assert_allclose(written["OptimizeLoss/global_norm/gradient_norm"], norm)
+    np.testing.assert_allclose(
+        written["OptimizeLoss/global_norm/clipped_gradient_norm"], 1, rtol=1e-3
+    )
+    after = stepping.run(op)[1]
+    np.testing.assert_allclose(after["w"], np.array([-3, -4]) / norm, rtol=1e-6)
+    np.testing.assert_allclose(after["half"], [-10 / norm], rtol=1e-3)
+    np.testing.assert_allclose(after["double"][:, 0], [0, 0, -5 / norm, 0], rtol=1e-6)
+
+
+@KINDS
+@pytest.mark.parametrize("with_step", [False, True])
+def test_adaptive_clipping_is_what_its_formula_says(use_resource, with_step):
+    made = Stepping(use_resource)
+    norms = [5.0, 6.0, 4.0, 60.0, 5.0, 0.5, 7.0, 200.0]
+    with made.graph.as_default():
+        factor = tf.gather(tf.constant(norms) / 5.0, made.step)
+        clip = adaptive_clipping_fn(
+            1.5, 0.7, global_step=made.step if with_step else None, epsilon=1e-3
+        )
+        op = optimize_loss(made.loss * factor, None, 1.0, "SGD", clip_gradients=clip)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            mean, square, w, clipped = 0.0, 0.0, np.zeros(2), 0
+            for n, norm in enumerate(norms):
+                decay = min(0.7, n / (n + 1.0)) if with_step else 0.7
+                mean = decay * mean + (1 - decay) * np.log(norm + 1e-3)
+                square = decay * square + (1 - decay) * np.log(norm + 1e-3) ** 2
+                std = np.sqrt(max(1e-3, square - mean**2))
+                new_norm = norm if norm < np.exp(mean + 1.5 * std) else np.exp(mean)
+                clipped += new_norm != norm
+                w -= np.array([0.6, 0.8]) * new_norm
+                session.run(op)
+                np.testing.assert_allclose(session.run(made.w), w, rtol=1e-4)
+    assert 0 < clipped < len(norms)
+
+
+def test_adaptive_clipping_in_a_partitioned_scope(stepping):
+    with v1.variable_scope("parts", partitioner=v1.fixed_size_partitioner(2)):
+        after = optimized(stepping, clip_gradients=adaptive_clipping_fn(name="Usual"))
+    assert after["parts/OptimizeLoss/Usual/mean"].shape == ()
+
+
+def test_update_ops(stepping):
+    seen = variable("seen", 0.0, trainable=False)
+    v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, v1.assign_add(seen, 1.0).op)
+    other = v1.assign_add(seen, 10.0).op
+    loss = stepping.loss
+    for update_ops, grown in (None, 1), ([], 0), ([other, other], 10), ((other,), 10):
+        op = optimize_loss(loss, None, 1.0, "SGD", update_ops=update_ops)
+        assert stepping.run(op)[1]["seen"] == grown
+    for update_ops, grown in (None, 1), ([other], 10):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            op = create_train_op(loss, sgd(), update_ops=update_ops)
+        assert stepping.run(op)[1]["seen"] == grown
+        left_out = [each for each in warned if "UPDATE_OPS: " in str(each.message)]
+        assert len(left_out) == (update_ops is not None)
+        assert all(each.filename == __file__ for each in left_out)
+
+
+def test_names_and_some_variables(stepping):
+    other = variable("other", [0.0])
+    stepping.loss += dot(other, 1.0)
+    after = optimized(stepping, variables=[other], name="Mine")
+    assert after["other"] == -1 and np.array_equal(after["w"], [0, 0])
+    after = optimized(stepping, variables=(stepping.w,), increment_global_step=False)
+    assert after["other"] == 0 and np.array_equal(after["w"], [-3, -4])
+    assert after["global_step"] == 0
+    op = optimize_loss(stepping.loss, None, 1.0, "SGD")
+    assert op.name == "OptimizeLoss_1/control_dependency:0"
+    assert {"Mine/learning_rate", "OptimizeLoss/learning_rate"} <= set(after)
+
+
+SUMMARIES = {
+    "loss": {"loss": 2},
+    "learning_rate": {"learning_rate_1": 0.5},  # the variable has the name without a number
+    "gradients": {"gradients/w_0": 2},
+    "gradient_norm": {
+        "global_norm/gradient_norm": 5,
+        "gradient_norm/w_0": 1,
+        "global_norm/clipped_gradient_norm": 1,
+    },
+    "global_gradient_norm": {
+        "global_norm/gradient_norm": 5,
+        "global_norm/clipped_gradient_norm": 1,
+    },
+}
+
+
+def test_summaries(stepping):
+    assert sorted(SUMMARIES) == sorted(legacy_opt.OPTIMIZER_SUMMARIES)
+    by_default = ["loss", "learning_rate", "global_gradient_norm"]
+    for number, kinds in enumerate([[kind] for kind in SUMMARIES] + [None, list(SUMMARIES)]):
+        v1.get_default_graph().clear_collection(v1.GraphKeys.SUMMARIES)
+        halve = lambda rate, step: rate / 2.0  # noqa: E731
+        op = optimize_loss(
+            stepping.loss,
+            None,
+            1.0,
+            "SGD",
+            clip_gradients=1.0,
+            summaries=kinds,
+            learning_rate_decay_fn=halve,
+            name="Number%d" % number,
+        )
+        expected = {}
+        for kind in kinds or by_default:
+            expected.update(SUMMARIES[kind])
+        written = stepping.written(op)
+        assert written == pytest.approx(
+            {"Number%d/%s" % (number, tag): value for tag, value in expected.items()}
+        )
+
+
+def test_without_a_global_step_none_is_made():
+    with tf.Graph().as_default():
+        optimize_loss(dot(variable("w", [0.0]), 1.0), None, 1.0, "SGD")
+        assert v1.train.get_global_step() is None
+
+
+def test_optimizers_that_go_by_a_step_warn_where_nobody_advances_it(stepping):
+    with pytest.warns(GlobalStepWarning):
+        optimize_loss(stepping.loss, None, 1.0, "AdamGS", increment_global_step=False)
+
+
+def test_colocated_gradients(stepping):
+    with tf.device("/device:CPU:0"):
+        loss = tf.square(stepping.loss, name="Squared")
+    optimize_loss(loss, None, 1.0, "SGD", colocate_gradients_with_ops=True)
+    nodes = {node.name: node for node in stepping.graph.as_graph_def().node}
+    (mul,) = [name for name in nodes if name.endswith("gradients/Squared_grad/Mul")]
+    assert nodes[mul].attr["_class"].list.s == [b"loc:@Squared"]
+
+
+def test_wrap_function():
+    def step():
+        w = variable("w", [0.0, 0.0])
+        count = v1.train.get_or_create_global_step()
+        loss = dot(w, 3.0, 4.0)
+        first = optimize_loss(loss, None, 0.5, "LazyAdam", clip_gradients=adaptive_clipping_fn())
+        with tf.control_dependencies([first]):
+            second = create_train_op(tf.identity(loss), legacy_opt.AdamAsyncOptimizer(0.1))
+        with tf.control_dependencies([second]):
+            return w.read_value(), count.read_value()
+
+    wrapped = v1.wrap_function(step, [])
+    w, count = wrapped()
+    assert count.numpy() == 2
+    np.testing.assert_allclose(w.numpy(), [-0.6, -0.6], rtol=1e-5)
+
+
+# create_train_op, and what comes with it.
+
+
+@KINDS
+def test_create_train_op_by_hand(use_resource):
+    made = Stepping(use_resource)
+    with made.graph.as_default():
+        op = create_train_op(made.distance(), sgd(0.5))
+        assert op.name == "train_op/control_dependency:0"
+        assert v1.get_collection(v1.GraphKeys.TRAIN_OP)[-1] is op
+        losses, after = made.run(op, steps=2)
+    np.testing.assert_allclose(losses, [12.5, 3.125])
+    np.testing.assert_allclose(after["w"], [2.25, 3.0])
+    assert after["global_step"] == 2
+
+
+def test_which_step_create_train_op_advances(stepping):
+    other = variable("other", 0, dtype=tf.int32, trainable=False)
+    for step, expected in (None, (0, 0)), (other, (0, 1)), (0, (1, 0)):
+        after = stepping.run(create_train_op(stepping.loss, sgd(), step))[1]
+        assert (after["global_step"], after["other"]) == expected
+    with tf.Graph().as_default():
+        create_train_op(dot(variable("w", [0.0]), 1.0), sgd())
+        assert v1.train.get_global_step() is not None
+
+
+def test_create_train_op_changes_gradients(stepping):
+    table = variable("table", np.zeros([3, 1]))
+    variable("unused", [0.0])
+    loss = stepping.loss + dot(tf.gather(table, [1, 1]), [3.0], [4.0])
+    clip = legacy_opt.clip_gradient_norms_fn(1)
+    op = create_train_op(loss, sgd(), transform_grads_fn=clip, summarize_gradients=True)
+    after = stepping.run(op)[1]
+    np.testing.assert_allclose(after["w"], [-0.6, -0.8], rtol=1e-6)
+    np.testing.assert_allclose(after["table"][:, 0], [0, -1.4, 0], rtol=1e-6)
+    written = stepping.written(op)
+    assert written == pytest.approx(
+        {
+            "summarize_grads/w_gradient": 2,
+            "summarize_grads/w_gradient_norm": 1,
+            "summarize_grads/table_gradient": 2,
+            "summarize_grads/table_gradient_norm": 1,
+        }
+    )
+    double = lambda pairs: legacy_opt.multiply_gradients(  # noqa: E731
+        pairs, {"w": 2, table: tf.constant(3.0, tf.float64)}
+    )
+    after = stepping.run(create_train_op(loss, sgd(), transform_grads_fn=double))[1]
+    np.testing.assert_allclose(after["w"], [-6, -8])
+    np.testing.assert_allclose(after["table"][:, 0], [0, -21, 0])
+
+
+def test_a_loss_that_is_no_number(stepping):
+    loss = stepping.loss * tf.constant(np.nan)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
+        stepping.run(create_train_op(loss, sgd()))
+    assert np.isnan(stepping.run(create_train_op(loss, sgd(), check_numerics=False))[0][0])
+
+
+def test_a_loss_of_several_numbers_and_variables_that_are_only_collected(stepping):
+    frozen = variable("frozen", [0.0], trainable=False)
+    v1.add_to_collection(v1.GraphKeys.TRAINABLE_VARIABLES, frozen)
+    loss = tf.stack([stepping.loss, dot(frozen, 1.0)])
+    losses, after = stepping.run(create_train_op(loss, sgd(), variables_to_train=[frozen]))
+    assert after["frozen"] == -1 and np.array_equal(losses[0], [2, 0])
+
+
+# Errors.
+
+
+@pytest.mark.parametrize("function", [optimize_loss, create_train_op, adaptive_clipping_fn])
+def test_nothing_of_this_runs_eagerly(function):
+    w = tf.Variable([1.0], name="w")
+
+    def call():
+        if function is optimize_loss:
+            return optimize_loss(tf.reduce_sum(w), None, 0.1, "SGD")
+        if function is create_train_op:
+            return create_train_op(tf.reduce_sum(w), sgd())
+        return adaptive_clipping_fn()([(tf.ones([1]), w)])
+
+    for run in call, tf.function(call, autograph=False):
+        with pytest.raises(RuntimeError, match="%s builds.*wrap_function" % function.__name__):
+            run()
+
+
+WRONG = {
+    "loss function": ({"loss": lambda: 1.0}, TypeError, "loss must be a tensor.*call it"),
+    "no loss": ({"loss": None}, TypeError, "loss must be a tensor, got None"),
+    "integer loss": ({"loss": 3}, TypeError, "loss must be of a floating point dtype, got int32"),
+    "loss of several": ({"loss": [1.0, 2.0]}, ValueError, "loss must be a scalar, got shape"),
+    "constant loss": ({"loss": 1.0}, ValueError, "no variable has a gradient.*'w:0'"),
+    "step number": ({"global_step": 3}, TypeError, "global_step must be an int32 or int64"),
+    "negative rate": ({"learning_rate": -0.1}, ValueError, "learning_rate must not be negative"),
+    "rate": ({"learning_rate": "1"}, TypeError, "learning_rate must be a number, got '1'"),
+    "no number": ({"learning_rate": np.nan}, ValueError, "learning_rate must be finite"),
+    "rate function": ({"learning_rate": lambda: 1.0}, TypeError, "call it, or pass it as learn"),
+    "rates": ({"learning_rate": np.ones(2)}, TypeError, "learning_rate must be a number, got"),
+    "no rate": ({"learning_rate": None}, ValueError, "learning_rate is None, but optimizer='SGD'"),
+    "no rate for a class": (
+        {"learning_rate": None, "optimizer": AdamGSOptimizer},
+        ValueError,
+        "learning_rate is None, but optimizer=<class",
+    ),
+    "unknown": ({"optimizer": "Adma"}, ValueError, "no known name; known are .*mean 'Adam'"),
+    "long name": ({"optimizer": "AdamOptimizer"}, ValueError, "Did you mean 'Adam'"),
+    "AdamW": ({"optimizer": "AdamW"}, ValueError, "lambda learning_rate: legacy_opt.AdamW"),
+    "class": ({"optimizer": AdamWOptimizer}, TypeError, "AdamWOptimizer cannot be made of a"),
+    "other class": ({"optimizer": dict}, TypeError, "optimizer must be a name, or a class"),
+    "number": ({"optimizer": 3}, TypeError, "optimizer must be a name.*got 3 of type int"),
+    "Keras": ({"optimizer": tf.keras.optimizers.SGD}, TypeError, "legacy_opt.compat.to_v1"),
+    "makes none": (
+        {"optimizer": lambda rate: rate},
+        TypeError,
+        "what the function.*, got <tf",
+    ),
+    "noise": ({"gradient_noise_scale": -1.0}, ValueError, "gradient_noise_scale must not be neg"),
+    "noises": ({"gradient_noise_scale": len}, TypeError, "gradient_noise_scale must be a number"),
+    "multipliers": ({"gradient_multipliers": 3}, TypeError, "must be a dict from variables"),
+    "no multipliers": ({"gradient_multipliers": {}}, ValueError, "gradient_multipliers is empty"),
+    "multiplier": ({"gradient_multipliers": {"w:0": "2"}}, TypeError, "must be a number, got '2'"),
+    "unknown name": ({"gradient_multipliers": {"w": 2}}, ValueError, "names 'w', and.* 'w:0'"),
+    "clip": ({"clip_gradients": -1.0}, ValueError, "clip_gradients must be positive, got -1.0"),
+    "clip all": ({"clip_gradients": 0}, ValueError, "clip_gradients must be positive, got 0"),
+    "clip flag": ({"clip_gradients": True}, TypeError, "clip_gradients must be a number, got True"),
+    "clip none": ({"clip_gradients": lambda pairs: None}, TypeError, "list of .gradient, variab"),
+    "decay": ({"learning_rate_decay_fn": 0.9}, TypeError, "must be a function or None, got 0.9"),
+    "update op": ({"update_ops": "op"}, TypeError, "update_ops must be a list of operations"),
+    "nothing": ({"variables": []}, ValueError, "variables: there is no variable to train"),
+    "name": ({"name": 3}, TypeError, "name must be a string, got 3"),
+    "summary": ({"summaries": "loss"}, ValueError, "summaries must be a list of some of"),
+    "summaries": ({"summaries": ["losses"]}, ValueError, r"got \['losses'\]"),
+    "flag": ({"colocate_gradients_with_ops": 1}, TypeError, "must be True or False, got 1"),
+    "other flag": ({"increment_global_step": None}, TypeError, "must be True or False, got None"),
+}
+
+
+@pytest.mark.parametrize("name", list(WRONG))
+def test_errors_of_optimize_loss(stepping, name):
+    wrong, error, words = WRONG[name]
+    arguments = {"loss": stepping.loss, "global_step": None, "learning_rate": 0.1}
+    arguments = dict(arguments, **dict({"optimizer": "SGD"}, **wrong))
+    with pytest.raises(error, match=words):
+        optimize_loss(**arguments)
+
+
+def test_errors_of_optimize_loss_about_tensors(stepping):
+    with pytest.raises(ValueError, match=r"loss must be a scalar.*tf.reshape\(loss, \[\]\)"):
+        optimize_loss(v1.placeholder(tf.float32), None, 0.1, "SGD")
+    with pytest.raises(ValueError, match="learning_rate must be a scalar"):
+        optimize_loss(stepping.loss, None, tf.constant([0.1]), "SGD")
+    with pytest.raises(TypeError, match="must be a variable to be advanced.*increment_global_step"):
+        optimize_loss(stepping.loss, tf.constant(3), 0.1, "SGD")
+    with pytest.raises(TypeError, match="global_step must be int32 or int64, got float32"):
+        optimize_loss(stepping.loss, variable("s", 0.0, trainable=False), 0.1, "SGD")
+    with pytest.raises(TypeError, match="variables must be a list of variables, got 'w:0' alone"):
+        optimize_loss(stepping.loss, None, 0.1, "SGD", variables=stepping.w)
+    with pytest.raises(ValueError, match="names <tf.Variable 's:0'.*are 'w:0'"):
+        multipliers = {v1.global_variables()[-1]: 2.0}
+        optimize_loss(stepping.loss, None, 0.1, "SGD", gradient_multipliers=multipliers)
+    with pytest.raises(ValueError, match="no variable has a gradient"):
+        optimize_loss(stepping.loss, None, 0.1, "SGD", clip_gradients=lambda pairs: [])
+
+
+def test_errors_without_a_global_step():
+    with tf.Graph().as_default():
+        loss = dot(variable("w", [0.0]), 1.0)
+        with pytest.raises(ValueError, match="learning_rate_decay_fn needs a global_step"):
+            optimize_loss(loss, None, 1.0, "SGD", learning_rate_decay_fn=lambda rate, step: rate)
+        with pytest.raises(ValueError, match="'AdagradDecay' goes by the global step, and there"):
+            optimize_loss(loss, None, 1.0, "AdagradDecay")
+        with pytest.raises(ValueError, match="AdagradDecayOptimizer goes by the global step"):
+            optimize_loss(loss, None, 1.0, AdagradDecayOptimizer)
+
+
+@pytest.mark.parametrize(
+    "wrong, error, words",
+    [
+        ({"std_factor": "2"}, TypeError, "std_factor must be a number"),
+        ({"decay": 1.0}, ValueError, "decay must be at least 0 and less than 1"),
+        ({"decay": lambda: 0.5}, TypeError, "decay must be a number or a scalar tensor"),
+        ({"static_max_norm": 0.0}, ValueError, "static_max_norm must be positive"),
+        ({"global_step": 3}, TypeError, "global_step must be an int32 or int64 variable"),
+        ({"report_summary": "yes"}, TypeError, "report_summary must be True or False"),
+        ({"epsilon": 0.0}, ValueError, "epsilon must be positive"),
+        ({"name": ""}, ValueError, "name must not be empty"),
+    ],
+)
+def test_errors_of_adaptive_clipping(wrong, error, words):
+    with pytest.raises(error, match=words):
+        adaptive_clipping_fn(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong, error, words",
+    [
+        ({"optimizer": "SGD"}, TypeError, "optimizer of create_train_op must be a .*got 'SGD'"),
+        ({"optimizer": AdamGSOptimizer}, TypeError, "optimizer of create_train_op must be a"),
+        ({"global_step": 1}, TypeError, "global_step must be an int32 or int64 variable"),
+        ({"global_step": False}, TypeError, "global_step must be an int32 or int64 variable"),
+        ({"update_ops": 3}, TypeError, "update_ops must be a list of operations or None"),
+        ({"variables_to_train": []}, ValueError, "there is no variable to train"),
+        ({"transform_grads_fn": 3}, TypeError, "transform_grads_fn must be a function or None"),
+        ({"transform_grads_fn": len}, TypeError, "takes a list of .gradient, variable. pairs"),
+        ({"summarize_gradients": 1}, TypeError, "summarize_gradients must be True or False"),
+        ({"check_numerics": 1}, TypeError, "check_numerics must be True or False"),
+    ],
+)
+def test_errors_of_create_train_op(stepping, wrong, error, words):
+    with pytest.raises(error, match=words):
+        create_train_op(stepping.loss, **dict({"optimizer": sgd()}, **wrong))
+
+
+def test_errors_of_create_train_op_about_variables(stepping):
+    with pytest.raises(ValueError, match="'global_step:0', which is not trainable. Make it with"):
+        create_train_op(stepping.loss, sgd(), variables_to_train=[stepping.step])
+    with pytest.raises(ValueError, match="no variable has a gradient"):
+        create_train_op(tf.constant(1.0), sgd())
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="there is no variable to train"):
+        create_train_op(tf.constant(1.0), sgd())
+
+
+def test_errors_of_functions_of_gradients(stepping):
+    pairs = [(tf.ones([2]), stepping.w)]
+    for call in legacy_opt.clip_gradient_norms_fn, lambda n: legacy_opt.clip_gradient_norms([], n):
+        with pytest.raises(ValueError, match="max_norm must be positive, got 0"):
+            call(0)
+    with pytest.raises(TypeError, match="multiply_gradients takes a list of .gradient, variable"):
+        legacy_opt.multiply_gradients([stepping.w], {"w": 2})
+    with pytest.raises(ValueError, match="names 'w:0', and the variables that are trained are 'w'"):
+        legacy_opt.multiply_gradients(pairs, {"w:0": 2})
+    with pytest.raises(ValueError, match="names 'w', which has no gradient"):
+        legacy_opt.multiply_gradients([(None, stepping.w)], {"w": 2})
+    for function in legacy_opt.add_gradients_summaries, adaptive_clipping_fn():
+        with pytest.raises(TypeError, match="takes a list of .gradient, variable. pairs"):
+            function(3)
