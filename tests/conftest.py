@@ -1,6 +1,7 @@
 """What every run of the tests needs: the matrix, whole or in pairs, and an account of skips."""
 
 import collections
+import functools
 import gc
 import inspect
 import itertools
@@ -25,6 +26,7 @@ if not versions.has_contrib():
 # expression for the whole reason that the test gives.
 KNOWN_SKIPS = (
     r"too slow for every day: make test-full",
+    r"another lane has its turn today: make test-full",
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
@@ -39,6 +41,7 @@ KNOWN_SKIPS_BY_HAND = (
 def pytest_addoption(parser):
     group = parser.getgroup("legacy-opt")
     group.addoption("--full", action="store_true", help="run every combination and the slow tests")
+    group.addoption("--every-turn", action="store_true", help="leave nothing to other lanes")
     group.addoption("--report", help="write the account of this run to this JSON file")
 
 
@@ -57,21 +60,35 @@ def pytest_generate_tests(metafunc):
 def pytest_collection_modifyitems(config, items):
     if config.getoption("full"):
         return
-    skip = pytest.mark.skip(reason="too slow for every day: make test-full")
+    every_turn = config.getoption("every_turn")
     for item in items:
-        if item.get_closest_marker("full") or another_lanes_turn(item):
-            item.add_marker(skip)
+        if item.get_closest_marker("full"):
+            item.add_marker(pytest.mark.skip(reason="too slow for every day: make test-full"))
+        elif not every_turn and another_lanes_turn(item):
+            reason = "another lane has its turn today: make test-full"
+            item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def another_lanes_turn(item):
-    """Whether a cell of a test marked `in_turn` is left to the next older and newer lane today."""
-    if not (item.get_closest_marker("in_turn") and hasattr(item, "callspec")):
+    """Whether a test is left to other lanes today: see the markers `in_turn` and `one_lane_of`."""
+    one_lane_of = item.get_closest_marker("one_lane_of")
+    if one_lane_of:
+        (count,), key = one_lane_of.args, item.nodeid.split("::")[0]  # a file shares its fixtures
+    elif item.get_closest_marker("in_turn") and hasattr(item, "callspec"):
+        count, key = 2, item.nodeid
+    else:
         return False
+    return (zlib.crc32(key.encode()) + number_of_lane()) % count != 0
+
+
+@functools.lru_cache(maxsize=None)
+def number_of_lane():
+    """Returns which lane this is, by its versions: the oldest Keras 3 counts as one more."""
     import lanes  # which only a checkout has
 
     version = tuple(int(part) for part in versions.tensorflow_version().split(".")[:2])
-    lane = sum(other.minor <= version for other in lanes.LANES)
-    return (zlib.crc32(item.nodeid.encode()) + lane) % 2 == 1
+    is_oldest_keras = versions.keras_facts()["version"] == lanes.OLDEST_KERAS_3
+    return sum(lane.minor <= version for lane in lanes.LANES) + is_oldest_keras
 
 
 @pytest.fixture(scope="session")

@@ -317,8 +317,9 @@ def run_tests(root, words):
       RuntimeError: no test was run, or pytest broke down.
     """
     environment = dict(os.environ, PYTHONPATH=root, PYTHONDONTWRITEBYTECODE="1")
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "--every-turn", "-p", "no:cacheprovider"]
     result = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *words],
+        [*pytest, *words],
         cwd=root,
         env=environment,
         stdout=subprocess.PIPE,

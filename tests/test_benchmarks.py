@@ -177,6 +177,7 @@ def test_bytes_of_state_follow_the_layout():
     }
 
 
+@pytest.mark.one_lane_of(5)
 def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     never = [
         entry._replace(goals={name: goal and 0.0 for name, goal in entry.goals.items()})
@@ -224,6 +225,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     assert os.listdir(str(tmp_path)) == ["bench.json"]
 
 
+@pytest.mark.one_lane_of(5)
 def test_script_runs_from_any_directory(tmp_path):
     done = subprocess.run(
         [
@@ -359,6 +361,7 @@ def test_only_bridge_means_its_workloads():
     assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "Adagrad", "AdagradDecay"])
 @pytest.mark.parametrize("name", ["B1", "B3"])
 def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
@@ -371,6 +374,7 @@ def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
         np.testing.assert_array_equal(one, other)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("kind", ["step", "fit"])
 @pytest.mark.parametrize("optimizer, keras", [("Momentum", "SGD"), ("Adam", "Adam")])
 def test_bridge_and_keras_do_the_same_work(generation, kind, optimizer, keras):

@@ -247,6 +247,7 @@ def before_there_are_variables(model, checkpoint, path):
     return status
 
 
+@pytest.mark.in_turn
 @EAGER_AND_FUNCTION
 @CHECKPOINTS
 @BOTH

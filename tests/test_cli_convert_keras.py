@@ -90,6 +90,7 @@ def options(*words, model="build"):
     return ("--model", "users_model:" + model) + words
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
     """With a layer that Keras cannot make from the file, or refuses to: it need not."""
@@ -184,6 +185,7 @@ def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
     assert told["written"] and told["complete"] and len(told["transferred"]) == 3
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ["words", "told"],
     [

@@ -78,6 +78,7 @@ def ways_of(number, dtype, full):
     return [ways[(number + DTYPES.index(dtype)) % len(ways)]]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("dtype", DTYPES)
 @COUNTED_CASES
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(number, name, dtype, full):

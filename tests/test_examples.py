@@ -279,6 +279,7 @@ def test_impossible_arguments_are_refused(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
+@pytest.mark.one_lane_of(3)
 def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
     base = Settings("Adagrad", 0.1, model="logistic")
     candidates = {name: flights_sweep.trials(name, 5, base) for name in OPTIMIZERS}
@@ -299,6 +300,7 @@ def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
     assert len(results) == 6 and np.isfinite(results[["log-loss", "AUC"]]).all().all()
 
 
+@pytest.mark.one_lane_of(3)
 def test_sweep_program(thin, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(flights_session, "load_flights", lambda: thin)
     sizes = ["--model", "logistic", "--trials", "2", "--seeds", "3", "--batch-size", "16"]

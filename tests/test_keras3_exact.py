@@ -91,6 +91,7 @@ def turns(number, ways, count):
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
 def test_float32(name, full):
     """Every way in the full run; daily some for each optimizer, in turn."""
@@ -100,6 +101,7 @@ def test_float32(name, full):
         assert result == EQUAL or is_known(name, way, "float32", result), (way, result)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(CASES)))
 def test_other_dtypes(number, name, full):
     cells = [(dtype, way) for dtype in DTYPES[1:] for way in KERAS_3_WAYS]
@@ -291,6 +293,7 @@ def test_optimizers_take_turns(way):
 # Keras' floatx is the dtype of layers, and of the learning rate of Keras' own optimizers.
 
 
+@pytest.mark.in_turn
 @pytest.mark.cells(
     name=["AdagradDecayV2", "Adam", "Ftrl", "GradientDescent", "Momentum"],
     dtype=DTYPES,

@@ -64,6 +64,7 @@ def test_dense_training_goes_on_as_in_a_session(name):
     assert (found["learning rate changed"] == "differs") == name.startswith("Momentum")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_there_and_back(name):
     case, problem = CASES[name], plain_training.dense_problem()

@@ -202,6 +202,7 @@ def assert_goes_on(run, make, way, home):
     assert_same_state(state(loaded), run.end)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", DAILY)
 def test_training_goes_on_as_if_it_had_not_stopped(name, way, runs, tmp_path):

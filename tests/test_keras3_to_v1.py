@@ -40,6 +40,7 @@ CASES = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_session_computes_what_a_function_computes(name):
     expected = in_function(PROBLEM, CASES[name]())

@@ -48,6 +48,7 @@ def is_daily_in_float32(name, way):
     return way in ways_of_the_day(name, WAYS, 2)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "name, way",
     [
@@ -65,6 +66,7 @@ def test_float32(name, way):
         assert result == EQUAL or is_known(name, way, "float32", result)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "number, name, dtype",
     [

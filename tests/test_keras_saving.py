@@ -201,6 +201,7 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("saved")
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "name",

@@ -7,13 +7,16 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lanes  # noqa: E402
+from tests import conftest  # noqa: E402
 from tests.conftest import every_cell, pairwise  # noqa: E402
 
 SUITE = """
@@ -122,6 +125,43 @@ def test_pairs_hold_every_pair_and_are_fewer():
         assert {(cell[i], cell[j]) for cell in pairs} == {(cell[i], cell[j]) for cell in cells}
 
 
+class Item:
+    """What `another_lanes_turn` asks of a collected test."""
+
+    def __init__(self, nodeid, name, *arguments):
+        self.nodeid, self.callspec = nodeid, None
+        self.marker = SimpleNamespace(name=name, args=arguments)
+
+    def get_closest_marker(self, name):
+        return self.marker if self.marker.name == name else None
+
+
+def lanes_of(item, monkeypatch):
+    """Returns on which lanes a test runs daily."""
+    found = []
+    for lane in range(1, 6):
+        monkeypatch.setattr(conftest, "number_of_lane", lambda lane=lane: lane)
+        if not conftest.another_lanes_turn(item):
+            found.append(lane)
+    return found
+
+
+def test_every_cell_has_its_turn(monkeypatch):
+    cells = [Item("tests/test_it.py::test_cell[%d]" % number, "in_turn") for number in range(50)]
+    assert {tuple(lanes_of(cell, monkeypatch)) for cell in cells} == {(1, 3, 5), (2, 4)}
+    for count in (2, 3, 5):
+        one, other = (Item("tests/f.py::" + name, "one_lane_of", count) for name in "ab")
+        found = lanes_of(one, monkeypatch)
+        assert found == lanes_of(other, monkeypatch)
+        assert found and set(np.diff(found)) <= {count}
+    assert lanes_of(Item("tests/f.py::test_plain", None), monkeypatch) == [1, 2, 3, 4, 5]
+
+
+def test_this_is_a_lane():
+    assert 0 <= conftest.number_of_lane() <= len(lanes.LANES) + 1
+
+
+@pytest.mark.one_lane_of(5)
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_account_of_the_daily_and_the_full_run(tmp_path, options):
     code, output, daily = run_suite(tmp_path, SUITE, *options)
@@ -156,6 +196,7 @@ def test_that_runs():
 """
 
 
+@pytest.mark.one_lane_of(5)
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_unlisted_skips_fail(tmp_path, options):
     (tmp_path / "test_module.py").write_text(
@@ -171,11 +212,13 @@ def test_unlisted_skips_fail(tmp_path, options):
     assert account["outcomes"] == {"passed": 1, "skipped": 5}
 
 
+@pytest.mark.one_lane_of(5)
 def test_unlisted_skip_alone_fails(tmp_path):
     source = "import pytest\n\ndef test_it():\n    pytest.skip('not today')"
     assert run_suite(tmp_path, source)[0] == 1
 
 
+@pytest.mark.one_lane_of(5)
 def test_broken_teardown_counts_as_failed(tmp_path):
     source = """
 import pytest

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.one_lane_of(2)
+
 ROOT = Path(__file__).resolve().parent.parent
 HERE = "%d.%d" % sys.version_info[:2]
 

@@ -74,6 +74,7 @@ def test_a_v1_optimizer_starts_as_in_a_session_where_its_variables_are_known(nam
     plain_training.assert_as_graded(translation, after, plain_training.session(case, problem).steps)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_there_and_back(name):
     case, problem = CASES[name], plain_training.sparse_problem()

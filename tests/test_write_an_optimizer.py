@@ -85,6 +85,7 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
             np.testing.assert_allclose(trace.slots[key, slot], expected, tolerance, tolerance)
 
 
+@pytest.mark.in_turn
 @pytest.mark.cells(
     name=list(EXAMPLES),
     kind=["dense", "sparse", "duplicates"],
