@@ -22,11 +22,13 @@ if versions.keras_facts()["generation"] == 2:
 if not versions.has_contrib():
     collect_ignore_glob += ["test_contrib*.py"]
 
+TOO_SLOW = "too slow for every day: make test-full"
+ANOTHER_LANES_TURN = "another lane has its turn today: make test-full"
 # The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
 # expression for the whole reason that the test gives.
 KNOWN_SKIPS = (
-    r"too slow for every day: make test-full",
-    r"another lane has its turn today: make test-full",
+    TOO_SLOW,
+    ANOTHER_LANES_TURN,
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
@@ -63,10 +65,9 @@ def pytest_collection_modifyitems(config, items):
     every_turn = config.getoption("every_turn")
     for item in items:
         if item.get_closest_marker("full"):
-            item.add_marker(pytest.mark.skip(reason="too slow for every day: make test-full"))
+            item.add_marker(pytest.mark.skip(reason=TOO_SLOW))
         elif not every_turn and another_lanes_turn(item):
-            reason = "another lane has its turn today: make test-full"
-            item.add_marker(pytest.mark.skip(reason=reason))
+            item.add_marker(pytest.mark.skip(reason=ANOTHER_LANES_TURN))
 
 
 def another_lanes_turn(item):

@@ -106,11 +106,6 @@ def fit(problem, optimizer, callbacks=(), model=None, epochs=1, **compiling):
     return running.Trace(recorder.steps, slots), model
 
 
-def config_of(way):
-    """Returns the configuration of the Session that computes what this way computes."""
-    return running.AS_WRITTEN if way == "eager" else None
-
-
 def run(optimizer, way, problem=PROBLEM, **options):
     """Trains in a loop or with fit, in a function or eagerly, and returns the trace."""
     if way.startswith("fit"):

@@ -196,7 +196,7 @@ def scaled(problem, factor):
 def test_a_loss_scale_that_is_a_power_of_two_changes_no_bit(name, way):
     optimizer = models.bridged(name, loss_scale_factor=1024.0)
     actual, _ = keras_models.loop(scaled(PROBLEM, np.float32(1024)), optimizer, way)
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, models.session(name, PROBLEM, config=config))
 
 

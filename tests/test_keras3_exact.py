@@ -218,7 +218,7 @@ def test_variables_without_a_gradient_in_some_steps(name, way, how):
         steps.append({key: variable.numpy() for key, variable in variables.items()})
     slots = keras_models.slots_of(optimizer, variables)
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, session_of_parts(name, ONE_AT_A_TIME, config))
     assert int(optimizer.iterations.numpy()) == len(ONE_AT_A_TIME)
 
@@ -281,7 +281,7 @@ def test_optimizers_take_turns(way):
         for train, variables, trace in runs:
             train(keras_models._constants(gradients))
             trace.steps.append({name: variable.numpy() for name, variable in variables.items()})
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     for number, (optimizer, (_, variables, trace)) in enumerate(zip(optimizers, runs)):
         slots = keras_models.slots_of(optimizer, variables)
         trace.slots.update({key: slot.numpy() for key, slot in slots.items()})

@@ -34,7 +34,7 @@ def averages(values, momentum, overwrite=None):
 def test_moving_averages(way):
     """The weights train as they would; the end of fit replaces them by their averages."""
     optimizer = models.bridged("Adam", use_ema=True, ema_momentum=0.75)
-    config = models.config_of(way)
+    config = running.config_of(way)
     expected = models.session("Adam", PROBLEM, config=config)
     if way == "fit":
         actual, model = models.fit(PROBLEM, optimizer)
@@ -213,7 +213,7 @@ def test_accumulated_gradients(name, way):
     """
     optimizer = models.bridged(name, gradient_accumulation_steps=2)
     actual = models.run(optimizer, way)
-    expected = models.session(name, accumulated(PROBLEM, 2), config=models.config_of(way))
+    expected = models.session(name, accumulated(PROBLEM, 2), config=running.config_of(way))
     running.assert_same(actual._replace(steps=actual.steps[1::2]), expected)
     for first, second in zip(actual.steps[::2], [PROBLEM.values] + expected.steps):
         for key in second:

@@ -26,7 +26,6 @@ v1 = tf.compat.v1
 keras = versions.keras_3()
 tf_keras = versions.keras_2()
 schedules = keras.optimizers.schedules
-AS_WRITTEN = {"function": None, "eager": running.AS_WRITTEN, "graph": None}
 
 
 def loop(optimizer, way, between=None):
@@ -51,7 +50,7 @@ def test_the_learning_rate_can_be_set_between_steps(name, change, way):
     def between(variables, number):
         change(optimizer, float(RATES[number]))
 
-    running.assert_same(loop(optimizer, way, between), session(name, config=AS_WRITTEN[way]))
+    running.assert_same(loop(optimizer, way, between), session(name, config=running.config_of(way)))
     assert optimizer.learning_rate.numpy() == RATES[-1]
     assert np.float32(optimizer.get_config()["learning_rate"]) == RATES[-1]
 
@@ -98,7 +97,7 @@ def test_schedules(way, how, home):
     else:
         optimizer = bridged(MAKERS["Adam"](1.0))
         optimizer.learning_rate = piecewise(home)
-    expected = session("Adam", THREE_RATES, config=AS_WRITTEN[way])
+    expected = session("Adam", THREE_RATES, config=running.config_of(way))
     running.assert_same(loop(optimizer, way), expected)
     with pytest.raises(TypeError, match="learning rate is not settable"):
         optimizer.learning_rate = 0.1
@@ -139,14 +138,14 @@ def test_functions_and_variables_are_read_in_each_step(source, where, way):
         optimizer = bridged(MAKERS["Momentum"](1.0))
         optimizer.learning_rate = given
     actual = loop(optimizer, way, lambda _, number: rate.assign(RATES[number]))
-    running.assert_same(actual, session("Momentum", config=AS_WRITTEN[way]))
+    running.assert_same(actual, session("Momentum", config=running.config_of(way)))
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("rate", [2, np.float32(0.1), np.float64(0.1), tf.constant(0.1)], ids=str)
 def test_learning_rates_that_are_no_float(rate, way):
     expected = np.full([PROBLEM.steps], rate, "f")
-    expected = session("Adam", expected, config=AS_WRITTEN[way])
+    expected = session("Adam", expected, config=running.config_of(way))
     running.assert_same(loop(bridged(MAKERS["Adam"](rate)), way), expected)
     optimizer = bridged(MAKERS["Adam"](1.0))
     optimizer.learning_rate = rate
@@ -177,7 +176,7 @@ def test_the_decays_of_v1_go_by_iterations(way, decay):
     def make(step):
         return v1.train.MomentumOptimizer(ALL_DECAYS[decay](step), 0.9)
 
-    expected = running.session(PROBLEM, make, True, config=AS_WRITTEN[way])
+    expected = running.session(PROBLEM, make, True, config=running.config_of(way))
     if way == "graph":
         actual = keras_models.graph(
             PROBLEM, lambda: bridged(make(v1.train.get_or_create_global_step()))
@@ -213,7 +212,7 @@ def test_it_can_be_set_before_the_first_step(argument, way):
     make, first, second, _ = SETTABLE[argument]
     optimizer = bridged(make(first))
     setattr(optimizer, argument, second)
-    expected = running.session(PROBLEM, lambda _: make(second), True, config=AS_WRITTEN[way])
+    expected = running.session(PROBLEM, lambda _: make(second), True, config=running.config_of(way))
     running.assert_same(loop(optimizer, way), expected)
 
 

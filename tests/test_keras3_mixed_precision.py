@@ -63,7 +63,7 @@ def test_scaling_by_a_power_of_two_changes_no_bit(name, way):
         steps.append(loop.values())
     slots = keras_models.slots_of(loop.inner, loop.variables)
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, models.session(name, PROBLEM, config=config))
     assert int(loop.inner.iterations.numpy()) == PROBLEM.steps
 
@@ -89,7 +89,7 @@ def test_a_step_that_is_not_finite_counts_for_nothing(name, place, way):
     assert int(loop.inner.iterations.numpy()) == 1
     loop.train(times(PROBLEM.gradients[1], SCALE / 2))
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:2])
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     expected = models.session(name, problem, config=config)
     for key, value in loop.values().items():
         np.testing.assert_array_equal(value, expected.steps[-1][key])

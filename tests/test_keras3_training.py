@@ -54,7 +54,7 @@ def test_custom_loops(name, apply, way):
     optimizer = models.bridged(name)
     actual, again = keras_models.loop(PROBLEM, optimizer, way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    running.assert_same(actual, models.session(name, PROBLEM, config=models.config_of(way)))
+    running.assert_same(actual, models.session(name, PROBLEM, config=running.config_of(way)))
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
@@ -62,7 +62,7 @@ def test_custom_loops(name, apply, way):
 @pytest.mark.parametrize("name", STATEFUL)
 def test_fit(name, way):
     optimizer = models.bridged(name)
-    config = models.config_of("eager" if way == "fit eagerly" else "function")
+    config = running.config_of("eager" if way == "fit eagerly" else "function")
     running.assert_same(models.run(optimizer, way), models.session(name, PROBLEM, config=config))
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 

@@ -171,7 +171,7 @@ class Whole(GradientDescent):
 
 @WAYS
 def test_an_apply_gradients_of_its_own_is_called_whole(way):
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     expected = running.session(PROBLEM, lambda _: Whole(0.3), True, config=config)
     made = []
 

@@ -69,7 +69,7 @@ def without_aggregation(optimizer, gradients, variables):
 def test_custom_loops(name, apply, way):
     actual, again = models.loop(PROBLEM, models.bridged(name), way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, session(name, config=config))
 
 
@@ -150,7 +150,7 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
         tf.identity(v1.assign(step, 5), name="set_step")
         return models.make(name, step)
 
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     expected = running.session(PROBLEM, make, True, between=from_five, config=config)
     optimizer = models.bridged(name)
     if start == "assigned":
@@ -219,7 +219,7 @@ def in_turn(apply):
 @pytest.mark.parametrize("several", [False, True], ids=["one optimizer", "two optimizers"])
 def test_variables_by_turns(several, way):
     """Two optimizers with a variable each, or one that is given first the one, then the other."""
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
     with tf.Graph().as_default():
         variables = models.variables_of(PROBLEM)

@@ -82,9 +82,7 @@ def test_the_learning_rate_can_be_set_between_steps(name, change, way):
     actual, again = models.loop(PROBLEM, optimizer, way, between)
     if way == "function":
         assert again == 0
-    running.assert_same(
-        actual, session(name, config=running.AS_WRITTEN if way == "eager" else None)
-    )
+    running.assert_same(actual, session(name, config=running.config_of(way)))
     assert float(K.get_value(optimizer.lr)) == RATES[-1]
 
 
@@ -141,7 +139,7 @@ def test_keras_schedules(name, way):
         optimizer = bridged(name, 1.0, learning_rate=schedule)
         actual, _ = models.loop(PROBLEM, optimizer, way)
         assert optimizer.learning_rate is schedule
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, session(name, rates, config=config))
 
 
@@ -166,7 +164,7 @@ def test_callables_are_called_at_each_step(where, way):
         optimizer = bridged("Adam", function)
     between = lambda _, number: rate.assign(RATES[number])  # noqa: E731
     actual, _ = models.loop(PROBLEM, optimizer, way, between)
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, session("Adam", config=config))
 
 
@@ -176,7 +174,7 @@ def test_a_variable_stays_the_users(way):
     optimizer = bridged("Adam", rate)
     between = lambda _, number: rate.assign(RATES[number])  # noqa: E731
     actual, _ = models.loop(PROBLEM, optimizer, way, between)
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(actual, session("Adam", config=config))
 
 
@@ -207,7 +205,7 @@ def test_the_decays_of_v1_go_by_iterations(way, decay):
     def make(step):
         return v1.train.MomentumOptimizer(DECAYS[decay](step), 0.9)
 
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     expected = running.session(PROBLEM, make, True, config=config)
     if way == "graph":
         actual = models.graph(
@@ -280,7 +278,7 @@ def test_it_can_be_set_before_the_first_step_everywhere(argument, way):
     optimizer = models.bridged(make(first))
     setattr(optimizer, argument, second)
     actual, _ = models.loop(PROBLEM, optimizer, way)
-    config = running.AS_WRITTEN if way == "eager" else None
+    config = running.config_of(way)
     running.assert_same(
         actual, running.session(PROBLEM, lambda _: make(second), True, config=config)
     )

@@ -29,9 +29,8 @@ def test_ours_goes_where_the_original_went(name):
     one = RECORDED[name]
     training = FedTraining(CASES[name].make, one.problem())
     values = training.train(0, recorded.STEPS)
-    tolerance = TOLERANCE
-    if versions.has_contrib() and name not in REORDERED:
-        tolerance = 0
+    exact = versions.has_contrib() and name not in REORDERED
+    tolerance = 0 if exact else TOLERANCE
     for number, expected in zip(recorded.MOMENTS, one.moments):
         assert set(values[number - 1]) == set(expected) | {"global_step"}
         for variable, value in expected.items():
