@@ -72,11 +72,11 @@ def pytest_collection_modifyitems(config, items):
 
 def another_lanes_turn(item):
     """Whether a test is left to other lanes today: see the markers `in_turn` and `one_lane_of`."""
-    one_lane_of = item.get_closest_marker("one_lane_of")
+    one_lane_of, in_turn = map(item.get_closest_marker, ("one_lane_of", "in_turn"))
     if one_lane_of:
         (count,), key = one_lane_of.args, item.nodeid.split("::")[0]  # a file shares its fixtures
-    elif item.get_closest_marker("in_turn") and hasattr(item, "callspec"):
-        count, key = 2, item.nodeid
+    elif in_turn and hasattr(item, "callspec"):
+        (count,), key = in_turn.args or (2,), item.nodeid
     else:
         return False
     return (zlib.crc32(key.encode()) + number_of_lane()) % count != 0
