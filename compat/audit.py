@@ -75,21 +75,31 @@ def audit(paths):
     modules, uses = [], []
     for path in files:
         try:
-            names = audit_sources.module_names(path)
-            modules.append(Module(audit_sources.read(path), names))
+            source = audit_sources.read(path)
+            uses += map(_unreadable, source.unread)
+            modules.append(Module(source, audit_sources.module_names(path)))
         except audit_sources.UnreadableError as error:
-            place = (error.path, error.line, error.column)
-            uses.append(Use(*place, "unreadable", PERSON, "", None, error.why))
+            uses.append(_unreadable(error))
+        except RecursionError:
+            uses.append(_too_deep(path))
     names = Names(modules)
     classes = Classes(names)
     for module in modules:
         try:
             uses += _Finder(module, names, classes).uses()
         except RecursionError:
-            place = (module.source.path, 1, 1)
-            uses.append(Use(*place, "unreadable", PERSON, "", None, "it is nested too deeply."))
+            uses.append(_too_deep(module.source.path))
     order = {path: index for index, path in enumerate(files)}
     return sorted(uses, key=lambda use: _key(use, order)), len(files)
+
+
+def _unreadable(error):
+    place = (error.path, error.line, error.column)
+    return Use(*place, "unreadable", PERSON, "", None, error.why)
+
+
+def _too_deep(path):
+    return Use(path, 1, 1, "unreadable", PERSON, "", None, "it is nested too deeply.")
 
 
 def _key(use, order):
@@ -240,10 +250,13 @@ class _Finder(ast.NodeVisitor):
         if taker == "re.compile":
             return
         position = _POSITIONS.get(last)
-        if last == "get" and taker and taker.endswith("keras.optimizers.get"):
+        if last == "get" and taker and taker.endswith(".optimizers.get"):
             position = 0
         if position is not None and position < len(node.args):
             self._key(node.args[position], taker or last)
+        if taker and audit_names.is_canned_estimator(taker):  # each has it somewhere else
+            for argument in node.args:
+                self._key(argument, taker)
         for keyword in node.keywords:
             if keyword.arg and _TAKES_KEY.search(keyword.arg):
                 self._key(keyword.value, taker or last)

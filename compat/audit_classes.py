@@ -4,7 +4,6 @@ import ast
 
 from legacy_opt.compat import audit_names
 from legacy_opt.compat.audit_names import CHANGE, PERSON, STAYS, Verdict
-from legacy_opt.compat.audit_scopes import Definition
 
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
 _RESOURCE = {"_resource_apply_dense", "_resource_apply_sparse"}
@@ -51,7 +50,7 @@ class Classes:
         own = _methods(definition.node)
         for expression in definition.node.bases:
             for base in self._names.resolve(expression, outer):
-                if not isinstance(base, Definition):
+                if isinstance(base, str):
                     root = audit_names.verdict(base)
                     if root is not None:
                         return _Line(expression, root, own, base)

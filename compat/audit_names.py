@@ -49,8 +49,8 @@ class Verdict(NamedTuple):
 
 # Modules of the table that are not only of optimizers: these names in them are.
 _MODULES = {
-    "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn "
-    "optimize_loss",
+    "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
+    "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
     "tf.contrib.training": "create_train_op add_gradients_summaries clip_gradient_norms "
     "clip_gradient_norms_fn multiply_gradients",
     "tf.contrib.estimator": "clip_gradients_by_norm TowerOptimizer replicate_model_fn",
@@ -75,6 +75,9 @@ _SLIM_HELPERS = (
     "OPTIMIZER_CLS_NAMES",
 )
 _HERE = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # besides classes
+
+_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
+_V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
 # Names that are not old ones, of which something is to be known nevertheless.
 _TOLD = {
@@ -202,6 +205,11 @@ def is_module(name):
     return name.endswith(".training_ops")
 
 
+def is_canned_estimator(name):
+    """Whether a full name is one of a model that may get its optimizer as a string."""
+    return bool(_ESTIMATOR.match(name))
+
+
 def verdict_on_class(name):
     """Tells of a class that a code base defines: is it one whose replacement is known by name?
 
@@ -227,21 +235,17 @@ def verdict_on_key(key, taker):
     """
     taker = taker or ""
     told = repr(key)
-    known = key in KEYS or key.lower() in _KERAS_KEYS
-    if taker.endswith("optimize_loss"):
+    helper = taker.endswith("optimize_loss")
+    if not helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
+        return None
+    if helper or _V1_ESTIMATOR.match(taker):
         if key in KEYS:
             return Verdict(STAYS, told, None, "It is %s." % _CLASSES_OF_KEYS[key])
         return Verdict(PERSON, told, None, "It is none of %s." % ", ".join(KEYS))
-    if not known:
-        return None
-    if re.match(r"tensorflow\.estimator\.[A-Z]", taker):
+    if _ESTIMATOR.match(taker):
         public = "tf.compat.v1" + taker[len("tensorflow") :]
         return Verdict(CHANGE, told, public, "In TensorFlow 2 tf.estimator takes it for Keras'.")
-    if re.match(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.", taker):
-        if key in KEYS:
-            return Verdict(STAYS, told, None, "It is %s." % _CLASSES_OF_KEYS[key])
-        return Verdict(PERSON, told, None, "It is none of %s." % ", ".join(KEYS))
-    if taker.rpartition(".")[2] == "compile":
+    if re.search(r"(^|\.)(compile|optimizers\.get)$", taker):
         return Verdict(STAYS, told, None, "Keras' own.")
-    whose = taker.rpartition(".")[2] if taker else "What takes it"
-    return Verdict(STAYS, told, None, "%s tells what it stands for." % (whose or "What takes it"))
+    whose = taker.rpartition(".")[2] or "What takes it"
+    return Verdict(STAYS, told, None, "%s tells what it stands for." % whose)

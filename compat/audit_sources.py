@@ -10,6 +10,13 @@ from typing import Callable, List, NamedTuple
 
 _ENDINGS = (".py", ".ipynb")
 _LEFT_OUT = ("node_modules", "__pycache__")  # besides hidden folders
+# What a folder holds that is a virtual environment: other people's packages.
+_ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
+# IPython's magics: what may stand instead of a statement, or of a value; and the cells that are
+# Python nevertheless.
+_MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
+_MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
+_PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
 # Lines that Python 3 does not take and Python 2 did.
 _PYTHON_2 = re.compile(
     r"""^\s*(?:print|exec)\s+[^\s(=.,:]   # print x
@@ -31,12 +38,14 @@ class Source(NamedTuple):
       tree: the module, as `ast.parse` returns it.
       place: a function from a line of `tree` to (path, line) for the user: cells of notebooks
         count their lines by themselves.
+      unread: the `UnreadableError`s of a notebook's cells that are not in `tree`.
     """
 
     path: str
     lines: List[str]
     tree: ast.Module
     place: Callable
+    unread: tuple = ()
 
 
 class UnreadableError(Exception):
@@ -59,7 +68,7 @@ def find(paths):
 
     Args:
       paths: files, of any ending, and folders, in which Python files and notebooks are looked for;
-        what is hidden is left out.
+        what is hidden, links to folders and virtual environments are left out.
 
     Raises:
       ValueError: a path that is not there, or nothing to read below it.
@@ -78,10 +87,16 @@ def find(paths):
 
 def _below(folder):
     for home, folders, files in os.walk(folder):
-        folders[:] = sorted(f for f in folders if not f.startswith(".") and f not in _LEFT_OUT)
+        folders[:] = sorted(name for name in folders if _is_of_interest(home, name))
         for name in sorted(files):
             if name.endswith(_ENDINGS) and not name.startswith("."):
                 yield os.path.join(home, name)
+
+
+def _is_of_interest(home, name):
+    if name.startswith(".") or name in _LEFT_OUT:
+        return False
+    return not any(os.path.exists(os.path.join(home, name, mark)) for mark in _ENVIRONMENTS)
 
 
 def read(path):
@@ -90,22 +105,23 @@ def read(path):
     Raises:
       UnreadableError: Python cannot read it.
     """
-    place = lambda line: (path, line)  # noqa: E731
+    if path.endswith(".ipynb"):
+        return _read_notebook(path)
     try:
-        if path.endswith(".ipynb"):
-            lines, place = _notebook(path)
-        else:
-            with tokenize.open(path) as file:
-                lines = file.read().splitlines()
-    except (SyntaxError, ValueError, KeyError, TypeError, AttributeError, OSError) as error:
+        with tokenize.open(path) as file:
+            lines = file.read().split("\n")  # and not at form feeds
+    except (SyntaxError, ValueError, OSError) as error:
         raise UnreadableError(path, 1, 1, "it cannot be read: %s." % error) from error
+    return Source(path, lines, _parse(path, lines), lambda line: (path, line))
+
+
+def _parse(path, lines):
     try:
-        return Source(path, lines, ast.parse("\n".join(lines) + "\n"), place)
+        return ast.parse("\n".join(lines) + "\n")
     except SyntaxError as error:
         line = min(error.lineno or 1, len(lines) or 1)
-        where = place(line)
-        why = _why(error, lines[line - 1 : line], [] if path.endswith(".ipynb") else lines)
-        raise UnreadableError(where[0], where[1], max(error.offset or 1, 1), why) from error
+        why = _why(error, lines[line - 1 : line], lines)
+        raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise UnreadableError(path, 1, 1, "Python cannot read it: %s." % error) from error
 
@@ -122,21 +138,42 @@ def _why(error, failing, lines):
     return "%s cannot read it: %s.%s" % (version, error.msg, hint)
 
 
-def _notebook(path):
-    """Returns the code of a notebook as one module, and the function from line to place."""
-    with open(path, encoding="utf-8") as file:
-        cells = json.load(file)["cells"]
-    lines, places = [], []
-    for number, cell in enumerate(cells, 1):
-        source = cell["source"]
-        source = (source if isinstance(source, str) else "".join(source)).splitlines()
-        if cell["cell_type"] != "code" or (source and source[0].startswith("%%")):
+def _read_notebook(path):
+    """Returns the code of a notebook as one module, without the cells that Python cannot read."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            cells = json.load(file)["cells"]
+        cells = [(cell["cell_type"], "".join(cell["source"]).splitlines()) for cell in cells]
+    except (ValueError, KeyError, TypeError, OSError) as error:
+        why = "it is no notebook of nbformat 4: %s: %s." % (type(error).__name__, error)
+        raise UnreadableError(path, 1, 1, why) from error
+    lines, places, unread = [], [], []
+    for number, (kind, cell) in enumerate(cells, 1):
+        magic = re.match(r"%%\s*(\w+)", cell[0]) if cell else None
+        if kind != "code" or (magic and magic.group(1) not in _PYTHON_CELLS):
             continue
-        # IPython's magics, which may be all that a block holds.
-        lines += [re.sub(r"^(\s*)[%!?].*", r"\1pass", line) for line in source]
+        if magic:
+            cell[0] = "pass"
         cell_path = "%s[%d]" % (path, number)
-        places += [(cell_path, line) for line in range(1, len(source) + 1)]
-    return lines, lambda line: places[line - 1]
+        try:
+            lines += _without_magics(cell_path, cell)
+        except UnreadableError as error:
+            unread.append(error)
+        else:
+            places += [(cell_path, line) for line in range(1, len(cell) + 1)]
+    tree = _parse(path, lines)
+    return Source(path, lines, tree, lambda line: places[line - 1], tuple(unread))
+
+
+def _without_magics(path, cell):
+    """Returns the lines of a cell with nothing in them that only IPython reads."""
+    try:
+        _parse(path, cell)  # a line of plain Python may begin with % too
+        return cell
+    except UnreadableError:
+        cell = [_MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line)) for line in cell]
+        _parse(path, cell)
+        return cell
 
 
 def module_names(path):

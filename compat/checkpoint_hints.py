@@ -2,6 +2,8 @@
 
 from legacy_opt.compat import checkpoint_contents
 from legacy_opt.compat.keras_state import SLOT, VARIABLE
+from legacy_opt.compat.parts import parts
+from legacy_opt.wrappers.base import OptimizerWrapper
 
 
 def hints(checkpoint, state, matches, misfits):
@@ -50,13 +52,37 @@ def _by_shape(items, parts):
 
 def _optimizers(found, optimizer):
     there = sorted({(guess.label.split(",")[0], guess.name) for guess in found.optimizers})
-    here = optimizer._adopted
+    everything = parts(optimizer._adopted)
+    leaves = {part.optimizer.get_name() for part in everything if part.is_leaf}
+    known = {part.optimizer.get_name() for part in everything}
+    names = {name for _, name in there}
     if not there:
         yield "The checkpoint has no slots: was it saved without the optimizer?"
-    elif here.get_name() not in [name for _, name in there]:
-        found = " and of ".join("%s (name=%r)" % each for each in there)
+    elif not leaves <= names or any(_maker(name) not in known for name in names - _OF_WRAPPERS):
         yield (
-            "The checkpoint's slots are those of %s, and the optimizer here is a %s (name=%r). If "
-            "it is the same but for its name, make it with that name."
-            % (found, type(here).__name__, here.get_name())
+            "The checkpoint's slots are those of %s, and the optimizer here is a %s. If it is the "
+            "same but for its name, make it with that name."
+            % (" and of ".join(_told(*each) for each in there), _nested(everything[0].optimizer))
         )
+
+
+# The slots of wrappers, whose names tell what they are.
+_OF_WRAPPERS = {"ExponentialMovingAverage"}
+
+
+def _maker(name):
+    """Returns the name of the optimizer that made the slots of a name."""
+    return name.split("/")[0]
+
+
+def _told(label, name):
+    name = _maker(name)
+    return "%s (name=%r)" % ("another" if label == "unknown" else label, name)
+
+
+def _nested(optimizer):
+    """Tells an optimizer, and what it holds."""
+    told = "%s (name=%r)" % (type(optimizer).__name__, optimizer.get_name())
+    if not isinstance(optimizer, OptimizerWrapper):
+        return told
+    return "%s around %s" % (told, " and ".join(map(_nested, optimizer.wrapped)))

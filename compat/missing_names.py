@@ -3,8 +3,10 @@
 import ast
 import contextlib
 import importlib
+import importlib.util
 import logging
 import os
+import re
 import sys
 import sysconfig
 import types
@@ -38,25 +40,25 @@ def find(path, name, tensorflow):
     """Finds the names of TensorFlow in a script, and in the modules beside it that it imports.
 
     Not told of is what a `try` catches, and what asks for the name or for TensorFlow's version
-    before: `hasattr(tf, "contrib")`.
+    before, `hasattr(tf, "contrib")`; nor what is done with a name that such code imported.
 
     Args:
       path: of the script.
-      name: under which it runs: "__main__", or that of a module in its package.
+      name: under which it runs: "__main__", or that of a module with its packages.
       tensorflow: the module that `import tensorflow` gives to the script.
 
     Returns:
       A list of `Missing`, sorted.
     """
     modules = _with_imports(path, name)
-    provided = _Provided(tensorflow)
-    found = set()
+    names, provided = audit_scopes.Names(modules), _Provided(tensorflow)
+    users = [_User(module, names, provided) for module in modules]
     with _without_warnings():
-        for module in modules:
-            user = _User(module, audit_scopes.Names(modules), provided)
-            user.visit(module.source.tree)
-            found |= user.missing
-    return sorted(found)
+        for user in users:
+            user.visit(user.module.source.tree)
+    expected = set().union(*(user.expected for user in users))
+    found = {(use, owners) for user in users for use, owners in user.missing}
+    return sorted({use for use, owners in found if not expected.intersection(owners)})
 
 
 def file_of(name, folders):
@@ -84,37 +86,44 @@ def is_local(path):
 
 def _with_imports(path, name):
     """Returns the modules of a script and of the local files that it imports, parsed."""
-    modules, waiting, seen = [], [(path, name)], set()
+    packages = [name.rpartition(".")[0]] if "." in name else []
+    modules, waiting, seen = [], [(path, name)] + list(_local(packages)), set()
     while waiting:
         path, name = waiting.pop(0)
-        if path in seen:
+        if os.path.realpath(path) in seen:
             continue
-        seen.add(path)
+        seen.add(os.path.realpath(path))
         try:
             module = audit_scopes.Module(audit_sources.read(path), [name])
         except audit_sources.UnreadableError:
             continue  # Python will tell, if it comes to that
         modules.append(module)
-        for each in _imports(module):
-            file = file_of(each, sys.path)
-            if file and is_local(file):
-                waiting.append((file, each))
+        waiting += _local(_imports(module))
     return modules
 
 
 def _imports(module):
     """Yields the full names of all that may be a module in the imports of a file."""
     for node in ast.walk(module.source.tree):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             package = module.imported(node)
-            names = [package] + ["%s.%s" % (package, alias.name) for alias in node.names]
-        for name in names:
-            parts = name.split(".")
-            if parts[0] not in ("tensorflow", "legacy_opt"):
-                yield from (".".join(parts[:end]) for end in range(1, len(parts) + 1))
+            yield package
+            yield from ("%s.%s" % (package, alias.name) for alias in node.names)
+
+
+def _local(names):
+    """Yields the paths and names of those modules that are files of a user's own, and of theirs."""
+    for name in names:
+        parts = name.split(".")
+        if parts[0] in ("", "tensorflow", "legacy_opt"):
+            continue
+        for end in range(1, len(parts) + 1):
+            each = ".".join(parts[:end])
+            path = file_of(each, sys.path)
+            if path and is_local(path):
+                yield path, each
 
 
 class _Provided:
@@ -152,16 +161,22 @@ class _Provided:
 
 
 class _User(ast.NodeVisitor):
-    """Goes through a module and notes what it misses."""
+    """Goes through a module and notes what it misses.
+
+    Attributes:
+      module: an `audit_scopes.Module`.
+      missing: a set of pairs: a `Missing`, and what the name it begins with stands for.
+      expected: names that are missing too, as the code expects.
+    """
 
     def __init__(self, module, names, provided):
-        self.missing = set()
-        self._module, self._names, self._provided = module, names, provided
+        self.module, self.missing, self.expected = module, set(), set()
+        self._names, self._provided = names, provided
         self._scope = module.scope
         self._asked_for = []  # names whose absence the code is prepared for; "" is any
 
     def visit(self, node):
-        outer, self._scope = self._scope, self._module.scopes.get(node, self._scope)
+        outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
         super().visit(node)
         self._scope = outer
 
@@ -170,7 +185,7 @@ class _User(ast.NodeVisitor):
             self._use([alias.name], node)
 
     def visit_ImportFrom(self, node):
-        module = self._module.imported(node)
+        module = self.module.imported(node)
         for alias in node.names:
             self._use([module if alias.name == "*" else "%s.%s" % (module, alias.name)], node)
 
@@ -180,8 +195,13 @@ class _User(ast.NodeVisitor):
             base = base.value
         if not isinstance(base, ast.Name):
             self.generic_visit(node)
-        elif isinstance(node.ctx, ast.Load) and self._scope.find(base.id) is not None:
-            self._use(self._names.resolve(node, self._scope), node)
+        elif isinstance(node.ctx, ast.Load):
+            owners = tuple(map(str, self._names.resolve(base, self._scope)))
+            meanings = self._names.resolve(node, self._scope)
+            if self._scope.find(base.id) is None:  # of a star import, or of Python itself
+                there = tuple("%s." % each for each in owners if not self._is_missing(each))
+                meanings = [each for each in meanings if str(each).startswith(there)]
+            self._use(meanings, node, owners)
 
     def visit_Try(self, node):
         with self._prepared_for([""] if any(map(_catches, node.handlers)) else []):
@@ -212,7 +232,7 @@ class _User(ast.NodeVisitor):
         """Returns the missing names that a condition asks for, [""] if it asks for the version."""
         asked = []
         for node in ast.walk(test):
-            if self._is_version(node):
+            if self._leads_to_version(node):
                 return [""]
             if not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "hasattr"):
                 continue
@@ -223,17 +243,23 @@ class _User(ast.NodeVisitor):
                     asked.append(full)
         return asked
 
-    def _is_version(self, node):
-        """Whether something is TensorFlow's version, or a name to which it leads."""
-        if isinstance(node, ast.Name):
-            bound = self._scope.find(node.id) or ()
-            within = [each for value in bound for each in ast.walk(_expression(value))]
-            return any(
-                isinstance(each, ast.Attribute) and self._is_version(each) for each in within
-            )
-        if not isinstance(node, ast.Attribute):
+    def _leads_to_version(self, node):
+        """Whether something is TensorFlow's version, or a variable or a function made of it."""
+        if not isinstance(node, (ast.Name, ast.Attribute)):
             return False
-        return bool(_VERSIONS & set(map(str, self._names.resolve(node, self._scope))))
+        meanings = self._names.resolve(node, self._scope)
+        if not _VERSIONS.isdisjoint(map(str, meanings)):
+            return True
+        made_of = [(each.node, each.scope) for each in meanings if _is_function(each)]
+        for value in (self._scope.find(node.id) or ()) if isinstance(node, ast.Name) else ():
+            if hasattr(value, "expression"):
+                made_of.append((value.expression, value.scope))
+        return any(
+            isinstance(each, ast.Attribute)
+            and not _VERSIONS.isdisjoint(map(str, self._names.resolve(each, scope)))
+            for whole, scope in made_of
+            for each in ast.walk(whole)
+        )
 
     def _is_missing(self, name):
         return (
@@ -242,22 +268,31 @@ class _User(ast.NodeVisitor):
             and not self._provided(name)
         )
 
-    def _use(self, meanings, node):
+    def _use(self, meanings, node, owners=()):
         """Notes a use of a name: of the first of its meanings, if nobody provides any of them."""
         if not meanings or not all(map(self._is_missing, meanings)):
             return
         name = meanings[0]
         if any(not asked or (name + ".").startswith(asked + ".") for asked in self._asked_for):
+            self.expected.add(name)
             return
-        found = old_names.find(name)
-        advice = found.fate.advice if found else "This TensorFlow has no such name."
-        path, line = self._module.source.place(node.lineno)
-        self.missing.add(Missing(path, line, old_names.public_name(name), advice))
+        path, line = self.module.source.place(node.lineno)
+        use = Missing(path, line, old_names.public_name(name), _advice(name))
+        self.missing.add((use, owners))
 
 
-def _expression(bound):
-    """Returns the expression that a name is bound to, an empty one if it is something else."""
-    return getattr(bound, "expression", None) or ast.Pass()
+def _is_function(meaning):
+    node = getattr(meaning, "node", None)
+    return isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+
+
+def _advice(name):
+    found = old_names.find(name)
+    advice = found.fate.advice if found else ""
+    package = re.search(r"pip install ([\w-]+)", advice)
+    if package and importlib.util.find_spec(package.group(1).replace("-", "_")):
+        advice = advice.replace(package.group(), "installed here")
+    return advice or "This TensorFlow has no such name."
 
 
 def _catches(handler):

@@ -1,13 +1,15 @@
 """The one table of old names: what became of the optimizers and helpers that TF1 code uses.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` go by it, and docs/from_to.md is
-tested against it. Names are written as code has them, with `tf` for TensorFlow. What is told of a
-module holds for all in it that is not told of by itself.
+tested against it. Its rows are in `old_names_rows`. Names are written as code has them, with `tf`
+for TensorFlow. What is told of a module holds for all in it that is not told of by itself.
 
 Nothing of TensorFlow is imported here.
 """
 
 from typing import NamedTuple, Optional
+
+from legacy_opt.compat import old_names_rows
 
 OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
@@ -79,279 +81,6 @@ _PREFIXES = (  # one after the other
     ("tf.compat.v1.", "tf."),
 )
 
-_PARAMETER_SERVERS = "Take any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
-_T2T = "tensor2tensor.utils."
-
-# The module that had the names, the names (old=new where they differ), the module that has them
-# now or None, and the advice.
-_NAMES = (
-    # What tf.train had and has.
-    (
-        "tf.train",
-        """
-        AdadeltaOptimizer AdagradDAOptimizer AdagradOptimizer AdamOptimizer FtrlOptimizer
-        GradientDescentOptimizer MomentumOptimizer Optimizer ProximalAdagradOptimizer
-        ProximalGradientDescentOptimizer RMSPropOptimizer SyncReplicasOptimizer
-        experimental.MixedPrecisionLossScaleOptimizer
-        """,
-        "tf.compat.v1.train",
-        "",
-    ),
-    # What DeepRec added.
-    (
-        "tf.train",
-        "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer",
-        "legacy_opt",
-        "",
-    ),
-    (
-        "tf.train",
-        "AdamWOptimizer",
-        "legacy_opt",
-        "This one decays weights as tf.contrib.opt's does, DeepRec's otherwise.",
-    ),
-    (
-        "tf",
-        "get_embedding_variable get_multihash_variable EmbeddingVariableOption",
-        None,
-        "EmbeddingVariables are DeepRec's alone: take tf.get_variable with as many rows as there "
-        "can be.",
-    ),
-    # tf.contrib.opt.
-    (
-        "tf.contrib.opt",
-        """
-        AdaMaxOptimizer AdamGSOptimizer AdamWOptimizer AddSignOptimizer
-        DecoupledWeightDecayExtension LARSOptimizer LazyAdamGSOptimizer LazyAdamOptimizer
-        MomentumWOptimizer MovingAverageOptimizer MultitaskOptimizerWrapper NadamOptimizer
-        PowerSignOptimizer RegAdagradOptimizer ShampooOptimizer VariableClippingOptimizer
-        clip_gradients_by_global_norm extend_with_decoupled_weight_decay
-        """,
-        "legacy_opt",
-        "",
-    ),
-    (
-        "tf.contrib.opt.python.training.sign_decay",
-        "get_cosine_decay_fn get_linear_decay_fn get_restart_decay_fn",
-        "legacy_opt",
-        "",
-    ),
-    (
-        "tf.contrib.opt",
-        "AGNOptimizer AGNCustomGetter ElasticAverageOptimizer ElasticAverageCustomGetter "
-        "ModelAverageOptimizer ModelAverageCustomGetter",
-        None,
-        _PARAMETER_SERVERS,
-    ),
-    (
-        "tf.contrib.opt",
-        "DropStaleGradientOptimizer",
-        None,
-        "tf.train.SyncReplicasOptimizer drops gradients that come too late.",
-    ),
-    (
-        "tf.contrib.opt",
-        "GGTOptimizer",
-        None,
-        "legacy_opt.ShampooOptimizer also preconditions with matrices, by another rule.",
-    ),
-    (
-        "tf.contrib.opt",
-        "ExternalOptimizerInterface ScipyOptimizerInterface",
-        None,
-        "Call scipy.optimize.minimize with a function that evaluates loss and gradients.",
-    ),
-    # What else in tf.contrib was an optimizer, or trained with one.
-    (
-        "tf.contrib.layers",
-        "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn optimize_loss",
-        "legacy_opt",
-        "",
-    ),
-    (
-        "tf.contrib.training",
-        "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn create_train_op "
-        "multiply_gradients",
-        "legacy_opt",
-        "",
-    ),
-    ("tf.contrib.estimator", "clip_gradients_by_norm", "legacy_opt", ""),
-    ("tf.contrib.tpu", "CrossShardOptimizer", "tf.compat.v1.tpu", ""),
-    (
-        "tf.contrib.framework",
-        "create_global_step get_global_step get_or_create_global_step",
-        "tf.compat.v1.train",
-        "",
-    ),
-    (
-        "tf.contrib.mixed_precision",
-        "LossScaleOptimizer LossScaleManager FixedLossScaleManager "
-        "ExponentialUpdateLossScaleManager",
-        None,
-        "Take tf.compat.v1.mixed_precision.enable_mixed_precision_graph_rewrite.",
-    ),
-    (
-        "tf.contrib.estimator",
-        "TowerOptimizer replicate_model_fn",
-        None,
-        "Take tf.distribute.MirroredStrategy, which needs no wrapper.",
-    ),
-    # BERT, ALBERT, tensor2tensor.
-    (
-        "optimization",
-        "AdamWeightDecayOptimizer",
-        "legacy_opt",
-        "Drop the line of BERT's script that advances the global step.",
-    ),
-    (
-        "lamb_optimizer",
-        "LAMBOptimizer",
-        "legacy_opt",
-        "Pass bias_correction=False; drop the line of ALBERT's script that advances the global "
-        "step.",
-    ),
-    (
-        _T2T + "adafactor",
-        "AdafactorOptimizer adafactor_decay_rate_adam adafactor_decay_rate_pow",
-        "legacy_opt",
-        "",
-    ),
-    (
-        _T2T + "adafactor",
-        "adafactor_optimizer_from_hparams=AdafactorOptimizer",
-        "legacy_opt",
-        "Pass the hyperparameters optimizer_adafactor_… as arguments.",
-    ),
-    (
-        _T2T + "multistep_optimizer",
-        "MultistepAdamOptimizer=GradientAccumulationOptimizer",
-        "legacy_opt",
-        "Give it tf.compat.v1.train.AdamOptimizer and the number of steps.",
-    ),
-    (
-        _T2T + "multistep_with_adamoptimizer",
-        "MultistepAdamOptimizer=GradientAccumulationOptimizer",
-        "legacy_opt",
-        "Give it tf.compat.v1.train.AdamOptimizer and the number of steps.",
-    ),
-    (
-        _T2T + "yellowfin",
-        "YellowFinOptimizer",
-        None,
-        "It tunes a tf.train.MomentumOptimizer: take that.",
-    ),
-    # TensorFlow Addons.
-    (
-        "tfa.optimizers",
-        "AdamW=AdamWOptimizer LazyAdam=LazyAdamOptimizer",
-        "legacy_opt",
-        "Its epsilon is 1e-8 here, 1e-7 there.",
-    ),
-    (
-        "tfa.optimizers",
-        "SGDW=MomentumWOptimizer",
-        "legacy_opt",
-        "The same while the learning rate is constant; there the velocity holds it.",
-    ),
-    (
-        "tfa.optimizers",
-        "extend_with_decoupled_weight_decay DecoupledWeightDecayExtension",
-        "legacy_opt",
-        "It extends v1 classes; for exclude_from_weight_decay pass decay_var_list.",
-    ),
-    (
-        "tfa.optimizers",
-        "LAMB=LAMBOptimizer",
-        "legacy_opt",
-        "weight_decay is weight_decay_rate here.",
-    ),
-    (
-        "tfa.optimizers",
-        "ProximalAdagrad=ProximalAdagradOptimizer",
-        "tf.compat.v1.train",
-        "Its learning rate has no default.",
-    ),
-    (
-        "tfa.optimizers",
-        "MultiOptimizer",
-        "legacy_opt",
-        "It goes by variables, not by layers.",
-    ),
-    (
-        "tfa.optimizers",
-        "MovingAverage=MovingAverageOptimizer",
-        "legacy_opt",
-        "Its swapping_saver saves the averages.",
-    ),
-    (
-        "tfa.optimizers",
-        "SWA AveragedOptimizerWrapper",
-        None,
-        "Take use_ema of Keras 3's optimizers, or legacy_opt.MovingAverageOptimizer.",
-    ),
-    (
-        "tfa.optimizers",
-        "AdaBelief COCOB ConditionalGradient NovoGrad RectifiedAdam Yogi",
-        None,
-        "legacy_opt.compat.to_v1 runs it in a TF1 graph where TensorFlow Addons is installed.",
-    ),
-    ("tfa.optimizers", "Lookahead", None, "Nothing here takes its place."),
-    (
-        "tfa.optimizers",
-        """
-        CyclicalLearningRate TriangularCyclicalLearningRate Triangular2CyclicalLearningRate
-        ExponentialCyclicalLearningRate
-        """,
-        None,
-        "Any Keras schedule may be the learning rate of what legacy_opt.compat.to_keras makes.",
-    ),
-)
-
-_NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that nobody has, the names above left aside.
-_MODULES = {
-    "tf.contrib": "TensorFlow 2 has no tf.contrib.",
-    "tf.contrib.bayesflow": "TensorFlow Probability took it over.",
-    "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
-    "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
-    "tf.contrib.crf": "tfa.text of TensorFlow Addons has it.",
-    "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",
-    "tf.contrib.data": "It went to tf.data and tf.data.experimental.",
-    "tf.contrib.distribute": "It went to tf.distribute and tf.distribute.experimental.",
-    "tf.contrib.distributions": "TensorFlow Probability has it.",
-    "tf.contrib.eager": "Most of it went to tf and tf.train.",
-    "tf.contrib.estimator": "Some of it went to tf.estimator and tf.estimator.experimental, which "
-    "TensorFlow has up to 2.15.",
-    "tf.contrib.feature_column": "It went to tf.feature_column.",
-    "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); what reads checkpoints "
-    "went to tf.train, nest to tf.nest.",
-    "tf.contrib.kfac": "The package kfac has it.",
-    "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
-    "tf.contrib.learn": "Take tf.estimator, which TensorFlow has up to 2.15.",
-    "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
-    "tf.contrib.lookup": "It went to tf.lookup.",
-    "tf.contrib.losses": "It went to tf.losses.",
-    "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
-    "tf.contrib.model_pruning": "TensorFlow Model Optimization does that.",
-    "tf.contrib.opt": "docs/from_to.md tells what to import for which optimizer.",
-    "tf.contrib.optimizer_v2": "Take the optimizers of tf.train; slots get other names.",
-    "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
-    "tf.contrib.quantize": "TensorFlow Model Optimization does that.",
-    "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
-    "tfa.rnn of TensorFlow Addons.",
-    "tf.contrib.seq2seq": "tfa.seq2seq of TensorFlow Addons has it.",
-    "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
-    "tf.contrib.summary": "It went to tf.compat.v2.summary.",
-    "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
-    "tf.contrib.tpu": "It went to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
-    "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
-    "tf-slim); for HParams take argparse.Namespace.",
-    # What TensorFlow 2 gave up in the course of time.
-    "tf.estimator": "TensorFlow has it up to 2.15.",
-    "tf.layers": _NEEDS_KERAS_2,
-    "tf.nn.rnn_cell": _NEEDS_KERAS_2,
-}
-
 
 def _with_modules(module, names):
     for name in names.split():
@@ -361,81 +90,18 @@ def _with_modules(module, names):
 
 FATES = {
     old: Fate(now_in and "%s.%s" % (now_in, new), advice)
-    for module, names, now_in, advice in _NAMES
+    for module, names, now_in, advice in old_names_rows.NAMES
     for old, new in _with_modules(module, names)
 }
-FATES.update((module, Fate(None, advice)) for module, advice in _MODULES.items())
+FATES.update((module, Fate(None, advice)) for module, advice in old_names_rows.MODULES.items())
 FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"] = Fate(
     "legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.ShampooOptimizer)",
     "Pass mat_gbar_decay; the original gives it the value of mat_gbar_weight.",
 )
 
-# The modules in which names are defined that are published elsewhere, for code that imports them
-# from there.
-_DEFINED_IN = (
-    (
-        "tf.contrib.opt",
-        "tf.contrib.opt.python.training",
-        {
-            "adam_gs_optimizer": "AdamGSOptimizer",
-            "adamax": "AdaMaxOptimizer",
-            "addsign": "AddSignOptimizer",
-            "agn_optimizer": "AGNOptimizer AGNCustomGetter",
-            "drop_stale_gradient_optimizer": "DropStaleGradientOptimizer",
-            "elastic_average_optimizer": "ElasticAverageOptimizer ElasticAverageCustomGetter",
-            "external_optimizer": "ExternalOptimizerInterface ScipyOptimizerInterface",
-            "ggt": "GGTOptimizer",
-            "lars_optimizer": "LARSOptimizer",
-            "lazy_adam_gs_optimizer": "LazyAdamGSOptimizer",
-            "lazy_adam_optimizer": "LazyAdamOptimizer",
-            "model_average_optimizer": "ModelAverageOptimizer ModelAverageCustomGetter",
-            "moving_average_optimizer": "MovingAverageOptimizer",
-            "multitask_optimizer_wrapper": "MultitaskOptimizerWrapper "
-            "clip_gradients_by_global_norm",
-            "nadam_optimizer": "NadamOptimizer",
-            "powersign": "PowerSignOptimizer",
-            "reg_adagrad_optimizer": "RegAdagradOptimizer",
-            "shampoo": "ShampooOptimizer",
-            "variable_clipping_optimizer": "VariableClippingOptimizer",
-            "weight_decay_optimizers": "AdamWOptimizer DecoupledWeightDecayExtension "
-            "MomentumWOptimizer extend_with_decoupled_weight_decay",
-        },
-    ),
-    (
-        "tf.contrib.layers",
-        "tf.contrib.layers.python.layers",
-        {
-            "optimizers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES adaptive_clipping_fn "
-            "optimize_loss",
-        },
-    ),
-    (
-        "tf.contrib.training",
-        "tf.contrib.training.python.training",
-        {
-            "training": "add_gradients_summaries clip_gradient_norms clip_gradient_norms_fn "
-            "create_train_op multiply_gradients",
-        },
-    ),
-    (
-        "tf.contrib.estimator",
-        "tf.contrib.estimator.python.estimator",
-        {"extenders": "clip_gradients_by_norm"},
-    ),
-    (  # DeepRec
-        "tf.train",
-        "tf.python.training",
-        {
-            "adagrad_decay": "AdagradDecayOptimizer",
-            "adagrad_decay_v2": "AdagradDecayOptimizerV2",
-            "adam_async": "AdamAsyncOptimizer",
-            "weight_decay_optimizers": "AdamWOptimizer",
-        },
-    ),
-)
 PUBLIC_NAMES = {
     "%s.%s.%s" % (package, module, name): "%s.%s" % (public, name)
-    for public, package, modules in _DEFINED_IN
+    for public, package, modules in old_names_rows.DEFINED_IN
     for module, names in modules.items()
     for name in names.split()
 }

@@ -39,9 +39,11 @@ def add_command(commands):
     )
     parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT names a module")
     parser.add_argument("--force", action="store_true", help="run it though names are missing")
-    parser.add_argument("script", metavar="SCRIPT", help="a Python file, or a module's name")
     parser.add_argument(
-        "arguments", metavar="...", nargs=argparse.REMAINDER, help="what the script is given"
+        "words",
+        metavar="SCRIPT",
+        nargs=argparse.PARSER,  # which leaves alone what follows, "--" and all
+        help="a Python file, or a module's name, and what it is given",
     )
     parser.set_defaults(run=run)
 
@@ -55,24 +57,22 @@ def run(arguments):
     Returns:
       The exit code, if the script does not end the process by itself.
     """
-    if not getattr(sys.flags, "safe_path", False):  # as Python does it, from 3.11 on
-        at = os.getcwd() if arguments.is_module else os.path.realpath(arguments.script)
-        sys.path[0] = at if arguments.is_module else os.path.dirname(at)
+    script, is_module = arguments.words[0], arguments.is_module
+    if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # the former from Python 3.11 on
+        sys.path[0] = os.getcwd() if is_module else os.path.dirname(os.path.realpath(script))
     try:
-        path = _path(arguments)
+        path, name = _module_called(script) if is_module else (_file(script), "__main__")
         tensorflow = prepare()
     except (ImportError, OSError) as error:
         print("legacy-opt run: %s" % terminal.one_line(error), file=sys.stderr)
         return terminal.BAD_INPUT
-    name = arguments.script if arguments.is_module else "__main__"
     missing = missing_names.find(path, name, tensorflow)
     if missing:
         _tell(missing, arguments.force)
         if not arguments.force:
             return terminal.NEEDS_A_PERSON
-    sys.argv = [arguments.script] + arguments.arguments
-    start = functools.partial(_run_module if arguments.is_module else _run_file, arguments.script)
-    return _outcome(start)
+    sys.argv = list(arguments.words)
+    return _outcome(functools.partial(_run_module if is_module else _run_file, script))
 
 
 def prepare():
@@ -100,17 +100,21 @@ def prepare():
     return tf.compat.v1
 
 
-def _path(arguments):
-    """Returns the path of what is to run."""
-    script = arguments.script
-    if not arguments.is_module:
-        with open(script, "rb"):
-            return script
-    for name in (script + ".__main__", script):
-        path = missing_names.file_of(name, sys.path)
+def _file(path):
+    """Returns the path of a script that can be read, more than once."""
+    with open(path, "rb"):
+        if not os.path.isfile(path):
+            raise OSError("%r is no file." % path)
+    return path
+
+
+def _module_called(name):
+    """Returns the path and the full name of what runs as a module."""
+    for each in (name + ".__main__", name):
+        path = missing_names.file_of(each, sys.path)
         if path is not None:
-            return path
-    raise ImportError("There is no module named %r." % script)
+            return path, each
+    raise ImportError("There is no module named %r." % name)
 
 
 def _tell(missing, all_the_same):
@@ -137,6 +141,10 @@ def _importing(import_, v1):
             module = _module(v1, path)
             if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
                 return module if fromlist else v1
+            if not (fromlist or hasattr(v1, path[0])):  # tensorflow.python
+                import_(name, globals, locals, fromlist, level)
+                setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
+                return v1
         return import_(name, globals, locals, fromlist, level)
 
     return __import__

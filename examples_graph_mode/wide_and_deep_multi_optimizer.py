@@ -8,8 +8,10 @@ global step. Beside it the same model, from the same values, is trained by Adagr
 batch of flights is predicted before it is learned from, so the log-loss is an honest score.
 
 Half-way the program saves a checkpoint, drops graph and session, and goes on from the checkpoint in
-new ones. Each optimizer has the learning rate that suits it best when it trains the whole model
-alone: nothing was tuned for the three together.
+new ones. The rates were chosen among some thirty combinations, tried on January to June.
+
+On this stream one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the
+three of 0.456. The program shows how several are put together, and what each trains and keeps.
 """
 
 import argparse
@@ -20,7 +22,7 @@ import tensorflow.compat.v1 as tf
 import legacy_opt
 from flights_arguments import positive_int
 from flights_data import load_flights
-from flights_model import DECAY_RATE, DECAY_STEP, Settings, build_optimizer
+from flights_model import DECAY_STEP, Settings, build_optimizer
 from flights_optimizers import CATALOGUE
 from flights_report import score
 from flights_training import CheckpointedRun, Trainer
@@ -36,14 +38,11 @@ def make_optimizer(settings, global_step):
     """
     if settings.optimizer != MULTI:
         return build_optimizer(settings, global_step)
-    ftrl = tf.train.FtrlOptimizer(CATALOGUE["Ftrl"].learning_rate)
+    ftrl = tf.train.FtrlOptimizer(0.4)
     decay = legacy_opt.AdagradDecayOptimizer(
-        CATALOGUE["AdagradDecay"].learning_rate,
-        global_step,
-        accumulator_decay_step=DECAY_STEP,
-        accumulator_decay_rate=DECAY_RATE,
+        1.2, global_step, accumulator_decay_step=DECAY_STEP, accumulator_decay_rate=0.9
     )
-    adam = tf.train.AdamOptimizer(CATALOGUE["Adam"].learning_rate)
+    adam = tf.train.AdamOptimizer(0.01)
     return legacy_opt.MultiOptimizer(
         [(ftrl, ".*/(wide|bias)"), (decay, ".*/embeddings"), (adam, ".*/(hidden|output)")]
     )

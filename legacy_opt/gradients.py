@@ -61,15 +61,15 @@ def multiply_gradients(grads_and_vars, gradient_multipliers):
     Args:
       grads_and_vars: a list of (gradient, variable) pairs.
       gradient_multipliers: a dict from variables, or the names of their operations (`"w"`, not
-        `"w:0"`), to numbers or tensors.
+        `"w:0"`), to numbers or tensors. Those of other variables are left aside.
 
     Returns:
       A list of (gradient, variable) pairs.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `gradient_multipliers` is empty, names a variable that is not among these, or one
-        without a gradient.
+      ValueError: `gradient_multipliers` is empty, names what is no variable, or a variable whose
+        gradient is None.
     """
     pairs = pairs_of("multiply_gradients", grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.op.name)
@@ -101,8 +101,13 @@ def multiply_by_full_names(grads_and_vars, gradient_multipliers):
     return changed
 
 
-def _multipliers(multipliers, pairs, name_of):
-    """Returns each variable's multiplier, or None."""
+def check_multipliers(multipliers):
+    """Refuses what is no dict from variables or names to numbers.
+
+    Raises:
+      TypeError: it is none.
+      ValueError: it is empty, or a number is not finite.
+    """
     what = "gradient_multipliers"
     if not isinstance(multipliers, dict):
         raise TypeError(
@@ -110,32 +115,38 @@ def _multipliers(multipliers, pairs, name_of):
         )
     if not multipliers:
         raise ValueError("%s is empty." % what)
-    by_name, by_identity = {}, {}
     for key, value in multipliers.items():
         if not (checks.is_tensor_like(value) or isinstance(value, np.ndarray)):
             checks.number("%s[%r]" % (what, key), value)
-        if isinstance(key, str):
-            by_name[key] = value
-        else:  # a variable; or what Variable.ref() returns, where variables cannot be keys
-            by_identity[id(key.deref() if hasattr(key, "deref") else key)] = value
+        if not (isinstance(key, str) or checks.is_tensor_like(_variable_of(key))):
+            raise TypeError("%s must have variables or names as keys, got %r." % (what, key))
+
+
+def _variable_of(key):
+    """Returns a variable: `key`, or that of which it is the `ref()`, where none can be a key."""
+    return key.deref() if hasattr(key, "deref") else key
+
+
+def _multipliers(multipliers, pairs, name_of):
+    """Returns each variable's multiplier, or None."""
+    check_multipliers(multipliers)
+    by_name = {key: value for key, value in multipliers.items() if isinstance(key, str)}
+    by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    unknown = [key for key in by_name if key not in names]
-    unknown += [key for key in multipliers if not _is_known(key, variables)]
-    if unknown:
+    # What is not trained needs no multiplier and may have one; but it must be a variable.
+    missing = [key for key in by_name if key not in names]
+    if missing:
+        others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
+        missing = [key for key in missing if key not in others]
+    if missing:
         raise ValueError(
-            "%s names %s, and the variables that are trained are %s."
-            % (what, ", ".join(map(repr, unknown)), ", ".join(map(repr, names)))
+            "gradient_multipliers names %s, and there is no such variable. Those that are trained "
+            "are %s." % (", ".join(map(repr, missing)), ", ".join(map(repr, names)))
         )
     return [
         by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)
     ]
-
-
-def _is_known(key, variables):
-    """Whether `key` is a string, or one of the variables."""
-    key = key.deref() if hasattr(key, "deref") else key
-    return isinstance(key, str) or any(key is variable for variable in variables)
 
 
 def add_gradients_summaries(grads_and_vars):
@@ -280,7 +291,8 @@ def some_gradients(what, grads_and_vars):
     if all(grad is None for grad, _ in pairs):
         names = ", ".join(repr(variable.name) for _, variable in pairs)
         raise ValueError(
-            "%s: no variable has a gradient. The loss depends on none of %s." % (what, names)
+            "%s: no variable has a gradient. The loss depends on none of %s."
+            % (what, names or "an empty list")
         )
     return pairs
 
@@ -299,7 +311,7 @@ def positive_scalar(name, value):
 
 
 def scope_name(name):
-    """Returns `name` if it is None or names a variable scope."""
-    if name is None or isinstance(name, v1.VariableScope):
+    """Returns `name` if it is None or names a variable scope; "" is the current one."""
+    if name is None or name == "" or isinstance(name, v1.VariableScope):
         return name
     return checks.text("name", name)

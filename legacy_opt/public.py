@@ -48,6 +48,7 @@ from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
 from legacy_opt.update import Addition, Fading, GlobalStepWarning, Update, UseLockingWarning
 from legacy_opt.wrappers.accumulation import GradientAccumulationOptimizer
+from legacy_opt.wrappers.base import OptimizerWrapper
 from legacy_opt.wrappers.clipping import (
     ClipByGlobalNormOptimizer,
     ClipByNormOptimizer,
@@ -89,6 +90,7 @@ __all__ = [
     "NadamOptimizer",
     "OPTIMIZER_CLS_NAMES",
     "OPTIMIZER_SUMMARIES",
+    "OptimizerWrapper",
     "PowerSignOptimizer",
     "RegAdagradOptimizer",
     "RowSlot",

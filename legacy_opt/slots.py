@@ -45,7 +45,7 @@ class Slot:
 
     def dynamic_shape(self, variable):
         """Returns the stored shape as a tensor, for variables without a static shape."""
-        return tf.shape(_initialized(variable))
+        return tf.shape(first_value(variable))
 
     def create(self, optimizer, variable, slot_name, op_name):
         """Finds or makes the slot variable, through TF1's own slot machinery."""
@@ -103,7 +103,7 @@ class RowSlot(Slot):
         return variable.shape if variable.shape.rank is None else variable.shape[:1]
 
     def dynamic_shape(self, variable):
-        return tf.shape(_initialized(variable))[:1]
+        return tf.shape(first_value(variable))[:1]
 
     def read(self, slot, access, like):
         return as_column(access.read(slot), like)
@@ -167,11 +167,11 @@ class ScalarSlot(TensorSlot):
         super().__init__([], initial_value, dtype)
 
 
-def _initialized(variable):
-    """Returns the variable's value; its first one while a TF1 graph's initializers all run."""
+def first_value(variable):
+    """Returns a variable's value; the initial one while a TF1 graph's initializers all run."""
     if versions.building() != versions.GRAPH:
-        return variable
-    if not is_resource(variable) and tf.compat.v1.control_flow_v2_enabled():
+        return variable.read_value()
+    if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):
         return variable.initial_value  # the branches below would read the variable beforehand
     initialized = tf.compat.v1.is_variable_initialized(variable)
     return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)

@@ -54,7 +54,8 @@ def optimize_loss(
       gradient_noise_scale: if given, a number or tensor; noise from a truncated normal
         distribution, times this, is added to the gradients. Sparse ones become dense.
       gradient_multipliers: a dict from variables (or their `ref()`, or names, as `"w:0"`) to the
-        numbers or tensors that their gradients are multiplied by.
+        numbers or tensors that their gradients are multiplied by. Those of variables that are not
+        trained are left aside.
       clip_gradients: a number or tensor to which the global norm is clipped; or a function from a
         list of (gradient, variable) pairs to such a list, as `adaptive_clipping_fn` returns it.
       learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
@@ -84,7 +85,8 @@ def optimize_loss(
     _check_learning_rate(learning_rate, learning_rate_decay_fn, global_step)
     check_optimizer(optimizer, learning_rate)
     summaries = _summaries(summaries)
-    _check_changes(gradient_noise_scale, clip_gradients)
+    _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients)
+    checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
     if update_ops is None:
         update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = _operations(update_ops)
@@ -98,11 +100,7 @@ def optimize_loss(
         rate = _learning_rate(learning_rate, learning_rate_decay_fn, global_step, summaries)
         chosen = make_optimizer(optimizer, rate, global_step)
         pairs = chosen.compute_gradients(
-            loss,
-            variables,
-            colocate_gradients_with_ops=checks.boolean(
-                "colocate_gradients_with_ops", colocate_gradients_with_ops
-            ),
+            loss, variables, colocate_gradients_with_ops=colocate_gradients_with_ops
         )
         pairs = gradients.some_gradients("optimize_loss", pairs)
         if gradient_noise_scale is not None:
@@ -170,6 +168,7 @@ def create_train_op(
     if transform_grads_fn is not None:
         _check_function("transform_grads_fn", transform_grads_fn)
     checks.boolean("summarize_gradients", summarize_gradients)
+    checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
     checks.boolean("check_numerics", check_numerics)
     if type(global_step) is int and global_step == _USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
@@ -291,7 +290,8 @@ def _scalar_loss(loss):
 def _check_step(global_step, advanced):
     """Checks the global step, which must be a variable if it is to be advanced."""
     checks.integer_step("global_step", global_step)
-    if not advanced or global_step is None or isinstance(global_step, tf.Variable):
+    # Not every variable of a distribution strategy is a tf.Variable.
+    if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
     if global_step.dtype == global_step.dtype.base_dtype:  # else it is a ref variable's memory
         raise TypeError(
@@ -318,30 +318,41 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
         )
 
 
-def _check_changes(gradient_noise_scale, clip_gradients):
+def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
     if gradient_noise_scale is not None:
         gradients.scalar("gradient_noise_scale", gradient_noise_scale)
         checks.not_negative("gradient_noise_scale", gradient_noise_scale)
+    if gradient_multipliers is not None:
+        gradients.check_multipliers(gradient_multipliers)
     if clip_gradients is not None and not _is_function(clip_gradients):
         gradients.positive_scalar("clip_gradients", clip_gradients)
+
+
+def _listed(message, values):
+    """Returns a list of values; raises a TypeError of this message if there is but one."""
+    try:
+        if isinstance(values, (str, tf.Variable)):
+            raise TypeError
+        return list(values)
+    except TypeError:
+        raise TypeError(message) from None
 
 
 def _summaries(summaries):
     if summaries is None:
         return _DEFAULT_SUMMARIES
-    unknown = summaries if isinstance(summaries, str) else set(summaries) - set(OPTIMIZER_SUMMARIES)
-    if unknown:
-        raise ValueError(
-            "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
-        )
-    return summaries
+    message = "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
+    chosen = _listed(message, summaries)
+    if not set(chosen) <= set(OPTIMIZER_SUMMARIES):
+        raise ValueError(message)
+    return chosen
 
 
 def _operations(update_ops):
     """Returns a list of operations, each once."""
-    if not isinstance(update_ops, (list, tuple, set, frozenset)):
-        raise TypeError("update_ops must be a list of operations or None, got %r." % (update_ops,))
-    return list({id(operation): operation for operation in update_ops}.values())
+    message = "update_ops must be a list of operations or None, got %r." % (update_ops,)
+    listed = _listed(message, update_ops)
+    return list({id(operation): operation for operation in listed}.values())
 
 
 def _all_update_ops(update_ops):
@@ -359,9 +370,8 @@ def _all_update_ops(update_ops):
 
 
 def _some_variables(name, variables):
-    if isinstance(variables, tf.Variable):
-        raise TypeError("%s must be a list of variables, got %r alone." % (name, variables.name))
-    variables = list(variables)
+    message = "%s must be a list of variables or None, got %r." % (name, variables)
+    variables = _listed(message, variables)
     if not variables:
         raise ValueError("%s: there is no variable to train." % name)
     return variables

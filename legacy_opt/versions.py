@@ -82,7 +82,8 @@ def fit_slice_info(slot, variable, part_by_part=False):
 @contextlib.contextmanager
 def v1_control_flow():
     """The scope in which `tf.cond` is made of Switch and Merge, which can hold ref variables."""
-    v2 = tf.compat.v1.control_flow_v2_enabled()
+    with tf.Graph().as_default():  # inside a function it counts as enabled, whatever is set
+        v2 = tf.compat.v1.control_flow_v2_enabled()
     if v2:
         tf.compat.v1.disable_control_flow_v2()
     try:
@@ -335,6 +336,15 @@ def own_component(variable):
     for name in ("_get", "get"):  # the first from TensorFlow 2.1 on
         if callable(getattr(variable, name, None)):
             return getattr(variable, name)()
+    return variable
+
+
+def saveable(name, variable):
+    """Returns what a dict for a v1 Saver may have for a variable, whose name there is `name`."""
+    by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
+    for factory in by_attribute.values():
+        if callable(factory):  # of a distributed variable, for which a Saver knows no other way
+            return factory(name)
     return variable
 
 

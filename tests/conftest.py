@@ -24,6 +24,9 @@ if not versions.has_contrib():
 
 TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn today: make test-full"
+# The cells that one lane alone has: of tf.contrib, and, but for the files of the bridge to Keras 3,
+# which run with its oldest version too, of Keras 3.
+ON_ONE_LANE = re.compile(r"\[.*(contrib|keras3)")
 # The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
 # expression for the whole reason that the test gives.
 KNOWN_SKIPS = (
@@ -75,7 +78,7 @@ def another_lanes_turn(item):
     one_lane_of, in_turn = map(item.get_closest_marker, ("one_lane_of", "in_turn"))
     if one_lane_of:
         (count,), key = one_lane_of.args, item.nodeid.split("::")[0]  # a file shares its fixtures
-    elif in_turn and hasattr(item, "callspec"):
+    elif in_turn and hasattr(item, "callspec") and not ON_ONE_LANE.search(item.nodeid):
         (count,), key = in_turn.args or (2,), item.nodeid
     else:
         return False

@@ -39,6 +39,8 @@ way that is "unsupported", v1 and the bridge both raise an error.
 Shampoo is exact in **fit** only as far as its matrices have full rank: of those that have not, the
 singular values that are zero but for rounding decide what the power makes of them.
 
+[Optimizers that hold optimizers](wrappers.md) are compared in the same ways by the tests alone.
+
 `make matrix` writes this page.
 """
 
@@ -70,11 +72,11 @@ def is_known(name, way, dtype, result):
 
 
 @functools.lru_cache(maxsize=None)
-def reference(run, task, name, dtype):
+def reference(run, task, name, dtype, steps):
     """Returns the trace of the v1 optimizer itself, or the error that it raises."""
     from tests.keras_cases import CASES
 
-    return _attempt(run, task(dtype, CASES[name].only), CASES[name].make)
+    return _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
 
 
 def _attempt(run, task, make):
@@ -86,8 +88,8 @@ def _attempt(run, task, make):
         return error.with_traceback(None)
 
 
-def cell(name, way, dtype, api="optimizer_v2"):
-    """Runs one cell.
+def cell(name, way, dtype, api="optimizer_v2", steps=24):
+    """Runs one cell of so many steps.
 
     Returns:
       EQUAL; UNSUPPORTED if the v1 optimizer raises an error and the bridge does too; else a
@@ -97,12 +99,12 @@ def cell(name, way, dtype, api="optimizer_v2"):
     from tests.keras_ways import WAYS_OF
 
     task, run, reference_run, own_run, _ = WAYS_OF[api][way]
-    expected = reference(reference_run, task, name, dtype)
-    actual = _attempt(run, task(dtype, CASES[name].only), CASES[name].make)
+    expected = reference(reference_run, task, name, dtype, steps)
+    actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
     failed = [isinstance(trace, Exception) for trace in (expected, actual)]
     if any(failed):
         # Only Sessions of TensorFlow 1.15 place what has no kernel on their XLA device.
-        own = own_run and reference(own_run, task, name, dtype)
+        own = own_run and reference(own_run, task, name, dtype, steps)
         if failed[1] and (failed[0] or isinstance(own, Exception)):
             return UNSUPPORTED
         return "only the %s fails: %s" % (("bridge", actual) if failed[1] else ("v1", expected))
@@ -111,7 +113,7 @@ def cell(name, way, dtype, api="optimizer_v2"):
         return EQUAL
     entry = "differs by %.1e" % gap
     if own_run is not None:
-        own = reference(own_run, task, name, dtype)
+        own = reference(own_run, task, name, dtype, steps)
         slots = {key: actual.slots[key] for key in own.slots}
         if largest_difference(actual._replace(slots=slots), own) is None:
             entry += " as v1 does"

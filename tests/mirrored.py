@@ -11,7 +11,13 @@ import tempfile
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import AdamWeightDecayOptimizer, LARSOptimizer, MultiOptimizer, versions
+from legacy_opt import (
+    AdamWeightDecayOptimizer,
+    LARSOptimizer,
+    MovingAverageOptimizer,
+    MultiOptimizer,
+    versions,
+)
 from tests import problems
 from tests.mirrored_fit import check_fit_with
 from tests.mirrored_training import (
@@ -78,13 +84,14 @@ def check_v1(strategy):
 
 
 def multi(step):
-    """Makes three optimizers in one, of which one goes by the step."""
+    """Makes three optimizers in one, of which one goes by the step, with averages, which do too."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
-    return MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
+    several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
+    return MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
 def check_multi(strategy):
-    """Several optimizers in one, in a custom loop."""
+    """Moving averages of what several optimizers in one train, in a custom loop."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)

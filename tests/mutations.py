@@ -61,22 +61,22 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
         Mutation(
             "the step stands still",
             DRIVING,
-            "return self._lent({self._step: tf.cast(self._current_step(), self._step_dtype)})",
-            "return self._lent({self._step: tf.zeros([], self._step_dtype)})",
+            "lent[feed.step] = tf.cast(self._current_step(), feed.step_dtype)",
+            "lent[feed.step] = tf.zeros([], feed.step_dtype)",
             step,
         ),
         Mutation(
             "rows of equal ids are not summed",
             DRIVING,
-            "self._adopted._resource_apply_sparse_duplicate_indices(grad, variable, indices)",
-            "self._adopted._resource_apply_sparse(grad, variable, indices)",
+            "update = self._adopted._resource_apply_sparse_duplicate_indices",
+            "update = self._adopted._resource_apply_sparse",
             exact("Adagrad", "Momentum"),
         ),
         Mutation(
             "hyperparameters stay what they were",
             DRIVING,
-            'return self._lent({"_" + name: value for name, value in fed.items()})',
-            "return self._lent({})",
+            'return _lent(self._leaf(), {"_" + name: value for name, value in fed.items()})',
+            "return _lent(self._leaf(), {})",
             hyperparameters,
         ),
         Mutation(

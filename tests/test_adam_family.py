@@ -22,7 +22,7 @@ from legacy_opt import (
 from tests import problems, running
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn(3)
 FAMILY = (
     AdamAsyncOptimizer,
     AdamGSOptimizer,

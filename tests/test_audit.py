@@ -1,6 +1,7 @@
 """`legacy-opt audit`: every use of an optimizer, and what is to be done about it."""
 
 import json
+import re
 import subprocess
 import sys
 import textwrap
@@ -61,12 +62,33 @@ ADAM = ("tf.train.AdamOptimizer", V1 + "AdamOptimizer")
             ["constructor"],
         ),
         ("import tensorflow as tf\ngetattr(tf.train, 'AdamOptimizer')(0.1)", ["constructor"]),
+        ("import tensorflow as tf\nt = tf.train if x else y\nt.AdamOptimizer(1)", ["constructor"]),
+        ("import tensorflow as tf\nt = x or tf.train\nt.AdamOptimizer(1)", ["constructor"]),
+        (
+            "import tensorflow as tf, functools\n"
+            "o = functools.partial(tf.train.AdamOptimizer, 0.1)\no()",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\nfor o in [tf.train.AdamOptimizer]:\n  o(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import importlib\nimportlib.import_module('tensorflow.train').AdamOptimizer(0.1)",
+            ["constructor"],
+        ),
     ],
 )
 def test_aliases_are_followed(uses, code, kinds):
     found = uses(a=code)
     assert sorted(use[0] for use in found) == sorted(kinds)
     assert {use[3:] for use in found} == {("change",) + ADAM}
+
+
+def test_of_two_ways_to_an_optimizer_the_better_counts(uses):
+    code = "import tensorflow as tf\ntry:\n  t = tf.train\nexcept x:\n  t = tf.compat.v1.train\n"
+    ((kind, _, _, status, _, _),) = uses(a=code + "t.AdamOptimizer(1)")
+    assert (kind, status) == ("constructor", "stays")
 
 
 @pytest.mark.parametrize(
@@ -101,6 +123,12 @@ def test_aliases_are_followed(uses, code, kinds):
             "change",
             "tf.compat.v1.estimator.DNNClassifier",
         ),
+        (
+            "tf.estimator.LinearEstimator(h, f, d, 'Ftrl')",
+            "change",
+            "tf.compat.v1.estimator.LinearEstimator",
+        ),
+        ("tf.compat.v1.estimator.DNNClassifier(optimizer='lion')", "person", None),
     ],
 )
 def test_what_is_to_be_done(uses, code, status, instead):
@@ -124,6 +152,7 @@ def test_what_is_to_be_done(uses, code, status, instead):
         "optimizer.minimize(loss)",
         "def f(tf):\n  tf.train.AdamOptimizer(1)",
         "'tf.train.AdamOptimizer(1)'",
+        "class A('AdamOptimizer'): pass",
         "tf.keras.optimizers.schedules.ExponentialDecay(1)",
     ],
 )
@@ -142,6 +171,8 @@ class Old(tf.train.Optimizer):
 class Both(tf.train.Optimizer):
     def _apply_dense(self, grad, var): pass
     def _resource_apply_dense(self, grad, var): pass
+class Inherits(Both):
+    def _apply_dense(self, grad, var): pass
 class Wrapper(tf.train.Optimizer):
     def apply_gradients(self, pairs, global_step=None, name=None): pass
 class AdamWeightDecayOptimizer(tf.train.Optimizer):
@@ -161,6 +192,7 @@ def test_classes_over_files(uses):
     assert told == {
         "class Old(tf.train.Optimizer)": ("subclass", "person", None),
         "class Both(tf.train.Optimizer)": ("subclass", "stays", None),
+        "class Inherits(tf.train.Optimizer)": ("subclass", "stays", None),
         "class Wrapper(tf.train.Optimizer)": ("subclass", "stays", None),
         "class AdamWeightDecayOptimizer(tf.train.Optimizer)": (
             "subclass",
@@ -189,23 +221,68 @@ def test_star_imports_and_private_modules_need_a_person(uses):
     ]
 
 
-def test_python_2_is_told(tmp_path):
-    (tmp_path / "a.py").write_text("import x\nprint 'AdamOptimizer'\n")
-    ((use,), _) = audit([str(tmp_path)])
-    assert (use.kind, use.line, use.status) == ("unreadable", 2, "person")
-    assert "Python 2" in use.advice and "line 2" in use.advice
+@pytest.mark.parametrize(
+    "code, line, told",
+    [
+        (b"import x\nprint 'AdamOptimizer'\n", 2, "Python 2.*speaks of optimizers in line 2"),
+        (b"try: x\nexcept E, e: pass\n", 2, "Python 2"),
+        (b"x = 1\nx = = 2\n", 2, "invalid syntax"),
+        (b"# caf\xe9\nimport x\n", 1, "encoding"),
+        (b"x = a" + b".b()" * 3000, 1, "too deeply|too much|recursion|too complex"),
+    ],
+    ids=["print", "except", "syntax", "encoding", "depth"],
+)
+def test_what_cannot_be_read_needs_a_person_and_the_rest_is_read(tmp_path, code, line, told):
+    (tmp_path / "a.py").write_bytes(code)
+    (tmp_path / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
+    ((use, other), count) = audit([str(tmp_path)])
+    assert (use.kind, use.line, use.status) == ("unreadable", line, "person")
+    assert re.search(told, use.advice)
+    assert (other.line, other.status, count) == (2, "change", 2)
 
 
 def test_a_notebook_is_read_by_cells(tmp_path):
     cells = [
-        {"cell_type": "markdown", "source": ["AdamOptimizer"]},
-        {"cell_type": "code", "source": ["%matplotlib inline\n", "import tensorflow as tf"]},
-        {"cell_type": "code", "source": "if x:\n  !ls\n\ntf.train.AdamOptimizer(1)"},
+        ("markdown", ["AdamOptimizer"]),
+        ("code", ["%matplotlib inline\n", "import tensorflow as tf\n", "x = !ls\n", "tf.train?"]),
+        ("code", "if x:\n  !ls\n\ntf.train.AdamOptimizer(1)"),
+        ("code", "%%bash\nls | wc"),
+        ("code", "%%time\n(x\n % tf.train.FtrlOptimizer(1))"),
+        ("code", "x = = 1"),
     ]
     path = tmp_path / "x.ipynb"
-    path.write_text(json.dumps({"cells": cells}))
+    facts = [{"cell_type": kind, "source": source} for kind, source in cells]
+    path.write_text(json.dumps({"cells": facts}))
+    uses, _ = audit([str(path)])
+    assert [(use.path[len(str(path)) :], use.line, use.kind) for use in uses] == [
+        ("[3]", 4, "constructor"),
+        ("[5]", 3, "constructor"),
+        ("[6]", 1, "unreadable"),
+    ]
+    path.write_text(json.dumps({"worksheets": []}))
     ((use,), _) = audit([str(path)])
-    assert (use.path, use.line, use.column) == ("%s[3]" % path, 4, 1)
+    assert (use.kind, use.status) == ("unreadable", "person") and "nbformat 4" in use.advice
+
+
+def test_which_files_are_read(tmp_path):
+    code = "import tensorflow as tf\ntf.train.AdamOptimizer(1)\n"
+    read = ["a.py", "site-packages/b.py"]
+    for name in read + [".hidden/c.py", "env/lib/d.py", "conda/e.py", "f.txt"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    (tmp_path / "conda" / "conda-meta").mkdir()
+    (tmp_path / "circle").symlink_to(tmp_path)
+    (tmp_path / "again.py").symlink_to(tmp_path / "a.py")
+    uses, count = audit([str(tmp_path), str(tmp_path / "circle")])
+    assert count == len(uses) == len(read)
+    asked_for = [str(tmp_path / name) for name in ("env", "f.txt", ".hidden", "env/lib/d.py")]
+    uses, count = audit(asked_for)
+    assert [use.path[len(str(tmp_path)) + 1 :] for use in uses] == [
+        "env/lib/d.py",
+        "f.txt",
+        ".hidden/c.py",
+    ]
 
 
 def test_the_command(tmp_path, capsys):
@@ -216,8 +293,23 @@ def test_the_command(tmp_path, capsys):
     assert (code, errors) == (0, "")
     assert "%s:2:1" % path in output and "1 to change" in output
     facts = screen.json("audit", path)
-    assert facts["counts"] == {"stays": 0, "change": 1, "person": 0}
-    assert (facts["uses"][0]["line"], facts["uses"][0]["instead"]) == (2, V1 + "AdamOptimizer")
+    assert facts == {
+        "paths": [str(path)],
+        "files": 1,
+        "counts": {"stays": 0, "change": 1, "person": 0},
+        "uses": [
+            {
+                "path": str(path),
+                "line": 2,
+                "column": 1,
+                "kind": "constructor",
+                "status": "change",
+                "name": "tf.train.AdamOptimizer",
+                "instead": V1 + "AdamOptimizer",
+                "advice": "",
+            }
+        ],
+    }
     path.write_text("import tensorflow as tf\ntf.train.MysteryOptimizer(1)\n")
     screen.json("audit", path, code=1)
     assert "nowhere" in screen.refused("audit", tmp_path / "nowhere")
@@ -225,6 +317,7 @@ def test_the_command(tmp_path, capsys):
     assert "no .py" in screen.refused("audit", tmp_path / "empty")
 
 
+@pytest.mark.one_lane_of(5)
 def test_tensorflow_is_not_needed(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('imported')")
     (tmp_path / "a.py").write_text("import tensorflow as tf\n")

@@ -37,7 +37,7 @@ def screen(capsys):
     return Screen(capsys)
 
 
-@pytest.mark.parametrize("command", ["inspect", "convert", "compare"])
+@pytest.mark.parametrize("command", ["inspect", "convert", "compare", "audit"])
 def test_each_command_has_help_with_an_example(screen, command):
     code, output, errors = screen.run(command, "--help")
     assert (code, errors) == (0, "")
@@ -48,7 +48,8 @@ def test_each_command_has_help_with_an_example(screen, command):
 def test_help_names_the_commands(screen):
     code, output, _ = screen.run("--help")
     assert code == 0
-    assert all("\n    %s " % name in output for name in ("doctor", "inspect", "convert", "compare"))
+    names = ("doctor", "inspect", "convert", "compare", "audit", "run")
+    assert all("\n    %s " % name in output for name in names)
 
 
 @pytest.mark.parametrize(

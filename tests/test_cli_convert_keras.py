@@ -155,6 +155,7 @@ def test_a_model_with_another_optimizer(tmp_path, screen, source):
     assert screen.json(*(words + ("--partial",)), code=1)["written"]
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("ending", sorted(ending for ending in KEPT if KEPT[ending]))
 def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, ending):
     keras = tmp_path / ("keras" + ending)
@@ -185,7 +186,7 @@ def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
     assert told["written"] and told["complete"] and len(told["transferred"]) == 3
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ["words", "told"],
     [

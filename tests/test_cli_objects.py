@@ -67,6 +67,7 @@ def convert(screen, source, destination, optimizer, *options, code=0):
     return screen.json(*words, code=code)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("api", training.APIS)
 @pytest.mark.parametrize(
     ["name", "into"],
@@ -95,6 +96,7 @@ def trained_by_keras(optimizer):
     return variables
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ["own", "name", "slots"],
     [

@@ -13,7 +13,7 @@ from tests.test_every_class import COUNTED_CLASSES, EVERY_CLASS, Eager, in_turn,
 from tests.test_every_optimizer import assert_close, run_oracles
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
+pytestmark = pytest.mark.in_turn(3)
 
 RATES = {
     "tensor": tf.constant,

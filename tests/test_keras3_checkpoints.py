@@ -91,6 +91,7 @@ def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
         assert own.dtype == value.dtype and np.array_equal(own, value), (name, slot)
 
 
+@pytest.mark.in_turn
 @every_optimizer
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
 @pytest.mark.parametrize("kind", [keras_variables, tf_variables])
@@ -219,6 +220,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("status", ["plain", "expect_partial"])
 @pytest.mark.parametrize("when", ["not built", "built", "variables later"])
 @pytest.mark.parametrize("target", ["Adam", "RMSProp"])
@@ -297,6 +299,7 @@ def through_pickle(optimizer):
     return pickle.loads(pickle.dumps(optimizer))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_pickle])
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))

@@ -35,6 +35,7 @@ TRAIN = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", sorted(TRAIN))
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping_sums_repeated_ids_first(limit, way):
@@ -191,6 +192,7 @@ def scaled(problem, factor):
     )
 
 
+@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum"])
 def test_a_loss_scale_that_is_a_power_of_two_changes_no_bit(name, way):

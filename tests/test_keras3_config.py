@@ -38,6 +38,7 @@ def assert_trains_alike(one, other, only=()):
     running.assert_same(*traces)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", keras_cases.CASES)
 def test_what_is_saved_makes_the_same_optimizer(name, registry):  # noqa: F811
     case = keras_cases.CASES[name]
@@ -249,6 +250,7 @@ np.savez(home + "/state.npz", *state)
 """
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_goes_on_with_the_same_bits(with_custom_objects, tmp_path):
     """Without custom objects newer Keras refuses; older imports what a file names."""

@@ -337,6 +337,7 @@ def in_another_process(code, **environment):
     }
 
 
+@pytest.mark.one_lane_of(2)
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -357,6 +358,7 @@ def test_keras_on_another_backend(code, reason):
     assert "optimizer_v2 trains [0.999]" in printed["optimizer_v2"], printed
 
 
+@pytest.mark.one_lane_of(2)
 def test_tf_keras_is_keras_2():
     """Then that is what auto makes; Keras 3 itself is still there."""
     printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")

@@ -111,6 +111,7 @@ def test_other_dtypes(number, name, full):
         assert known or same(result, way), (dtype, way, result)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(USERS)))
 def test_optimizers_of_users(number, name, full, monkeypatch):
     monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
@@ -120,6 +121,7 @@ def test_optimizers_of_users(number, name, full, monkeypatch):
         assert same(result, way), (way, result)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["graph", "function, keras.Variable", "eager"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_updates_that_read_the_learning_rate(dtype, way, monkeypatch):
@@ -193,6 +195,7 @@ def session_of_parts(name, parts, config):
         return running.Trace(steps, sess.run(slots) if slots else {})
 
 
+@pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.cells(
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
@@ -234,6 +237,7 @@ def test_batches_of_other_sizes(name):
     running.assert_same(way.run(model, CASES[name].make), way.reference(model, CASES[name].make))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
     """By two functions in turn, one of which is traced for each number of rows."""

@@ -204,6 +204,7 @@ def accumulated(problem, steps):
     return problem._replace(gradients=gradients, sparse=())
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
@@ -250,6 +251,7 @@ class Advances(Whole):
         return v1.train.GradientDescentOptimizer.apply_gradients(self, pairs, None, name)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("accumulate", [None, 2])
 @pytest.mark.parametrize("cls", [Whole, Advances])

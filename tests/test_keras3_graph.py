@@ -38,6 +38,7 @@ def assert_same(actual, expected):
         assert np.array_equal(actual.slots[key], value), key
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adam", "Momentum", "AdagradDecay", "AdagradDecayV2", "RMSProp"])
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
 def test_a_session_computes_the_same(name, kind):

@@ -50,6 +50,7 @@ OTHERS: Any = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("other", OTHERS)
 def test_weights_of_another_optimizer_are_refused(other, tmp_path):
     path = half_trained(OTHERS[other](), tmp_path)
@@ -144,6 +145,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(  # 1e-8, the usual epsilon, is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )

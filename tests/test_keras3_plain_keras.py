@@ -44,6 +44,7 @@ def state(optimizer, suffix):
 # The next steps.
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_dense_training_goes_on_as_in_a_session(name):
     case, problem = CASES[name], plain_training.dense_problem()

@@ -247,6 +247,7 @@ def _momentum(**arguments):
     return lambda step: bridged(v1.MomentumOptimizer(0.1, 0.9), **arguments)
 
 
+@pytest.mark.in_turn
 @every_way
 def test_what_was_assigned_while_training_stays(way, tmp_path):
     def change(optimizer):
@@ -258,6 +259,7 @@ def test_what_was_assigned_while_training_stays(way, tmp_path):
     assert optimizer.learning_rate.numpy() == 0.375
 
 
+@pytest.mark.in_turn
 @every_way
 def test_schedules_go_on(way, tmp_path):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
@@ -265,6 +267,7 @@ def test_schedules_go_on(way, tmp_path):
     assert optimizer.learning_rate.numpy() == np.float32(0.1) * 0.5**3
 
 
+@pytest.mark.in_turn
 @every_way
 @pytest.mark.parametrize(
     "arguments",
@@ -279,6 +282,7 @@ def test_what_keras_adds_goes_on(arguments, way, tmp_path):
     run_on(_momentum(**arguments), tmp_path, way)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", [".keras", ".weights.h5"])
 def test_loss_scales_go_on(way, tmp_path):
     def make(step):
@@ -299,6 +303,7 @@ class Interrupt(keras.callbacks.Callback):
             raise Interrupted
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_what_backup_and_restore_restores_goes_on(name, tmp_path):
     def fit(model, *callbacks):
@@ -351,6 +356,7 @@ class Trainer(tf.Module):
         return loss
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
     """`tf.saved_model.save` of a module that holds an optimizer, slots and all."""

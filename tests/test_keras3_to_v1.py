@@ -54,6 +54,7 @@ def test_fed_gradients_make_no_difference(name):
     assert_same_steps(in_session(PROBLEM, lambda: CASES[name], fed=True), expected)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adam", "SGD momentum", "LossScaleOptimizer"])
 def test_a_function(name):
     trace = running.function(PROBLEM, lambda step: _Paired(to_v1(CASES[name]())))
@@ -241,6 +242,7 @@ def test_graphs_are_not_kept_alive():
 # There and back.
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_to_v1_of_to_keras_is_the_optimizer_again(name):
     problem = keras_models.problem()
@@ -262,6 +264,7 @@ def test_hyperparameters_that_were_set_come_along():
     running.assert_same(running.session(PROBLEM, lambda step: to_v1(bridged), True), want)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "arguments",
     [

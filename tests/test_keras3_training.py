@@ -45,6 +45,7 @@ def with_gradients_alone(optimizer, gradients, variables):
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
+@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize(
     "apply", [with_a_tape, with_a_generator, with_variables, with_gradients_alone]
@@ -58,6 +59,7 @@ def test_custom_loops(name, apply, way):
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_fit(name, way):

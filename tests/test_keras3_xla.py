@@ -73,6 +73,7 @@ def session(name, problem):
     return running.session(problem, MAKERS[name], True)
 
 
+@pytest.mark.in_turn
 @EVERY_OPTIMIZER
 def test_every_optimizer_compiles_without_fused_kernels(name):
     running.assert_close(train(bridged(name, fused=False)), session(name, PROBLEM), **TOLERANCE)
@@ -133,6 +134,7 @@ FEATURES = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("feature", sorted(FEATURES))
 @pytest.mark.parametrize(
     "name",

@@ -50,6 +50,7 @@ def registry(monkeypatch):
     monkeypatch.setattr(config, "_registered", dict(config._registered))
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", SAVED)
 def test_what_is_saved_makes_the_same_optimizer(name, registry):
     case = keras_cases.CASES[name]

@@ -201,7 +201,7 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("saved")
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "name",

@@ -147,8 +147,13 @@ def lanes_of(item, monkeypatch):
 
 
 def test_every_cell_has_its_turn(monkeypatch):
-    cells = [Item("tests/test_it.py::test_cell[%d]" % number, "in_turn") for number in range(50)]
-    assert {tuple(lanes_of(cell, monkeypatch)) for cell in cells} == {(1, 3, 5), (2, 4)}
+    for arguments, turns in (((), {(1, 3, 5), (2, 4)}), ((3,), {(1, 4), (2, 5), (3,)})):
+        names = ["tests/test_it.py::test_cell[%d]" % number for number in range(50)]
+        cells = [Item(name, "in_turn", *arguments) for name in names]
+        assert {tuple(lanes_of(cell, monkeypatch)) for cell in cells} == turns
+    for name in ("eager-keras3", "contrib.opt Adam"):  # which one lane alone has
+        cell = Item("tests/test_it.py::test_cell[%s]" % name, "in_turn", 3)
+        assert lanes_of(cell, monkeypatch) == [1, 2, 3, 4, 5]
     for count in (2, 3, 5):
         one, other = (Item("tests/f.py::" + name, "one_lane_of", count) for name in "ab")
         found = lanes_of(one, monkeypatch)

@@ -40,7 +40,7 @@ def run(**changes):
     return Run(**values)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("legacy, version", KERAS)
 def test_program_finds_equal_bits(legacy, version, tmp_path):
     program = [sys.executable, str(EXAMPLES / "migrate_to_keras.py")]

@@ -1,8 +1,6 @@
-"""MultiOptimizer trains each variable as its optimizer would by itself, and loses none."""
+"""MultiOptimizer trains each variable as its optimizer would by itself, in all ways to train."""
 
 import collections
-import contextlib
-import functools
 import re
 import warnings
 
@@ -17,7 +15,6 @@ from tests.cases import CASES, one_of_each_class
 from tests.fed_training import FedTraining
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 @pytest.fixture(autouse=True)
@@ -28,21 +25,8 @@ def no_wrong_warnings():
         yield
 
 
-def scope(name):
-    return re.sub(r"\W", "_", name)
-
-
-def pattern(name):
-    return re.escape(scope(name)) + "/"
-
-
-def part(problem, names):
-    """Returns the problem of some of the variables."""
-    return problem._replace(
-        values={name: problem.values[name] for name in names},
-        gradients=[{name: step[name] for name in names} for step in problem.gradients],
-        sparse=tuple(name for name in problem.sparse if name in names),
-    )
+def sgd():
+    return v1.train.GradientDescentOptimizer(0.1)
 
 
 def scoped(problem, scopes):
@@ -58,54 +42,49 @@ def scoped(problem, scopes):
     )
 
 
-def made_of(makers):
-    """Returns what makes a MultiOptimizer of makers by scope."""
-    return lambda step: MultiOptimizer(
-        [(make(step), pattern(name)) for name, make in makers.items()]
-    )
+class OneAfterAnother(v1.train.Optimizer):
+    """What scripts did without MultiOptimizer: one train op after another, then the step."""
+
+    def __init__(self, optimizers):
+        super().__init__(False, "OneAfterAnother")
+        self._optimizers = optimizers
+
+    @tf.autograph.experimental.do_not_convert
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        train_ops = []
+        for each, optimizer in self._optimizers.items():
+            optimizer.global_step_is_advanced = True
+            own = [pair for pair in grads_and_vars if pair[1].name.startswith(each + "/")]
+            train_ops.append(optimizer.apply_gradients(own))
+        with tf.control_dependencies([] if tf.executing_eagerly() else train_ops):
+            return v1.assign_add(global_step, tf.constant(1, global_step.dtype.base_dtype)).op
+
+    def variables(self):
+        return [each for inner in self._optimizers.values() for each in inner.variables()]
+
+    def get_slot_names(self):
+        return sorted(
+            {name for each in self._optimizers.values() for name in each.get_slot_names()}
+        )
+
+    def get_slot(self, var, name):
+        slots = [each.get_slot(var, name) for each in self._optimizers.values()]
+        return next((slot for slot in slots if slot is not None), None)
+
+
+def both_ways(makers):
+    """Returns what makes the optimizers run one after another, and in one MultiOptimizer."""
+
+    def separate(step):
+        return OneAfterAnother({name: make(step) for name, make in makers.items()})
+
+    def together(step):
+        return MultiOptimizer([(make(step), name + "/") for name, make in makers.items()])
+
+    return separate, together
 
 
 # --- Bit for bit what each optimizer does by itself.
-
-
-HALVES = {"even classes": slice(0, None, 2), "odd classes": slice(1, None, 2)}
-
-
-@pytest.mark.in_turn
-@pytest.mark.parametrize(
-    "half, use_resource",
-    [
-        pytest.param("even classes", False),
-        pytest.param("odd classes", True),
-        pytest.param("even classes", True, marks=pytest.mark.full),
-        pytest.param("odd classes", False, marks=pytest.mark.full),
-    ],
-)
-def test_every_class_in_one_graph(half, use_resource):
-    makers = {name: CASES[name].make for name in one_of_each_class()[HALVES[half]]}
-    makers.update(adam=lambda step: v1.train.AdamOptimizer(0.1))
-    few = problems.everything(only=("matrix", "table"), steps=6)
-    problem = scoped(few, list(map(scope, makers)))
-    together = FedTraining(made_of(makers), problem, use_resource)
-    actual = together.train(0, few.steps)
-    expected = [{} for _ in range(few.steps)]
-    taken = collections.Counter()
-    for each, make in makers.items():
-        own = part(problem, [name for name in problem.values if re.match(pattern(each), name)])
-        training = FedTraining(make, own, use_resource)
-        for number, values in enumerate(training.train(0, few.steps)):
-            for name, value in values.items():
-                # One graph numbers what several optimizers call by the same name.
-                unique = "%s_%d" % (name, taken[name]) if taken[name] else name
-                expected[number][name if "/" in name or name == "global_step" else unique] = value
-        taken.update(list(training.variables))
-    for number, values in enumerate(expected):
-        assert set(actual[number]) == set(values)
-        for name, value in values.items():
-            running._assert_equal(actual[number][name], value, "%s, step %d" % (name, number))
-    assert sorted(together.of_optimizer) == sorted(
-        set(together.variables) - set(problem.values) - {"global_step"}
-    )
 
 
 FOUR = {
@@ -118,250 +97,77 @@ FOUR = {
 }
 
 
-WAYS = dict(running.WAYS, function=functools.partial(running.function, autograph=False))
+ALL = dict(FOUR, **{re.sub(r"\W", "_", name): CASES[name].make for name in one_of_each_class()})
+FIFTHS = [
+    pytest.param(fifth, use_resource, marks=() if fifth % 2 == use_resource else pytest.mark.full)
+    for fifth in range(5)
+    for use_resource in (False, True)
+]
 
 
-@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.in_turn(5)
+@pytest.mark.parametrize("fifth, use_resource", FIFTHS)
+def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_path):
+    """The names of all variables are the same, too, so that checkpoints go on and back."""
+    makers = {name: ALL[name] for name in list(ALL)[fifth::5]}
+    problem = problems.everything(only=("matrix", "table"), steps=6)
+    problem = problem._replace(global_step="int32" if use_resource else "int64")
+    problem = scoped(problem, list(makers))
+    trainings = [FedTraining(make, problem, use_resource) for make in both_ways(makers)]
+    first = [training.train(0, 3) for training in trainings]
+    saved = [each.save(str(tmp_path / str(number))) for number, each in enumerate(trainings)]
+    later = [training.train(3, 6) for training in trainings]
+    for path, training in zip(saved, trainings[::-1]):
+        training.restore(path)
+    restored = [training.train(3, 6) for training in trainings]
+    separate, multi = trainings
+    assert set(separate.variables) == set(multi.variables)
+    assert sorted(separate.of_optimizer) == sorted(multi.of_optimizer)
+    for actual, expected in [
+        first[::-1],
+        later[::-1],
+        (restored[0], later[0]),
+        (restored[1], later[0]),
+    ]:
+        running.assert_same(running.Trace(actual, {}), running.Trace(expected, {}))
+    assert later[1][-1]["global_step"] == 6
+
+
+OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "session" not in name}
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
     # Functions are slow to build, and newer TensorFlow has one beta1_power in a wrap_function,
     # whoever makes the second.
     names = ("Decay", "Adam") if "function" in way else FOUR
-    makers = {name: FOUR[name] for name in names}
-    few = problems.everything(only=("matrix", "table"), steps=5)
-    problem = scoped(few, list(makers))
-    actual = WAYS[way](problem, made_of(makers))
-    steps, slots = [{} for _ in range(few.steps)], {}
-    for each, make in makers.items():
-        own = part(problem, [name for name in problem.values if name.startswith(each + "/")])
-        trace = WAYS[way](own, make)
-        slots.update(trace.slots)
-        for here, found in zip(steps, trace.steps):
-            here.update(found)
-    running.assert_same(actual, running.Trace(steps, slots), way)
-
-
-class OneAfterAnother(v1.train.Optimizer):
-    """What scripts did without MultiOptimizer: one train op after another, then the step."""
-
-    def __init__(self, optimizers):
-        super().__init__(False, "OneAfterAnother")
-        self._optimizers = optimizers
-
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        train_ops = []
-        for each, optimizer in self._optimizers.items():
-            optimizer.global_step_is_advanced = True
-            own = [pair for pair in grads_and_vars if pair[1].op.name.startswith(each + "/")]
-            train_ops.append(optimizer.apply_gradients(own))
-        with tf.control_dependencies(train_ops):
-            return v1.assign_add(global_step, 1).op
-
-    def variables(self):
-        return [each for inner in self._optimizers.values() for each in inner.variables()]
-
-
-@pytest.mark.in_turn
-@REF_AND_RESOURCE
-def test_a_checkpoint_of_separate_optimizers_goes_on_and_back(use_resource, tmp_path):
-    problem = scoped(problems.everything(only=("matrix", "table"), steps=12), list(FOUR))
-    separate, multi = (
-        FedTraining(make, problem, use_resource)
-        for make in (
-            lambda step: OneAfterAnother({name: make(step) for name, make in FOUR.items()}),
-            made_of(FOUR),
-        )
-    )
-    assert set(separate.variables) == set(multi.variables) >= {"beta1_power", "beta1_power_1"}
-    trainings, saved, later = [separate, multi], [], []
-    for number, training in enumerate(trainings):
-        training.train(0, 6)
-        saved.append(training.save(str(tmp_path / str(number))))
-        later.append(training.train(6, 12))
-    for path, training, expected in zip(saved, trainings[::-1], later):
-        training.restore(path)
-        for one, other in zip(training.train(6, 12), expected):
-            for name, value in other.items():
-                np.testing.assert_array_equal(one[name], value, err_msg=name)
-
-
-# --- Routes.
-
-
-def some_variables():
-    """Makes a graph's variables: a partitioned table in a collection, and a layer."""
-    with v1.variable_scope("wide"):
-        partitioner = v1.fixed_size_partitioner(2)
-        table = v1.get_variable("table", [6, 2], partitioner=partitioner)
-        for each in table:
-            v1.add_to_collection("sparse", each)
-    with v1.variable_scope("deep"):
-        return table, [v1.get_variable("kernel", [2, 3]), v1.get_variable("bias", [3])]
-
-
-WHICH = {
-    "a regular expression": lambda table: "wide",
-    "an alternative": lambda table: "(x|w)ide/t",
-    "a list": list,
-    "a tuple": tuple,
-    "a partitioned variable": lambda table: table,
-    "a nested list": lambda table: [[table]],
-    "a collection": lambda table: MultiOptimizer.collection("sparse"),
-    "a function": lambda table: lambda variable: variable.shape.as_list() == [3, 2],
-    "a function that finds a match": lambda table: lambda each: re.search("tab", each.name),
-}
-
-
-@pytest.mark.parametrize("kind", WHICH)
-def test_kinds_of_routes(kind):
-    with tf.Graph().as_default():
-        table, deep = some_variables()
-        ftrl, adam = v1.train.FtrlOptimizer(0.1), v1.train.AdamOptimizer(0.1)
-        multi = MultiOptimizer([(ftrl, WHICH[kind](table))], default=adam)
-        assert multi.wrapped == (ftrl, adam)
-        given = deep[:1] + list(table) + deep[1:]
-        assert multi.route(given) == [(ftrl, list(table)), (adam, deep)]
-        loss = tf.add_n([tf.reduce_sum(each * each) for each in given])
-        step = v1.train.get_or_create_global_step()
-        multi.minimize(loss, global_step=step)
-        assert ftrl.get_slot_names() == ["accum", "linear"] and adam.get_slot_names() == ["m", "v"]
-        for each in table:
-            assert multi.get_slot(each, "linear") is ftrl.get_slot(each, "linear") is not None
-            assert multi.get_slot(each, "m") is None
-        names = [variable.op.name for variable in multi.variables()]
-        assert "wide/table/part_1/Ftrl" in names and "deep/bias/Adam_1" in names
-        assert multi.get_slot_names() == ["accum", "linear", "m", "v"]
-
-
-def test_graphs_may_know_a_variable_by_several_objects():
-    with tf.Graph().as_default():
-        w = v1.get_variable("w", [])
-        v1.add_to_collection("some", v1.Variable.from_proto(w.to_proto()))
-        for which in MultiOptimizer.collection("some"), v1.get_collection("some"):
-            optimizer = v1.train.AdamOptimizer(0.1)
-            assert MultiOptimizer([(optimizer, which)]).route([w]) == [(optimizer, [w])]
+    problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(names))
+    separate, together = both_ways({name: FOUR[name] for name in names})
+    run = OUTSIDE_OF_SESSIONS[way]
+    running.assert_same(run(problem, together), run(problem, separate), way)
 
 
 def test_an_optimizer_with_several_routes_makes_one_step():
-    problem = problems.everything(only=("matrix", "vector"), steps=5)
+    problem = problems.everything(only=("matrix", "vector"), steps=3)
 
     def make(step):
         adam = v1.train.AdamOptimizer(0.1)
         return MultiOptimizer([(adam, "matrix"), (adam, "vec"), (adam, "vector")])
 
-    actual = running.session(problem, make)
-    running.assert_same(actual, running.session(problem, lambda _: v1.train.AdamOptimizer(0.1)))
+    actual = running.eager(problem, make)
+    running.assert_same(actual, running.eager(problem, lambda _: v1.train.AdamOptimizer(0.1)))
 
 
 def test_nested():
-    makers = dict(FOUR)
-
     def make(step):
-        outer = {name: makers[name](step) for name in makers}
-        inner = MultiOptimizer([(outer["Decay"], "Decay"), (outer["Adam"], "Adam")])
-        return MultiOptimizer([(outer["Ftrl"], "Ftrl"), (inner, "Decay|Adam")], outer["Lazy"])
+        four = {name: make(step) for name, make in FOUR.items()}
+        inside = MultiOptimizer([(four["Decay"], "Decay"), (four["Adam"], "Adam")])
+        return MultiOptimizer([(four["Ftrl"], "Ftrl"), (inside, "Decay|Adam")], four["Lazy"])
 
-    problem = scoped(problems.everything(only=("matrix", "table"), steps=6), list(FOUR))
-    running.assert_same(running.session(problem, make), running.session(problem, made_of(FOUR)))
-
-
-# --- What is refused.
-
-
-def sgd():
-    return v1.train.GradientDescentOptimizer(0.1)
-
-
-def shared():
-    inner = sgd()
-    return [(MultiOptimizer([(inner, "a")]), "a"), (inner, "b")]
-
-
-SYNC = functools.partial(v1.train.SyncReplicasOptimizer, replicas_to_aggregate=1)
-REFUSED = {
-    "no list": (lambda: sgd(), TypeError, "routes must be a list of pairs"),
-    "a dict": (lambda: {"a": sgd()}, TypeError, "routes must be a list of pairs"),
-    "nothing": (list, ValueError, "at least one pair"),
-    "no pair": (lambda: [sgd()], TypeError, r"routes\[0\] must be a pair"),
-    "the wrong order": (lambda: [("a", sgd())], TypeError, "the optimizer comes first"),
-    "a class": (lambda: [(v1.train.AdamOptimizer, "a")], TypeError, "instance, not the class"),
-    "an empty name": (lambda: [(sgd(), "a"), (sgd(), "")], ValueError, r"routes\[1\].*default="),
-    "no expression": (lambda: [(sgd(), "a(")], ValueError, "no regular expression"),
-    "an empty list": (lambda: [(sgd(), [])], ValueError, "list of variables is empty"),
-    "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is no variable"),
-    "a number": (lambda: [(sgd(), 3)], TypeError, "which must be a regular expression, a list"),
-    "nothing to go by": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
-    "a layer": (lambda: [(sgd(), tf.Module())], TypeError, "its trainable_variables"),
-    "replicas inside": (lambda: [(SYNC(sgd()), "a")], ValueError, "Put it around"),
-    "one in two wrappers": (shared, ValueError, "inside of several"),
-}
-
-
-@pytest.mark.parametrize("what", REFUSED)
-def test_arguments_that_are_refused(what):
-    routes, error, message = REFUSED[what]
-    with pytest.raises(error, match=message):
-        MultiOptimizer(routes())
-
-
-def test_other_arguments_that_are_refused():
-    with pytest.raises(TypeError, match="name must be a string"):
-        MultiOptimizer([(sgd(), "a")], name=3)
-    with pytest.raises(TypeError, match="holds tf.compat.v1.train.Optimizer instances, got 'a'"):
-        MultiOptimizer([(sgd(), "a")], default="a")
-    with pytest.raises(TypeError, match="must be a string"):
-        MultiOptimizer.collection(3)
-
-
-def test_strays_are_all_named():
-    with tf.Graph().as_default():
-        table, deep = some_variables()
-        loss = tf.add_n([tf.reduce_sum(each) for each in list(table) + deep])
-        routes = [(sgd(), "wide"), (v1.train.AdamOptimizer(0.1), list(table)[0]), (sgd(), "eep")]
-        with pytest.raises(ValueError) as caught:
-            MultiOptimizer(routes).minimize(loss)
-        text = str(caught.value)
-        assert "To none go 'deep/kernel:0', 'deep/bias:0'" in text
-        assert "nothing goes to GradientDescentOptimizer ('eep')" in text
-        assert "'wide/table/part_0:0' to GradientDescentOptimizer ('wide') and AdamOpt" in text
-        assert "part_1" not in text and not v1.get_collection(v1.GraphKeys.TRAIN_OP)
-
-
-def test_a_variable_given_twice():
-    with tf.Graph().as_default():
-        _, (kernel, _) = some_variables()
-        multi = MultiOptimizer([(sgd(), "deep")])
-        pairs = multi.compute_gradients(tf.reduce_sum(kernel), [kernel])
-        with pytest.raises(ValueError, match="Given twice: 'deep/kernel:0'"):
-            multi.apply_gradients(pairs * 2)
-
-
-def test_no_gradients_at_all():
-    with tf.Graph().as_default():
-        _, (kernel, bias) = some_variables()
-        multi = MultiOptimizer([(sgd(), "deep")])
-        with pytest.raises(ValueError, match="no gradients provided.*'deep/bias:0'"):
-            multi.apply_gradients([(None, kernel), (None, bias)])
-
-
-def test_a_typo_that_a_default_would_hide():
-    with tf.Graph().as_default():
-        _, deep = some_variables()
-        multi = MultiOptimizer([(sgd(), "deeep")], default=v1.train.AdamOptimizer(0.1))
-        with pytest.warns(UserWarning, match=r"nothing goes to Gradient.*\('deeep'\).*AdamOptim"):
-            multi.route(deep)
-
-
-def test_collections_are_refused_when_executing_eagerly():
-    w = tf.Variable(1.0)
-    multi = MultiOptimizer([(sgd(), MultiOptimizer.collection("some"))])
-    with pytest.raises(ValueError, match="collections in graphs only"):
-        multi.apply_gradients([(tf.constant(1.0), w)])
-
-
-def test_a_function_that_answers_with_a_tensor():
-    w = tf.Variable(1.0)
-    with pytest.raises(TypeError, match="must answer True or False"):
-        MultiOptimizer([(sgd(), lambda variable: variable)]).route([w])
+    problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(FOUR))
+    actual = running.eager(problem, make)
+    running.assert_same(actual, running.eager(problem, both_ways(FOUR)[0]))
 
 
 # --- One step.
@@ -373,7 +179,9 @@ def wide_and_deep():
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        return v1.get_variable(name, initializer=random.randn(*shape).astype("f"))
+        # The gradients read what is updated, which ref variables would let them do too late.
+        value = random.randn(*shape).astype("f")
+        return v1.get_variable(name, initializer=value, use_resource=True)
 
     with v1.variable_scope("wide"):
         logits = tf.gather(variable("weights", 6), ids)
@@ -403,7 +211,7 @@ def operations(build, **options):
 def test_one_backward_pass_and_options_pass_through():
     optimizers = v1.train.Optimizer
     plain = {}
-    for gate in optimizers.GATE_NONE, optimizers.GATE_OP, optimizers.GATE_GRAPH:
+    for gate in optimizers.GATE_OP, optimizers.GATE_GRAPH:
         ours = operations(lambda: for_wide_and_deep(None), gate_gradients=gate)
         plain[gate] = operations(sgd, gate_gradients=gate)
         assert ours == plain[gate]
@@ -435,6 +243,8 @@ def test_an_optimizer_that_computes_its_gradients_itself():
         np.testing.assert_array_equal(values[0].values, expected[0].values)
         np.testing.assert_array_equal(values[1].values, expected[1].values)
         np.testing.assert_allclose(values[2], 10 * expected[2], rtol=1e-6)
+        kernel = pairs[2][1]
+        assert [each for _, each in multi.compute_gradients(loss, kernel)] == [kernel]
     with pytest.raises(ValueError, match="needs var_list"):
         multi.compute_gradients(lambda: 0.0)
 
@@ -453,10 +263,10 @@ def test_the_whole_step_is_one_operation_of_its_name():
 
 
 def test_without_a_global_step_rules_that_go_by_it_warn():
-    with tf.Graph().as_default():
-        step = v1.train.get_or_create_global_step()
-        with pytest.warns(GlobalStepWarning, match="AdagradDecayOptimizer was given no"):
-            for_wide_and_deep(step).minimize(wide_and_deep())
+    w = tf.Variable(1.0)
+    multi = MultiOptimizer([(FOUR["Decay"](tf.Variable(0, dtype=tf.int64)), [w])])
+    with pytest.warns(GlobalStepWarning, match="AdagradDecayOptimizer was given no"):
+        multi.apply_gradients([(tf.constant(1.0), w)])
 
 
 def test_rules_go_by_the_step_before_it_advances():
@@ -499,8 +309,8 @@ def test_an_optimizer_without_gradients_is_left_alone():
     assert (b.numpy(), step.numpy()) == (-0.25, 3)
 
 
-def test_minimize_a_function():
-    def train(wrap):
+def test_a_function_as_loss():
+    def train(step_of):
         w, table = tf.Variable([1.0, 2.0], name="w"), tf.Variable(tf.ones([3, 2]), name="table")
         step = tf.Variable(0, dtype=tf.int64, name="step")
         multi = MultiOptimizer([(FOUR["Decay"](step), "table"), (FOUR["Adam"](step), [w])])
@@ -508,16 +318,23 @@ def test_minimize_a_function():
         def loss():
             return tf.reduce_sum(tf.square(tf.gather(table, [0, 2, 2]) * w - 1.0))
 
-        def one():
-            multi.minimize(loss, global_step=step, var_list=[w, table])
-
-        one = wrap(one)
-        for _ in range(5):
+        one = step_of(multi, loss, step, [w, table])
+        for _ in range(4):
             one()
-        assert step.numpy() == 5
+        assert step.numpy() == 4
         return [w.numpy(), table.numpy(), multi.get_slot(w, "v").numpy()]
 
-    for one, other in zip(train(lambda one: one), train(tf.function)):
+    def eager(multi, loss, step, variables):
+        return lambda: multi.minimize(loss, global_step=step, var_list=variables)
+
+    def function(multi, loss, step, variables):
+        @tf.function  # converts by AutoGraph what it calls itself
+        def one():
+            multi.apply_gradients(multi.compute_gradients(loss, variables), global_step=step)
+
+        return one
+
+    for one, other in zip(train(eager), train(function)):
         np.testing.assert_array_equal(one, other)
 
 
@@ -544,39 +361,93 @@ def assert_holds(path, state):
         np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
 
 
-def test_monitored_training_session(tmp_path):
-    with tf.Graph().as_default():
-        step = v1.train.get_or_create_global_step()
-        train_op = for_wide_and_deep(step).minimize(wide_and_deep(), global_step=step)
-        for last in (3, 7):  # the second session goes on from the first one's checkpoint
-            with v1.train.MonitoredTrainingSession(
-                checkpoint_dir=str(tmp_path),
-                hooks=[v1.train.StopAtStepHook(last_step=last)],
-                log_step_count_steps=None,
-            ) as session:
-                while not session.should_stop():
-                    session.run(train_op)
-        path = v1.train.latest_checkpoint(str(tmp_path))
-    assert_holds(path, in_a_session(7))
+def monitored(directory, last):
+    step = v1.train.get_or_create_global_step()
+    train_op = for_wide_and_deep(step).minimize(wide_and_deep(), global_step=step)
+    hooks = [v1.train.StopAtStepHook(last_step=last)]
+    with v1.train.MonitoredTrainingSession(
+        checkpoint_dir=directory, hooks=hooks, log_step_count_steps=None
+    ) as session:
+        while not session.should_stop():
+            session.run(train_op)
 
 
-def test_inside_sync_replicas():
+def estimated(directory, last):
+    if not versions.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+
+    def model_fn(features, labels, mode):
+        del features, labels
+        loss, step = wide_and_deep(), v1.train.get_global_step()
+        train_op = for_wide_and_deep(step).minimize(loss, global_step=step)
+        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+
+    config = v1.estimator.RunConfig(log_step_count_steps=None)
+    estimator = v1.estimator.Estimator(model_fn, directory, config)
+    estimator.train(lambda: tf.constant(0.0), max_steps=last)
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("train", [monitored, estimated])
+def test_what_saves_by_itself_and_goes_on(train, tmp_path):
+    for last in (2, 5):
+        with tf.Graph().as_default():
+            train(str(tmp_path), last)
+    reader = v1.train.NewCheckpointReader(v1.train.latest_checkpoint(str(tmp_path)))
+    state = in_a_session(5)
+    assert set(reader.get_variable_to_shape_map()) == set(state)
+    for name, value in state.items():
+        np.testing.assert_array_equal(reader.get_tensor(name), value, err_msg=name)
+
+
+# --- Inside others.
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
+def test_inside_dynamic_loss_scaling(overflowing):
+    """With a step whose gradients overflow, which is left out by all, or without one."""
+    scaling = v1.train.experimental
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
-        wrapped = SYNC(for_wide_and_deep(step), total_num_replicas=1)
+        factor = v1.placeholder_with_default(1.0, [])
+        try:
+            wrapped = scaling.enable_mixed_precision_graph_rewrite(for_wide_and_deep(step))
+            train_op = wrapped.minimize(wide_and_deep() * factor, global_step=step)
+            variables = {each.op.name: each for each in v1.global_variables()}
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for number in range(4):
+                    session.run(train_op, {factor: 1e38 if number == overflowing else 1.0})
+                values = session.run(variables)
+        finally:
+            scaling.disable_mixed_precision_graph_rewrite()
+    assert values["current_loss_scale"] == 2.0 ** (15 if overflowing is None else 14)
+    for name, value in in_a_session(4 if overflowing is None else 3).items():
+        # TensorFlow's cond is a name scope for what all variables share.
+        (same,) = [key for key in values if key == name or key.endswith("/" + name)]
+        np.testing.assert_array_equal(values[same], value, err_msg=name)
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("replicas", [1])
+def test_inside_sync_replicas(replicas):
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        wrapped = v1.train.SyncReplicasOptimizer(for_wide_and_deep(step), replicas)
         train_op = wrapped.minimize(wide_and_deep(), global_step=step)
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
-        names = list(in_a_session(0))
-        variables = {each.op.name: each for each in v1.global_variables() if each.op.name in names}
+        state = in_a_session(5)
+        variables = {each.op.name: each for each in v1.global_variables() if each.op.name in state}
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, v1.train.StopAtStepHook(last_step=5)],
             log_step_count_steps=None,
-            stop_grace_period_secs=1,
+            stop_grace_period_secs=0,
         ) as session:
             while not session.should_stop():
                 session.run(train_op)
                 last = session._tf_sess().run(variables)
-    for name, value in in_a_session(5).items():
+    for name, value in state.items():
         np.testing.assert_array_equal(last[name], value, err_msg=name)
 
 
@@ -609,71 +480,64 @@ def test_an_object_based_checkpoint(tmp_path):
         status.assert_consumed()
 
 
-NO_ESTIMATOR = "this TensorFlow has no Estimator"
+# --- In the canned estimators.
 
 
-@contextlib.contextmanager
-def estimators():
-    if not versions.has_estimator():
-        pytest.skip(NO_ESTIMATOR)
-    yield v1.estimator.RunConfig(log_step_count_steps=None, tf_random_seed=3)
+def of_two(linear, dnn):
+    return {"linear_optimizer": linear, "dnn_optimizer": dnn}
 
 
-def test_estimator(tmp_path):
-    def model_fn(features, labels, mode):
-        del features, labels
-        loss, step = wide_and_deep(), v1.train.get_global_step()
-        train_op = for_wide_and_deep(step).minimize(loss, global_step=step)
-        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
-
-    with estimators() as config:
-        for last in (2, 5):
-            estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
-            estimator.train(lambda: tf.constant(0.0), max_steps=last)
-    assert_holds(estimator.latest_checkpoint(), in_a_session(5))
-
-
-def test_canned_wide_and_deep_with_two_of_ours(tmp_path):
-    """Where ours compute what TensorFlow's own do, the estimator ends in the same bits."""
+def two_of_ours():
     decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # decays after 100,000 steps
     # The estimator advances the step itself, after both optimizers.
     decay.global_step_is_advanced = True
-    pairs = {
-        "ours": (decay, legacy_opt.LazyAdamOptimizer(0.01)),
-        "stock": (v1.train.AdagradOptimizer(0.1), v1.train.AdamOptimizer(0.01)),
-    }
+    return of_two(decay, legacy_opt.LazyAdamOptimizer(0.01))
+
+
+def one_multi():
+    multi = MultiOptimizer(
+        [(v1.train.AdagradOptimizer(0.1), "linear/"), (v1.train.AdamOptimizer(0.01), "dnn/")]
+    )
+    return of_two(multi, multi)
+
+
+def trained_canned(estimator_class, optimizers):
+    """Trains what a canned estimator builds; returns all variables by name."""
     column = tf.feature_column.categorical_column_with_identity("id", 9)
+    estimator = estimator_class(
+        linear_feature_columns=[column],
+        dnn_feature_columns=[tf.feature_column.numeric_column("x")],
+        dnn_hidden_units=[3],
+        **optimizers,
+    )
+    with tf.Graph().as_default():
+        v1.set_random_seed(3)
+        v1.train.get_or_create_global_step()
+        features = {"id": tf.constant([[1], [5], [5], [0]]), "x": tf.constant([1.0, 2.0, 0.5, 0.0])}
+        labels = tf.constant([[1.0], [0.0], [0.0], [1.0]])
+        spec = estimator.model_fn(features, labels, v1.estimator.ModeKeys.TRAIN, estimator.config)
+        variables = {each.op.name: each for each in v1.global_variables()}
+        with v1.Session() as session:
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+            session.run(v1.tables_initializer())
+            for _ in range(4):
+                session.run(spec.train_op)
+            return session.run(variables)
 
-    def input_fn():
-        ids = {"id": tf.constant([[1], [5], [5], [0]]), "x": tf.constant([1.0, 2.0, 0.5, 0.0])}
-        return ids, tf.constant([1, 0, 0, 1])
 
-    found = {}
-    with estimators() as config:
-        for name, (linear, dnn) in pairs.items():
-            estimator = v1.estimator.DNNLinearCombinedClassifier(
-                str(tmp_path / name),
-                linear_feature_columns=[column],
-                linear_optimizer=linear,
-                dnn_feature_columns=[tf.feature_column.numeric_column("x")],
-                dnn_optimizer=dnn,
-                dnn_hidden_units=[3],
-                config=config,
-            )
-            estimator.train(input_fn, steps=4)
-            reader = v1.train.NewCheckpointReader(estimator.latest_checkpoint())
-            names = reader.get_variable_to_shape_map()
-            found[name] = {each: reader.get_tensor(each) for each in names}
-            (power,) = [each for each in names if each.endswith("beta1_power")]
-    assert found["ours"]["global_step"] == 4
-    table = "linear/linear_model/id/weights"
-    assert found["ours"][table + "/AdagradDecay_1"].shape == (9, 1)
-    for mine, stock in [
-        (table, table),
-        (table + "/AdagradDecay", table + "/Adagrad"),
-        ("dnn/hiddenlayer_0/kernel",) * 2,
-        ("dnn/hiddenlayer_0/kernel/Adam", "dnn/hiddenlayer_0/kernel/Adam"),
-        (power, power),
-    ]:
-        np.testing.assert_array_equal(found["ours"][mine], found["stock"][stock], err_msg=mine)
-    assert np.any(found["ours"][table] != 0)
+@pytest.mark.in_turn(4)
+@pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_canned_wide_and_deep(kind, optimizers):
+    """Where ours compute what TensorFlow's own do, the estimator ends in the same bits."""
+    if not versions.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+    canned = getattr(v1.estimator, "DNNLinearCombined" + kind)
+    stock = of_two(v1.train.AdagradOptimizer(0.1), v1.train.AdamOptimizer(0.01))
+    actual, expected = (trained_canned(canned, each) for each in (optimizers(), stock))
+    assert actual["global_step"] == 4
+    assert any(np.any(actual[name] != 0) for name in actual if name.startswith("linear/"))
+    assert any(name.endswith("/Adagrad") for name in expected)
+    for name, value in expected.items():
+        same = name.replace("/Adagrad", "/AdagradDecay") if name not in actual else name
+        np.testing.assert_array_equal(actual[same], value, err_msg=name)

@@ -42,6 +42,7 @@ def ones(*shape):
 # The next steps.
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_training_goes_on_as_in_a_session(name):
     case, problem = CASES[name], plain_training.sparse_problem()
@@ -74,7 +75,7 @@ def test_a_v1_optimizer_starts_as_in_a_session_where_its_variables_are_known(nam
     plain_training.assert_as_graded(translation, after, plain_training.session(case, problem).steps)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_there_and_back(name):
     case, problem = CASES[name], plain_training.sparse_problem()

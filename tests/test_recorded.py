@@ -24,6 +24,7 @@ def test_every_case_with_an_original_was_recorded():
         assert one.arguments == arguments, "record anew: tests/record_originals.py"
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", RECORDED)
 def test_ours_goes_where_the_original_went(name):
     one = RECORDED[name]

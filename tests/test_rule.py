@@ -32,6 +32,7 @@ PAIRS = {
 }
 
 
+@pytest.mark.in_turn
 @pytest.mark.cells(
     name=list(PAIRS),
     way=list(running.WAYS),
@@ -434,6 +435,7 @@ ALIASES = {
 }
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
 def test_a_value_that_a_rule_hands_on_under_another_name(alias, use_resource):

@@ -1,19 +1,19 @@
-"""`legacy-opt run`, and the names that are missing before it runs."""
+"""`legacy-opt run`."""
 
 import builtins
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
-import textwrap
 from pathlib import Path
 
 import pytest
 import tensorflow as tf
 
-from legacy_opt import compat, versions
-from legacy_opt.compat import missing_names, run_command
+from legacy_opt import versions
+from legacy_opt.compat import run_command
 from tests.command_line import Screen, start
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -99,23 +99,25 @@ def traceback_in(errors):
     return re.sub(r"^ *[~^]+\n", "", errors[start_of_it:], flags=re.M)
 
 
-def test_a_script_runs_as_by_python_on_tensorflow_1(probe, tmp_path):
-    words = ["probe.py", "--steps", "3", "--force", "-m", "--", "-x", "--help"]
-    facts = tmp_path / "facts.json"
-    environment = dict(os.environ, PYTHONPATH=str(ROOT), PROBE=str(facts))
-    process = subprocess.Popen(
-        [sys.executable, "-m", "legacy_opt", "run"] + words,
-        cwd=str(tmp_path),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-    )
-    code, output, errors = finish(process)
+def run_to_the_end(*words, **options):
+    return finish(start("run", *words, **options))
+
+
+# Each of these three takes a process with TensorFlow, and has its turn on lanes of its own: that
+# goes by their names.
+
+
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
+def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
+    words = ["probe.py", "--"] + words
     plain = subprocess.run(
         [sys.executable] + words, cwd=str(tmp_path), capture_output=True, text=True
     )
     assert plain.returncode == 1 and "ValueError: in the end" in plain.stderr
+    facts = tmp_path / "facts.json"
+    monkeypatch.setenv("PROBE", str(facts))
+    code, output, errors = run_to_the_end(*words, cwd=str(tmp_path))
     assert (code, output) == (plain.returncode, plain.stdout), errors
     assert traceback_in(errors) == traceback_in(plain.stderr)
     told = json.loads(facts.read_text())
@@ -125,51 +127,75 @@ def test_a_script_runs_as_by_python_on_tensorflow_1(probe, tmp_path):
     assert not told["keras_3"]
 
 
-def lanes_losses(output):
-    return [float(number) for number in re.findall(r"loss ([\d.]+) at first, ([\d.]+)", output)[0]]
+def losses(output):
+    """Returns pairs of the first loss and the last."""
+    found = re.findall(r"loss ([\d.]+) at first, ([\d.]+)", output)
+    return [(float(first), float(last)) for first, last in found]
 
 
-def test_a_deeprec_script_trains_and_goes_on_from_its_checkpoint(tmp_path):
-    script = SCRIPTS / "deeprec_style_wdl.py"
-    process = start("run", script, "--steps=60", "--checkpoint", tmp_path, "--optimizer=adamasync")
-    code, output, errors = finish(process)
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("optimizer", ["adamasync"])
+def test_a_script_of_deeprec_trains(optimizer, tmp_path):
+    words = ["--steps=60", "--checkpoint", tmp_path, "--optimizer", optimizer]
+    code, output, errors = run_to_the_end(SCRIPTS / "deeprec_style_wdl.py", *words)
     assert code == 0, errors
-    first, last = lanes_losses(output)
+    ((first, last),) = losses(output)
     assert last < first - 0.05
     assert "from step 0" in output and "model.ckpt-60" in output
     names = {name for name, _ in tf.train.list_variables(str(tmp_path))}
     assert "dnn/hidden_0/kernel/AdamAsync" in names, sorted(names)
 
 
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("name", ["tf.get_embedding_variable"])
+def test_missing_names_stop_the_script(name, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text("print('begun')\nimport tensorflow as tf\n%s\n" % name)
+    code, output, errors = run_to_the_end(script)
+    assert (code, output) == (1, "")
+    assert "%s:3: %s: " % (script, name) in errors and "nothing was run" in errors
+
+
 @pytest.mark.full
-@pytest.mark.parametrize("optimizer", ["adagraddecay", "adagraddecayv2", "adamw", "adagrad"])
-def test_a_deeprec_script_with_each_optimizer(optimizer, tmp_path):
-    words = ["--steps", "60", "--optimizer", optimizer, "--checkpoint", tmp_path]
-    code, output, errors = finish(start("run", SCRIPTS / "deeprec_style_wdl.py", *words))
+def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp_path):
+    shutil.copy(str(SCRIPTS / "deeprec_style_wdl.py"), str(tmp_path))
+    each = tmp_path / "each.py"
+    each.write_text(
+        "import sys\n"
+        "import tensorflow as tf\n"
+        "import deeprec_style_wdl as script\n"
+        "for words in sys.argv[1:]:\n"
+        "    script.FLAGS(['script'] + words.split())\n"
+        "    with tf.Graph().as_default():\n"
+        "        script.main([])\n"
+    )
+    names = ["adagraddecay", "adagraddecayv2", "adamw", "adagrad"]
+    words = [
+        "--steps=%d --optimizer=%s --checkpoint=%s" % (steps, name, tmp_path / name)
+        for name in names
+        for steps in (60, 70)
+    ]
+    code, output, errors = run_to_the_end(each, *words)
     assert code == 0, errors
-    first, last = lanes_losses(output)
-    assert last < first - 0.05
-    words[1] = "70"
-    code, output, errors = finish(start("run", SCRIPTS / "deeprec_style_wdl.py", *words))
-    assert code == 0 and "from step 60" in output, errors
+    assert re.findall(r"from step (\d+)", output) == ["0", "60"] * 4
+    for first, last in losses(output)[::2]:
+        assert last < first - 0.05, output
 
 
 @pytest.mark.full
 def test_a_script_of_contrib_trains_in_all_its_ways():
-    code, output, errors = finish(start("run", SCRIPTS / "contrib_opt_style.py"))
+    code, output, errors = run_to_the_end(SCRIPTS / "contrib_opt_style.py")
     assert code == 0, errors
     assert len(re.findall(r"loss 7\.122 at first, 0\.00\d at last", output)) == 4
 
 
 @pytest.mark.full
-def test_missing_names_stop_the_script_unless_forced(tmp_path):
+def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('begun')\nimport tensorflow as tf\ntf.get_embedding_variable\n")
-    code, output, errors = finish(start("run", script))
-    assert (code, output) == (1, "")
-    assert "%s:3: tf.get_embedding_variable: " % script in errors and "nothing was run" in errors
-    code, output, errors = finish(start("run", "--force", script))
+    code, output, errors = run_to_the_end("--force", script)
     assert (code, output) == (1, "begun\n")
+    assert "%s:3: " % script in errors and "nothing was run" not in errors
     assert "AttributeError" in traceback_in(errors) and "run_command" not in errors
 
 
@@ -178,8 +204,7 @@ def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
     (probe.parent / "beside" / "__main__.py").write_text(
         "import sys\nfrom . import package\nprint(__name__, sys.argv)\nsys.exit(7)\n"
     )
-    process = start("run", "-m", "beside", "-x", cwd=str(probe.parent))
-    code, output, _ = finish(process)
+    code, output, _ = run_to_the_end("-m", "beside", "-x", cwd=str(probe.parent))
     main = str(probe.parent / "beside" / "__main__.py")
     assert (code, output) == (7, "__main__ %s\n" % [main, "-x"])
 
@@ -188,181 +213,12 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", ["replaced by the command"] + sys.path)
     screen = Screen(capsys)
     assert "no_such_script.py" in screen.refused("run", "no_such_script.py")
+    assert str(tmp_path) in screen.refused("run", tmp_path)
+    assert "'%s' is no file" % os.devnull in screen.refused("run", os.devnull)
     assert "no_such_module" in screen.refused("run", "-m", "no_such_module.at_all")
     assert "the following arguments are required: SCRIPT" in screen.refused("run")
     code, output, _ = screen.run("run", "--help")
     assert code == 0 and "example: legacy-opt run" in output
-
-
-# Names that are missing.
-
-
-@pytest.fixture
-def missing(tmp_path, monkeypatch):
-    """Returns what is missing in a script with these lines, as "line name"; or in several files."""
-    monkeypatch.syspath_prepend(str(tmp_path))
-
-    def find(code, files=()):
-        for name, content in dict(files).items():
-            path = tmp_path / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(textwrap.dedent(content))
-        script = tmp_path / "script.py"
-        script.write_text(textwrap.dedent(code).lstrip("\n"))
-        with compat.patch_tensorflow():
-            root = tf if versions.speaks_v1() else v1
-            found = missing_names.find(str(script), "__main__", root)
-        for each in found:
-            assert each.advice.endswith((".", ")")), each
-        return [
-            "%s%d %s" % ("" if f.path == str(script) else Path(f.path).stem + ":", f.line, f.name)
-            for f in found
-        ]
-
-    return find
-
-
-# DeepRec's variables, which nobody has on any TensorFlow: it stands for all that is missing.
-GONE = "tf.get_embedding_variable"
-WAYS_TO_WRITE_IT = [
-    "import tensorflow as tf\ntf.get_embedding_variable('x')",
-    "import tensorflow\ntensorflow.get_embedding_variable('x')",
-    "import tensorflow.compat.v1 as tf\ntf.get_embedding_variable('x')",
-    "import tensorflow\ntensorflow.compat.v1.get_embedding_variable('x')",
-    "# one line\nfrom tensorflow import get_embedding_variable as make",
-    "import tensorflow as tf\nmake = tf.get_embedding_variable",
-    "import tensorflow as tf\nlambda x: tf.get_embedding_variable",
-]
-
-
-@pytest.mark.parametrize("code", WAYS_TO_WRITE_IT)
-def test_a_name_is_seen_however_it_is_written(code, missing):
-    assert missing(code) == ["2 " + GONE]
-
-
-@pytest.mark.parametrize(
-    "code",
-    [
-        "try:\n    tf.get_embedding_variable\nexcept AttributeError:\n    pass",
-        "try:\n from tensorflow import get_embedding_variable\nexcept (ImportError, OSError):\n 1",
-        "try:\n    tf.get_embedding_variable\nexcept:\n    pass",
-        "if hasattr(tf, 'get_embedding_variable'):\n    tf.get_embedding_variable()",
-        "x = hasattr(tf, 'get_embedding_variable') and tf.get_embedding_variable",
-        "x = tf.get_embedding_variable if hasattr(tf, 'get_embedding_variable') else None",
-        "if tf.__version__.startswith('1.'):\n    tf.get_embedding_variable",
-        "OLD = tf.VERSION < '1.0'\nif OLD:\n    tf.get_embedding_variable",
-        "def f(tf):\n    return tf.get_embedding_variable",
-        "x = tf.train.AdamOptimizer(0.1).get_embedding_variable",
-        "x = tf.Variable.get_embedding_variable",
-        "tf.get_embedding_variable = print",
-        "x = 'tf.get_embedding_variable'  # tf.get_embedding_variable",
-        "try:\n    make = tf.get_embedding_variable\nexcept Exception:\n    make = print\nmake()",
-        "try:\n    from tensorflow import get_embedding_variable as g\nexcept ImportError:\n"
-        "    import json as g\ng.load",
-        "from tensorflow import *\nprint.get_embedding_variable",
-        "def broken(:",
-    ],
-)
-def test_no_false_alarm(code, missing):
-    assert missing("import tensorflow as tf\n" + code) == []
-
-
-def test_a_guard_guards_what_it_asks_for_alone(missing):
-    code = """
-    import tensorflow as tf
-    if hasattr(tf, "no_such_name"):
-        tf.get_embedding_variable
-    if hasattr(tf, "train"):
-        tf.get_embedding_variable
-    try:
-        pass
-    except ImportError:
-        tf.get_embedding_variable
-    try:
-        tf.get_embedding_variable
-    except ValueError:
-        pass
-    """
-    assert missing(code) == [line + GONE for line in ("3 ", "5 ", "9 ", "11 ")]
-
-
-def test_modules_beside_the_script_are_read_too(missing):
-    found = missing(
-        """
-        import helper, json
-        from near import one
-        from near.common import tf
-        import installed_nowhere
-        tf.get_embedding_variable
-        """,
-        {
-            "helper.py": "import tensorflow as tf\ntf.get_embedding_variable\nraise SystemExit",
-            "near/__init__.py": "",
-            "near/one.py": "from . import two\n",
-            "near/two.py": "from .common import tf as flow\nflow.get_embedding_variable\n",
-            "near/common.py": "import tensorflow as tf\n",
-            "unused.py": "import tensorflow as tf\ntf.get_embedding_variable\n",
-        },
-    )
-    assert found == ["helper:2 " + GONE, "two:2 " + GONE, "5 " + GONE]
-    assert "helper" not in sys.modules and "near" not in sys.modules
-
-
-def test_what_there_is_is_not_missed(missing):
-    code = """
-    import tensorflow as tf
-    import tensorflow.contrib.opt as opt
-    from tensorflow.contrib.opt import AdamWOptimizer, MovingAverageOptimizer
-    from tensorflow.contrib.opt.python.training.sign_decay import get_linear_decay_fn
-    from tensorflow.contrib.layers import optimize_loss
-    from tensorflow.python.training.adam_async import AdamAsyncOptimizer
-    from tensorflow.python.framework import ops
-    from tensorflow.core.protobuf import config_pb2
-    tf.train.AdagradDecayOptimizerV2, tf.contrib.estimator.clip_gradients_by_norm
-    tf.app.flags.FLAGS.whatever, tf.logging.INFO, tf.float32.name, tf.losses.mean_squared_error
-    tf.contrib.framework.get_or_create_global_step, opt.LazyAdamOptimizer
-    """
-    assert missing(code) == []
-
-
-def test_what_this_tensorflow_gave_up_is_missed(missing):
-    generation = versions.keras_facts()["generation"]
-    code = (
-        "import tensorflow as tf\ntf.layers.dense\ntf.nn.rnn_cell.LSTMCell\ntf.estimator.Estimator"
-    )
-    expected = ["2 tf.layers.dense", "3 tf.nn.rnn_cell.LSTMCell"] if generation == 3 else []
-    expected += [] if versions.has_estimator() else ["4 tf.estimator.Estimator"]
-    assert missing(code) == expected
-
-
-if not versions.has_contrib():
-
-    def test_what_else_contrib_had_is_missed(missing):
-        code = """
-        import tensorflow as tf
-        from tensorflow.contrib import slim
-        from tensorflow import contrib
-        import tensorflow.contrib.seq2seq as seq2seq
-        learn = contrib.learn
-        slim.conv2d
-        learn.Experiment
-        contrib.opt.GGTOptimizer
-        from tensorflow.contrib.layers import fully_connected, optimize_loss
-        if hasattr(tf, "contrib"):
-            tf.contrib.rnn.LSTMCell  # tf.contrib is there, put back, so this is reached
-        if hasattr(tf.contrib, "crf"):
-            tf.contrib.crf.crf_decode
-        """
-        assert missing(code) == [
-            "2 tf.contrib.slim",
-            "4 tf.contrib.seq2seq",
-            "5 tf.contrib.learn",
-            "6 tf.contrib.slim.conv2d",
-            "7 tf.contrib.learn.Experiment",
-            "8 tf.contrib.opt.GGTOptimizer",
-            "9 tf.contrib.layers.fully_connected",
-            "11 tf.contrib.rnn.LSTMCell",
-        ]
 
 
 # Imports.

@@ -1,4 +1,4 @@
-"""`optimize_loss` and `create_train_op` by hand, argument by argument, in Sessions."""
+"""`optimize_loss` by hand, argument by argument, in Sessions."""
 
 import warnings
 
@@ -9,66 +9,15 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import (
     AdagradDecayOptimizer,
-    AdamGSOptimizer,
-    AdamWOptimizer,
     GlobalStepWarning,
     adaptive_clipping_fn,
     create_train_op,
     optimize_loss,
 )
-from tests import running
+from tests.stepping import Stepping, by_tag, dot, sgd, variable
 
 v1 = tf.compat.v1
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
-
-
-def variable(name, value, use_resource=True, dtype=tf.float32, **options):
-    value = np.array(value, dtype.as_numpy_dtype)
-    start = v1.constant_initializer(value)
-    return v1.get_variable(name, value.shape, dtype, start, use_resource=use_resource, **options)
-
-
-def dot(variable, *gradient):
-    """Returns a loss whose gradient is known."""
-    return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
-
-
-class Stepping:
-    """A graph with the variable w = [0, 0] and a global step; `run` trains it.
-
-    The gradient of `loss` is [3, 4].
-    """
-
-    def __init__(self, use_resource=True):
-        self.graph = tf.Graph()
-        with self.graph.as_default():
-            self.w = variable("w", [0.0, 0.0], use_resource)
-            with v1.variable_scope("", use_resource=use_resource):
-                self.step = v1.train.get_or_create_global_step()
-            self.loss = 2.0 + dot(self.w, 3.0, 4.0)
-
-    def distance(self):
-        """Returns a loss that no update can overtake: the gradient needs what it is made of."""
-        return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
-
-    def run(self, train_op, steps=1):
-        """Returns the losses, and all variables by name after the last step."""
-        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
-            losses = [session.run(train_op) for _ in range(steps)]
-            variables = {each.op.name: each for each in v1.global_variables()}
-            return losses, session.run(variables)
-
-    def written(self, train_op):
-        """Returns the summaries of one step by tag: numbers, or histograms' counts."""
-        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
-            session.run(v1.global_variables_initializer())
-            _, text = session.run([train_op, v1.summary.merge_all()])
-        values = v1.Summary.FromString(text).value
-        return {
-            each.tag: each.histo.num if each.HasField("histo") else each.simple_value
-            for each in values
-        }
 
 
 @pytest.fixture
@@ -76,10 +25,6 @@ def stepping():
     made = Stepping()
     with made.graph.as_default():
         yield made
-
-
-def sgd(rate=1.0):
-    return v1.train.GradientDescentOptimizer(rate)
 
 
 def optimized(stepping, steps=1, **arguments):
@@ -136,7 +81,7 @@ def test_what_an_optimizer_may_be(stepping, optimizer, rate):
     np.testing.assert_allclose(after["w"], [-1.5, -2])
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", list(legacy_opt.OPTIMIZER_CLS_NAMES))
 def test_every_name_is_the_optimizer_that_it_says(name):
     names = {"SGD": "GradientDescent", "AdagradDecayV2": "AdagradDecayOptimizerV2"}
@@ -146,14 +91,14 @@ def test_every_name_is_the_optimizer_that_it_says(name):
     cls = getattr(legacy_opt, name_of_class, None) or getattr(v1.train, name_of_class)
     made = Stepping()
     with made.graph.as_default():
-        by_name = optimized(made, optimizer=name, steps=3)
+        by_name = optimized(made, optimizer=name, steps=2)
     made = Stepping()
     with made.graph.as_default():
         arguments = {"momentum": 0.9} if name == "Momentum" else {}
         if name in ("AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "Shampoo"):
             arguments["global_step"] = made.step
         make = lambda rate: cls(learning_rate=rate, **arguments)  # noqa: E731
-        directly = optimized(made, optimizer=make, steps=3)
+        directly = optimized(made, optimizer=make, steps=2)
     assert not np.array_equal(by_name["w"], [0, 0])
     assert list(by_name) == list(directly)
     for key, value in directly.items():
@@ -224,21 +169,23 @@ def keys_for(w):
 
 @KINDS
 def test_multiplied_gradients(use_resource):
-    number = len(list(keys_for(Stepping().w)))
-    for index in range(number):
-        made = Stepping(use_resource)
-        with made.graph.as_default():
-            other = variable("other", [0.0], use_resource)
-            table = variable("table", np.zeros([3, 1]), use_resource, tf.float64)
-            rows = tf.reduce_sum(tf.gather(table, [1, 1]))
-            made.loss += dot(other, 1.0) + tf.cast(rows, tf.float32)
-            key = list(keys_for(made.w))[index]
+    made = Stepping(use_resource)
+    with made.graph.as_default():
+        other = variable("other", [0.0], use_resource)
+        table = variable("table", np.zeros([3, 1]), use_resource, tf.float64)
+        rows = tf.reduce_sum(tf.gather(table, [1, 1]))
+        made.loss += dot(other, 1.0) + tf.cast(rows, tf.float32)
+        sgd_of_any_dtype = {"optimizer": sgd(), "learning_rate": None}
+        for key in keys_for(made.w):
             multipliers = {key: 2, "table:0": tf.constant(3.0)}
-            arguments = {"optimizer": sgd(), "learning_rate": None}
-            after = optimized(made, gradient_multipliers=multipliers, **arguments)
-        np.testing.assert_allclose(after["w"], [-6, -8])
-        np.testing.assert_allclose(after["table"][:, 0], [0, -6, 0])
-        assert after["other"] == -1
+            after = optimized(made, gradient_multipliers=multipliers, **sgd_of_any_dtype)
+            np.testing.assert_allclose(after["w"], [-6, -8])
+            np.testing.assert_allclose(after["table"][:, 0], [0, -6, 0])
+            assert after["other"] == -1
+        # What is not trained may have multipliers, as if it were.
+        multipliers = {made.w: 5.0, "table:0": 5.0, "other:0": 2.0}
+        after = optimized(made, gradient_multipliers=multipliers, variables=[other])
+        assert after["other"] == -2 and np.array_equal(after["w"], [0, 0])
 
 
 @pytest.mark.parametrize("norm", [1, 1.0, np.float32(1), "tensor", "function"])
@@ -309,7 +256,7 @@ def test_update_ops(stepping):
     v1.add_to_collection(v1.GraphKeys.UPDATE_OPS, v1.assign_add(seen, 1.0).op)
     other = v1.assign_add(seen, 10.0).op
     loss = stepping.loss
-    for update_ops, grown in (None, 1), ([], 0), ([other, other], 10), ((other,), 10):
+    for update_ops, grown in (None, 1), ([], 0), ([other, other], 10), (iter([other]), 10):
         op = optimize_loss(loss, None, 1.0, "SGD", update_ops=update_ops)
         assert stepping.run(op)[1]["seen"] == grown
     for update_ops, grown in (None, 1), ([other], 10):
@@ -333,6 +280,13 @@ def test_names_and_some_variables(stepping):
     op = optimize_loss(stepping.loss, None, 1.0, "SGD")
     assert op.name == "OptimizeLoss_1/control_dependency:0"
     assert {"Mine/learning_rate", "OptimizeLoss/learning_rate"} <= set(after)
+    with v1.variable_scope("outer"):
+        for number, name in enumerate((v1.get_variable_scope(), "")):
+            optimized(stepping, name=name, learning_rate=0.5 + number)
+    assert [each.op.name for each in v1.global_variables("outer")] == [
+        "outer/learning_rate",
+        "outer//learning_rate",  # as in the original
+    ]
 
 
 SUMMARIES = {
@@ -354,26 +308,27 @@ SUMMARIES = {
 def test_summaries(stepping):
     assert sorted(SUMMARIES) == sorted(legacy_opt.OPTIMIZER_SUMMARIES)
     by_default = ["loss", "learning_rate", "global_gradient_norm"]
-    for number, kinds in enumerate([[kind] for kind in SUMMARIES] + [None, list(SUMMARIES)]):
+    every_kind = [[kind] for kind in SUMMARIES] + [None, list(SUMMARIES)]
+    steps = []
+    for number, kinds in enumerate(every_kind):
         v1.get_default_graph().clear_collection(v1.GraphKeys.SUMMARIES)
-        halve = lambda rate, step: rate / 2.0  # noqa: E731
-        op = optimize_loss(
+        optimize_loss(
             stepping.loss,
             None,
             1.0,
-            "SGD",
+            sgd,
             clip_gradients=1.0,
             summaries=kinds,
-            learning_rate_decay_fn=halve,
+            learning_rate_decay_fn=lambda rate, step: rate / 2.0,
             name="Number%d" % number,
         )
+        steps.append(v1.summary.merge_all())
+    for number, (kinds, text) in enumerate(zip(every_kind, stepping.run(steps)[0][0])):
         expected = {}
         for kind in kinds or by_default:
             expected.update(SUMMARIES[kind])
-        written = stepping.written(op)
-        assert written == pytest.approx(
-            {"Number%d/%s" % (number, tag): value for tag, value in expected.items()}
-        )
+        expected = {"Number%d/%s" % (number, tag): value for tag, value in expected.items()}
+        assert by_tag(text) == pytest.approx(expected)
 
 
 def test_without_a_global_step_none_is_made():
@@ -411,241 +366,3 @@ def test_wrap_function():
     w, count = wrapped()
     assert count.numpy() == 2
     np.testing.assert_allclose(w.numpy(), [-0.6, -0.6], rtol=1e-5)
-
-
-# create_train_op, and what comes with it.
-
-
-@KINDS
-def test_create_train_op_by_hand(use_resource):
-    made = Stepping(use_resource)
-    with made.graph.as_default():
-        op = create_train_op(made.distance(), sgd(0.5))
-        assert op.name == "train_op/control_dependency:0"
-        assert v1.get_collection(v1.GraphKeys.TRAIN_OP)[-1] is op
-        losses, after = made.run(op, steps=2)
-    np.testing.assert_allclose(losses, [12.5, 3.125])
-    np.testing.assert_allclose(after["w"], [2.25, 3.0])
-    assert after["global_step"] == 2
-
-
-def test_which_step_create_train_op_advances(stepping):
-    other = variable("other", 0, dtype=tf.int32, trainable=False)
-    for step, expected in (None, (0, 0)), (other, (0, 1)), (0, (1, 0)):
-        after = stepping.run(create_train_op(stepping.loss, sgd(), step))[1]
-        assert (after["global_step"], after["other"]) == expected
-    with tf.Graph().as_default():
-        create_train_op(dot(variable("w", [0.0]), 1.0), sgd())
-        assert v1.train.get_global_step() is not None
-
-
-def test_create_train_op_changes_gradients(stepping):
-    table = variable("table", np.zeros([3, 1]))
-    variable("unused", [0.0])
-    loss = stepping.loss + dot(tf.gather(table, [1, 1]), [3.0], [4.0])
-    clip = legacy_opt.clip_gradient_norms_fn(1)
-    op = create_train_op(loss, sgd(), transform_grads_fn=clip, summarize_gradients=True)
-    after = stepping.run(op)[1]
-    np.testing.assert_allclose(after["w"], [-0.6, -0.8], rtol=1e-6)
-    np.testing.assert_allclose(after["table"][:, 0], [0, -1.4, 0], rtol=1e-6)
-    written = stepping.written(op)
-    assert written == pytest.approx(
-        {
-            "summarize_grads/w_gradient": 2,
-            "summarize_grads/w_gradient_norm": 1,
-            "summarize_grads/table_gradient": 2,
-            "summarize_grads/table_gradient_norm": 1,
-        }
-    )
-    double = lambda pairs: legacy_opt.multiply_gradients(  # noqa: E731
-        pairs, {"w": 2, table: tf.constant(3.0, tf.float64)}
-    )
-    after = stepping.run(create_train_op(loss, sgd(), transform_grads_fn=double))[1]
-    np.testing.assert_allclose(after["w"], [-6, -8])
-    np.testing.assert_allclose(after["table"][:, 0], [0, -21, 0])
-
-
-def test_a_loss_that_is_no_number(stepping):
-    loss = stepping.loss * tf.constant(np.nan)
-    with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
-        stepping.run(create_train_op(loss, sgd()))
-    assert np.isnan(stepping.run(create_train_op(loss, sgd(), check_numerics=False))[0][0])
-
-
-def test_a_loss_of_several_numbers_and_variables_that_are_only_collected(stepping):
-    frozen = variable("frozen", [0.0], trainable=False)
-    v1.add_to_collection(v1.GraphKeys.TRAINABLE_VARIABLES, frozen)
-    loss = tf.stack([stepping.loss, dot(frozen, 1.0)])
-    losses, after = stepping.run(create_train_op(loss, sgd(), variables_to_train=[frozen]))
-    assert after["frozen"] == -1 and np.array_equal(losses[0], [2, 0])
-
-
-# Errors.
-
-
-@pytest.mark.parametrize("function", [optimize_loss, create_train_op, adaptive_clipping_fn])
-def test_nothing_of_this_runs_eagerly(function):
-    w = tf.Variable([1.0], name="w")
-
-    def call():
-        if function is optimize_loss:
-            return optimize_loss(tf.reduce_sum(w), None, 0.1, "SGD")
-        if function is create_train_op:
-            return create_train_op(tf.reduce_sum(w), sgd())
-        return adaptive_clipping_fn()([(tf.ones([1]), w)])
-
-    for run in call, tf.function(call, autograph=False):
-        with pytest.raises(RuntimeError, match="%s builds.*wrap_function" % function.__name__):
-            run()
-
-
-WRONG = {
-    "loss function": ({"loss": lambda: 1.0}, TypeError, "loss must be a tensor.*call it"),
-    "no loss": ({"loss": None}, TypeError, "loss must be a tensor, got None"),
-    "integer loss": ({"loss": 3}, TypeError, "loss must be of a floating point dtype, got int32"),
-    "loss of several": ({"loss": [1.0, 2.0]}, ValueError, "loss must be a scalar, got shape"),
-    "constant loss": ({"loss": 1.0}, ValueError, "no variable has a gradient.*'w:0'"),
-    "step number": ({"global_step": 3}, TypeError, "global_step must be an int32 or int64"),
-    "negative rate": ({"learning_rate": -0.1}, ValueError, "learning_rate must not be negative"),
-    "rate": ({"learning_rate": "1"}, TypeError, "learning_rate must be a number, got '1'"),
-    "no number": ({"learning_rate": np.nan}, ValueError, "learning_rate must be finite"),
-    "rate function": ({"learning_rate": lambda: 1.0}, TypeError, "call it, or pass it as learn"),
-    "rates": ({"learning_rate": np.ones(2)}, TypeError, "learning_rate must be a number, got"),
-    "no rate": ({"learning_rate": None}, ValueError, "learning_rate is None, but optimizer='SGD'"),
-    "no rate for a class": (
-        {"learning_rate": None, "optimizer": AdamGSOptimizer},
-        ValueError,
-        "learning_rate is None, but optimizer=<class",
-    ),
-    "unknown": ({"optimizer": "Adma"}, ValueError, "no known name; known are .*mean 'Adam'"),
-    "long name": ({"optimizer": "AdamOptimizer"}, ValueError, "Did you mean 'Adam'"),
-    "AdamW": ({"optimizer": "AdamW"}, ValueError, "lambda learning_rate: legacy_opt.AdamW"),
-    "class": ({"optimizer": AdamWOptimizer}, TypeError, "AdamWOptimizer cannot be made of a"),
-    "other class": ({"optimizer": dict}, TypeError, "optimizer must be a name, or a class"),
-    "number": ({"optimizer": 3}, TypeError, "optimizer must be a name.*got 3 of type int"),
-    "Keras": ({"optimizer": tf.keras.optimizers.SGD}, TypeError, "legacy_opt.compat.to_v1"),
-    "makes none": (
-        {"optimizer": lambda rate: rate},
-        TypeError,
-        "what the function.*, got <tf",
-    ),
-    "noise": ({"gradient_noise_scale": -1.0}, ValueError, "gradient_noise_scale must not be neg"),
-    "noises": ({"gradient_noise_scale": len}, TypeError, "gradient_noise_scale must be a number"),
-    "multipliers": ({"gradient_multipliers": 3}, TypeError, "must be a dict from variables"),
-    "no multipliers": ({"gradient_multipliers": {}}, ValueError, "gradient_multipliers is empty"),
-    "multiplier": ({"gradient_multipliers": {"w:0": "2"}}, TypeError, "must be a number, got '2'"),
-    "unknown name": ({"gradient_multipliers": {"w": 2}}, ValueError, "names 'w', and.* 'w:0'"),
-    "clip": ({"clip_gradients": -1.0}, ValueError, "clip_gradients must be positive, got -1.0"),
-    "clip all": ({"clip_gradients": 0}, ValueError, "clip_gradients must be positive, got 0"),
-    "clip flag": ({"clip_gradients": True}, TypeError, "clip_gradients must be a number, got True"),
-    "clip none": ({"clip_gradients": lambda pairs: None}, TypeError, "list of .gradient, variab"),
-    "decay": ({"learning_rate_decay_fn": 0.9}, TypeError, "must be a function or None, got 0.9"),
-    "update op": ({"update_ops": "op"}, TypeError, "update_ops must be a list of operations"),
-    "nothing": ({"variables": []}, ValueError, "variables: there is no variable to train"),
-    "name": ({"name": 3}, TypeError, "name must be a string, got 3"),
-    "summary": ({"summaries": "loss"}, ValueError, "summaries must be a list of some of"),
-    "summaries": ({"summaries": ["losses"]}, ValueError, r"got \['losses'\]"),
-    "flag": ({"colocate_gradients_with_ops": 1}, TypeError, "must be True or False, got 1"),
-    "other flag": ({"increment_global_step": None}, TypeError, "must be True or False, got None"),
-}
-
-
-@pytest.mark.parametrize("name", list(WRONG))
-def test_errors_of_optimize_loss(stepping, name):
-    wrong, error, words = WRONG[name]
-    arguments = {"loss": stepping.loss, "global_step": None, "learning_rate": 0.1}
-    arguments = dict(arguments, **dict({"optimizer": "SGD"}, **wrong))
-    with pytest.raises(error, match=words):
-        optimize_loss(**arguments)
-
-
-def test_errors_of_optimize_loss_about_tensors(stepping):
-    with pytest.raises(ValueError, match=r"loss must be a scalar.*tf.reshape\(loss, \[\]\)"):
-        optimize_loss(v1.placeholder(tf.float32), None, 0.1, "SGD")
-    with pytest.raises(ValueError, match="learning_rate must be a scalar"):
-        optimize_loss(stepping.loss, None, tf.constant([0.1]), "SGD")
-    with pytest.raises(TypeError, match="must be a variable to be advanced.*increment_global_step"):
-        optimize_loss(stepping.loss, tf.constant(3), 0.1, "SGD")
-    with pytest.raises(TypeError, match="global_step must be int32 or int64, got float32"):
-        optimize_loss(stepping.loss, variable("s", 0.0, trainable=False), 0.1, "SGD")
-    with pytest.raises(TypeError, match="variables must be a list of variables, got 'w:0' alone"):
-        optimize_loss(stepping.loss, None, 0.1, "SGD", variables=stepping.w)
-    with pytest.raises(ValueError, match="names <tf.Variable 's:0'.*are 'w:0'"):
-        multipliers = {v1.global_variables()[-1]: 2.0}
-        optimize_loss(stepping.loss, None, 0.1, "SGD", gradient_multipliers=multipliers)
-    with pytest.raises(ValueError, match="no variable has a gradient"):
-        optimize_loss(stepping.loss, None, 0.1, "SGD", clip_gradients=lambda pairs: [])
-
-
-def test_errors_without_a_global_step():
-    with tf.Graph().as_default():
-        loss = dot(variable("w", [0.0]), 1.0)
-        with pytest.raises(ValueError, match="learning_rate_decay_fn needs a global_step"):
-            optimize_loss(loss, None, 1.0, "SGD", learning_rate_decay_fn=lambda rate, step: rate)
-        with pytest.raises(ValueError, match="'AdagradDecay' goes by the global step, and there"):
-            optimize_loss(loss, None, 1.0, "AdagradDecay")
-        with pytest.raises(ValueError, match="AdagradDecayOptimizer goes by the global step"):
-            optimize_loss(loss, None, 1.0, AdagradDecayOptimizer)
-
-
-@pytest.mark.parametrize(
-    "wrong, error, words",
-    [
-        ({"std_factor": "2"}, TypeError, "std_factor must be a number"),
-        ({"decay": 1.0}, ValueError, "decay must be at least 0 and less than 1"),
-        ({"decay": lambda: 0.5}, TypeError, "decay must be a number or a scalar tensor"),
-        ({"static_max_norm": 0.0}, ValueError, "static_max_norm must be positive"),
-        ({"global_step": 3}, TypeError, "global_step must be an int32 or int64 variable"),
-        ({"report_summary": "yes"}, TypeError, "report_summary must be True or False"),
-        ({"epsilon": 0.0}, ValueError, "epsilon must be positive"),
-        ({"name": ""}, ValueError, "name must not be empty"),
-    ],
-)
-def test_errors_of_adaptive_clipping(wrong, error, words):
-    with pytest.raises(error, match=words):
-        adaptive_clipping_fn(**wrong)
-
-
-@pytest.mark.parametrize(
-    "wrong, error, words",
-    [
-        ({"optimizer": "SGD"}, TypeError, "optimizer of create_train_op must be a .*got 'SGD'"),
-        ({"optimizer": AdamGSOptimizer}, TypeError, "optimizer of create_train_op must be a"),
-        ({"global_step": 1}, TypeError, "global_step must be an int32 or int64 variable"),
-        ({"global_step": False}, TypeError, "global_step must be an int32 or int64 variable"),
-        ({"update_ops": 3}, TypeError, "update_ops must be a list of operations or None"),
-        ({"variables_to_train": []}, ValueError, "there is no variable to train"),
-        ({"transform_grads_fn": 3}, TypeError, "transform_grads_fn must be a function or None"),
-        ({"transform_grads_fn": len}, TypeError, "takes a list of .gradient, variable. pairs"),
-        ({"summarize_gradients": 1}, TypeError, "summarize_gradients must be True or False"),
-        ({"check_numerics": 1}, TypeError, "check_numerics must be True or False"),
-    ],
-)
-def test_errors_of_create_train_op(stepping, wrong, error, words):
-    with pytest.raises(error, match=words):
-        create_train_op(stepping.loss, **dict({"optimizer": sgd()}, **wrong))
-
-
-def test_errors_of_create_train_op_about_variables(stepping):
-    with pytest.raises(ValueError, match="'global_step:0', which is not trainable. Make it with"):
-        create_train_op(stepping.loss, sgd(), variables_to_train=[stepping.step])
-    with pytest.raises(ValueError, match="no variable has a gradient"):
-        create_train_op(tf.constant(1.0), sgd())
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="there is no variable to train"):
-        create_train_op(tf.constant(1.0), sgd())
-
-
-def test_errors_of_functions_of_gradients(stepping):
-    pairs = [(tf.ones([2]), stepping.w)]
-    for call in legacy_opt.clip_gradient_norms_fn, lambda n: legacy_opt.clip_gradient_norms([], n):
-        with pytest.raises(ValueError, match="max_norm must be positive, got 0"):
-            call(0)
-    with pytest.raises(TypeError, match="multiply_gradients takes a list of .gradient, variable"):
-        legacy_opt.multiply_gradients([stepping.w], {"w": 2})
-    with pytest.raises(ValueError, match="names 'w:0', and the variables that are trained are 'w'"):
-        legacy_opt.multiply_gradients(pairs, {"w:0": 2})
-    with pytest.raises(ValueError, match="names 'w', which has no gradient"):
-        legacy_opt.multiply_gradients([(None, stepping.w)], {"w": 2})
-    for function in legacy_opt.add_gradients_summaries, adaptive_clipping_fn():
-        with pytest.raises(TypeError, match="takes a list of .gradient, variable. pairs"):
-            function(3)

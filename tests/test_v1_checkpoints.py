@@ -69,7 +69,7 @@ def trained(tmp_path_factory):
     return once
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @EVERY_OPTIMIZER
 def test_every_optimizer_goes_on(number, name, trained, full):
     way, config = way_of(name)

@@ -165,6 +165,7 @@ def problem_with_zeros():
     return problem._replace(gradients=gradients)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_run_does_what_numpy_does(wrapper, way):
@@ -201,10 +202,14 @@ def test_averages_are_slots_with_the_names_of_tensorflows():
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource, tmp_path):
     with tf.Graph().as_default():
+        collections = {"first": None, "second": [v1.GraphKeys.LOCAL_VARIABLES]}
         first, second = (
-            v1.get_variable(name, initializer=tf.ones([2]), use_resource=use_resource)
-            for name in ("first", "second")
+            v1.get_variable(
+                name, initializer=tf.ones([2]), use_resource=use_resource, collections=where
+            )
+            for name, where in collections.items()
         )
+        initializers = v1.global_variables_initializer, v1.local_variables_initializer
         optimizer = legacy_opt.MovingAverageOptimizer(sgd(), 0.5)
         steps = [
             optimizer.apply_gradients([(tf.ones([2]), variable)]) for variable in (first, second)
@@ -214,12 +219,12 @@ def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource,
             optimizer.swapping_saver(entries)
         saver = optimizer.swapping_saver({**entries, "two_average": optimizer.average(second)})
         with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())
+            sess.run([initializer() for initializer in initializers])
             sess.run(steps)
             path = saver.save(sess, str(tmp_path / "model"))
             found = {name: v1.train.load_variable(path, name)[0] for name in saved_names(path)}
             assert found == {"one": 0.75, "one_average": 0.5, "two": 0.75, "two_average": 0.5}
-            sess.run(v1.global_variables_initializer())
+            sess.run([initializer() for initializer in initializers])
             saver.restore(sess, path)
             assert sess.run([first, optimizer.average(first)])[0].tolist() == [0.5, 0.5]
             v1.train.Saver({"one": first}).restore(sess, path)
@@ -259,7 +264,36 @@ def test_averages_are_in_object_checkpoints(tmp_path):
     assert averages[0] == averages[1] == [pytest.approx(0.4), pytest.approx(1.4)]
 
 
+def test_a_step_in_a_function_leaves_the_control_flow_of_graphs_as_it_was_set():
+    was_enabled = v1.control_flow_v2_enabled()
+    v1.disable_control_flow_v2()  # inside a function it counts as enabled nevertheless
+    try:
+        variable = tf.Variable([1.0])
+        optimizer = legacy_opt.MovingAverageOptimizer(sgd(), 0.5)
+        step = tf.function(lambda: optimizer.apply_gradients([(tf.ones([1]), variable)]) and None)
+        step()
+        assert not v1.control_flow_v2_enabled()
+        assert (variable.numpy(), optimizer.average(variable).numpy()) == ([0.5], [0.75])
+    finally:
+        if was_enabled:
+            v1.enable_control_flow_v2()
+
+
 # Variable clipping.
+
+
+@pytest.mark.parametrize("use_resource", [False, True])
+def test_no_more_than_rows_leaves_a_parameter_server(use_resource):
+    setter = v1.train.replica_device_setter(cluster={"ps": ["ps:1"], "worker": ["worker:1"]})
+    with tf.Graph().as_default() as graph, v1.device(setter):
+        table = v1.get_variable("t", [9, 2], use_resource=use_resource)
+        optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [1])], 1.0)
+        grad = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([3]), [9, 2])
+        step = optimizer.apply_gradients([(grad, table)], name="step")
+        gathers = [op for op in graph.get_operations() if "Gather" in op.type]
+        sources = [op.inputs[0].op for op in gathers]
+        assert gathers and all("/job:ps" in op.device for op in gathers + sources)
+        assert step.name == "step"
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
@@ -307,13 +341,12 @@ def test_parts_of_a_partitioned_variable():
 
 def test_the_optimizer_inside_is_as_it_was():
     inner = momentum()
-    before = set(vars(inner))
     variable = tf.Variable([1.0])
     wrapper = legacy_opt.MultitaskOptimizerWrapper(inner)
     wrapper.apply_gradients([(tf.constant([1.0]), variable)])
     wrapper.apply_gradients([(tf.constant([0.0]), variable)])
     assert variable.numpy() == [0.5]
-    assert not {name for name in vars(inner) if name.startswith("_apply")} and before
+    assert not [name for name in vars(inner) if name.startswith(("_apply", "_resource_apply"))]
     inner.apply_gradients([(tf.constant([0.0]), variable)])  # which goes on by its momentum
     np.testing.assert_allclose(variable.numpy(), [0.5 - 0.5 * 0.9], rtol=1e-5)
 
@@ -329,7 +362,7 @@ def decaying(step):
     return legacy_opt.AdagradDecayOptimizer(0.5, step, 1.0, accumulator_decay_step=1)
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("inside", ["alone", "clipped", "multi"])
 def test_slots_stay_as_they_are_also_inside_of_other_wrappers(inside, way):
@@ -419,6 +452,7 @@ def test_gradients_that_are_none_are_handed_on():
 # Wrappers in wrappers.
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_wrappers_nest(way):
     def make(step):
@@ -437,6 +471,7 @@ def test_wrappers_nest(way):
     running.assert_steps_close(trace.steps[1::2], expected)
 
 
+@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_averages_of_clipped_variables(way):
     class Averages(ClipsRows):
@@ -474,7 +509,7 @@ NESTS = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "eager"])
 @pytest.mark.parametrize("nest", NESTS)
 def test_nested_conditions_are_those_of_eager_execution(nest, way):
@@ -515,6 +550,10 @@ WRONG = {
     "no dict": (lambda: variable_clipping(3), "vars_to_clip_dims must be a dict"),
     "no list": (lambda: variable_clipping([(tf.Variable([1.0]), 0)]), "lists of dimensions"),
     "a name": (lambda: variable_clipping({"w": [0]}), "must have variables as keys, got 'w'"),
+    "twice": (
+        lambda: (lambda v: variable_clipping([(v, [0]), (v, [0])]))(tf.Variable([1.0])),
+        "has the variable .* twice",
+    ),
     "dimension": (lambda: variable_clipping([(tf.Variable([1.0]), [1])]), "has 1, and its shape"),
     "no integer": (lambda: variable_clipping([(tf.Variable([1.0]), [0.0])]), "integers, got 0.0"),
     "updates all itself": (

@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_shape
-from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.slots import Slot
 from legacy_opt.wrappers.base import OptimizerWrapper
 from legacy_opt.wrappers.growing import GrowingSlot, rows_shape
@@ -41,8 +40,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     Dense gradients are summed, those of 16-bit variables in float32. Sparse ones are kept as they
     come, ids and rows, and handed on as one `tf.IndexedSlices` with all of them, as one large
-    batch has it: what is kept grows with the ids touched, not with the table, and rows that only
-    an earlier batch touched are updated, too.
+    batch has it: memory and time of a call go by the rows since the last update, not by the table,
+    and rows that only an earlier batch touched are updated, too.
 
     A variable whose gradient is None is left out. One that has had a gradient in another call
     counts as zero in this one; pass it with None. All calls need the same variables: to train two
@@ -66,8 +65,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: of how many gradients the mean is taken, a positive integer. A checkpoint may be
-        continued with another number: an update takes the mean of what is there, as soon as these
-        are as many or more.
+        continued with another number above 1: an update takes the mean of what is there, as soon as
+        these are as many or more.
       name: the name of this optimizer and its slots.
 
     Raises:
@@ -90,7 +89,6 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         """Of how many gradients the mean is taken."""
         return self._steps
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Adds to the sums, and every `steps` calls applies their mean.
 
@@ -192,11 +190,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             op_name = "%s/%s" % (self._name, name)
             _layout(name, variable, op_name).create(self, variable, name, op_name)
 
-    def _own_slot(self, variable, name):
-        return self.own_slot(variable, name)
-
     def _keeps(self, variable):
-        return any(self._own_slot(variable, name) is not None for name in _ONE_EACH)
+        return any(self.own_slot(variable, name) is not None for name in _ONE_EACH)
 
     def _number_of_variables_kept(self):
         graph = _graph_of_variables()
@@ -232,7 +227,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return self._count().read_value()
 
     def _add(self, grad, variable):
-        total = self._own_slot(variable, "gradient_sum")
+        total = self.own_slot(variable, "gradient_sum")
         sparse = isinstance(grad, tf.IndexedSlices)
         if total is not None:
             if sparse:
@@ -267,8 +262,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return None
         dtype = variable.dtype.base_dtype
         # A division by a constant is what graphs turn into a product with other last bits.
-        divisor = tf.cast(count, wide_dtype(dtype))
-        total = self._own_slot(variable, "gradient_sum")
+        divisor = tf.cast(count, _dtype_of_sums(dtype))
+        total = self.own_slot(variable, "gradient_sum")
         if total is not None:
             return tf.cast(total.read_value() / divisor, dtype)
         ids, rows = self._kept_rows(variable)
@@ -276,22 +271,22 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return tf.IndexedSlices(rows, ids, variable_shape(variable))
 
     def _forget(self, variable):
-        total = self._own_slot(variable, "gradient_sum")
+        total = self.own_slot(variable, "gradient_sum")
         if total is not None:
             return [_WHOLE.assign(total, tf.zeros_like(total.read_value()))]
         ids, rows = self._kept_rows(variable)
         return self._keep_rows(variable, ids[:0], rows[:0])
 
     def _kept_rows(self, variable):
-        ids = self._own_slot(variable, "gradient_ids").read_value()
-        rows = self._own_slot(variable, "gradient_rows").read_value()
+        ids = self.own_slot(variable, "gradient_ids").read_value()
+        rows = self.own_slot(variable, "gradient_rows").read_value()
         # A ref variable that changes its shape tells none.
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
 
     def _keep_rows(self, variable, ids, rows):
         writes = []
         for name, value in ("gradient_ids", ids), ("gradient_rows", rows):
-            slot = self._own_slot(variable, name)
+            slot = self.own_slot(variable, name)
             if is_resource(slot):
                 writes.append(slot.assign(value, read_value=False))
             else:
@@ -315,7 +310,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not any(grad is not None for grad, _ in pairs):
             raise ValueError(
                 "%s got no gradient for any of the variables: %s."
-                % (me, ", ".join(variable.name for _, variable in pairs))
+                % (me, ", ".join(variable.name for _, variable in pairs) or "there are none")
             )
         seen = set()
         for _, variable in pairs:
@@ -333,7 +328,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not versions.compiling_with_xla():
             return
         for _, variable in pairs:
-            if self._own_slot(variable, "gradient_ids") is not None:
+            if self.own_slot(variable, "gradient_ids") is not None:
                 raise ValueError(
                     "%s keeps the sparse gradients of %r in a variable whose shape changes, which "
                     "XLA cannot compile. Compile without XLA: jit_compile=False."
@@ -346,7 +341,11 @@ def _layout(name, variable, op_name):
         return GrowingSlot(op_name, of_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
         return GrowingSlot(op_name, of_rows=True)
-    return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
+    return Slot(dtype=_dtype_of_sums(variable.dtype.base_dtype))
+
+
+def _dtype_of_sums(dtype):
+    return tf.float32 if dtype.is_floating and dtype.size < tf.float32.size else dtype
 
 
 def _graph_of_variables():

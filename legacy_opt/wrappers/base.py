@@ -30,6 +30,14 @@ class OptimizerWrapper(v1.train.Optimizer):
       ValueError: the name is empty.
     """
 
+    def __init_subclass__(cls, **kwargs):
+        """Keeps AutoGraph out: it takes seconds for nothing, and in TensorFlow 1.15 breaks code."""
+        super().__init_subclass__(**kwargs)
+        for name in ("compute_gradients", "apply_gradients"):
+            if name in vars(cls):
+                method = vars(cls)[name]
+                setattr(cls, name, tf.autograph.experimental.do_not_convert(method))
+
     def __init__(self, wrapped, use_locking=False, name="OptimizerWrapper"):
         super().__init__(use_locking, checks.text("name", name))
         self._wrapped = tuple(checks.optimizer(type(self).__name__, each) for each in wrapped)
@@ -98,7 +106,15 @@ def parts_of_a_step(global_step):
 
     Args:
       global_step: the variable that will be advanced afterwards, or None.
+
+    Raises:
+      TypeError: `global_step` is no variable.
     """
+    if global_step is not None and not hasattr(global_step, "assign_add"):
+        raise TypeError(
+            "global_step must be a variable, as tf.compat.v1.train.get_or_create_global_step() "
+            "makes it, or None, got %r." % (global_step,)
+        )
     with advancing(global_step):
         if tf.executing_eagerly():
             yield

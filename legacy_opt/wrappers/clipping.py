@@ -29,7 +29,6 @@ class GradientClipping(OptimizerWrapper):
         """Returns pairs with clipped gradients, given pairs of which one has a gradient."""
         raise NotImplementedError
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Clips, then hands on to the wrapped optimizer."""
         pairs = [

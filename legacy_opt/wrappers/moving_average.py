@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients, versions
 from legacy_opt.access import WholeVariable, after
 from legacy_opt.hyperparameters import current
+from legacy_opt.slots import first_value
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
@@ -39,7 +40,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
     Done better than in the original: with `sequential_update=False` there is no race; it has slots,
     a name and `variables()` as every optimizer; variables of a second call of `apply_gradients` do
     not make it forget those of the first; the saver swaps by variable, so also in a dict of other
-    names; and it runs eagerly and with ref variables under v2 control flow.
+    names and under a `tf.distribute` strategy; and it runs eagerly and with ref variables under v2
+    control flow.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -68,24 +70,15 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns the variable that holds the average of another; None if there is none yet."""
         return self.own_slot(variable, _AVERAGE)
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Applies gradients and moves the averages.
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
-
-        Raises:
-          ValueError: a distribution strategy calls.
         """
-        if tf.distribute.has_strategy():
-            raise ValueError(
-                "%s does not run in a tf.distribute strategy. Keras 3's use_ema=True does."
-                % type(self).__name__
-            )
         pairs = gradients.pairs_of(type(self).__name__, grads_and_vars)
         variables = [variable for grad, variable in pairs if grad is not None]
         if not versions.for_a_session():
-            self._create_averages(variables)  # of the values before the first step
+            self._make_averages(variables)  # of the values before the first step
         if self._sequential_update:
             updated = super().apply_gradients(pairs, global_step=global_step, name=name)
             with after(updated):
@@ -99,7 +92,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     def _surpluses(self, variables):
         """Returns pairs of an average and what it has too much."""
-        self._create_averages(variables)
+        self._make_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
             surpluses = []
@@ -111,8 +104,10 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return surpluses
 
     def _rate(self):
-        """Returns 1 minus the decay of this step, in float32, as TensorFlow's averages do."""
-        decay = tf.cast(current("average_decay", self._average_decay), tf.float32)
+        """Returns 1 minus the decay of this step, of a number in float32, as TensorFlow does."""
+        decay = current("average_decay", self._average_decay)
+        if not checks.is_tensor_like(decay) or self._num_updates is not None:
+            decay = tf.cast(decay, tf.float32)
         if self._num_updates is not None:
             count = _value_now(current("num_updates", self._num_updates))
             count = tf.cast(count, tf.float32)
@@ -121,20 +116,25 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     @staticmethod
     def _move(surpluses):
-        moved = []
-        for average, surplus in surpluses:
-            with tf.device(average.device):
-                moved.append(_WHOLE.subtract(average, surplus))
-        return moved
+        if tf.distribute.has_strategy():
+            return [_in_all_replicas(_subtract, *pair) for pair in surpluses]
+        return [_subtract(*pair) for pair in surpluses]
 
     # The averages are slots.
+
+    def _make_averages(self, variables):
+        if tf.distribute.has_strategy():
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda _: self._create_averages(variables))
+        else:
+            self._create_averages(variables)
 
     def _create_averages(self, variables):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
                     with versions.v1_control_flow():  # also for what TensorFlow adds to the value
-                        value = _initialized_value(variable)
+                        value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
                         v1.add_to_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES, variable)
@@ -170,9 +170,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 "swapping_saver makes a Saver of a TF1 graph. In eager code assign "
                 "optimizer.average(variable) to the variable before saving it."
             )
-        of_graph = v1.global_variables()
         swapped = {}
-        for variable in of_graph:
+        for variable in v1.moving_average_variables():
             average = self.average(variable)
             if average is not None:
                 swapped.update({variable.op.name: average, average.op.name: variable})
@@ -181,7 +180,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 "swapping_saver must be called after minimize() or apply_gradients(), which make "
                 "the averages."
             )
-        entries = _by_name(of_graph if var_list is None else var_list)
+        entries = _by_name(v1.global_variables() if var_list is None else var_list)
         saved = {_op_name(part) for parts in entries.values() for part in _as_list(parts)}
         for each in sorted(saved.intersection(swapped)):
             if swapped[each].op.name not in saved:
@@ -191,9 +190,27 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 )
         content = {}
         for key, parts in entries.items():
-            others = [swapped.get(_op_name(part), part) for part in _as_list(parts)]
+            others = [
+                versions.saveable(key, swapped.get(_op_name(part), part))
+                for part in _as_list(parts)
+            ]
             content[key] = others if isinstance(parts, list) else others[0]
         return v1.train.Saver(content, name=name, **kwargs)
+
+
+def _subtract(average, surplus):
+    with tf.device(average.device):
+        return _WHOLE.subtract(average, surplus)
+
+
+def _in_all_replicas(update, variable, value):
+    """Updates all components of a variable; the replicas have equal values."""
+
+    def merge(strategy, variable, value):
+        value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
+        return strategy.extended.update(variable, update, args=(value,))
+
+    return tf.distribute.get_replica_context().merge_call(merge, args=(variable, value))
 
 
 def _value_now(value):
@@ -203,15 +220,6 @@ def _value_now(value):
     value = value.read_value()
     # Graphs would cast the memory of a ref variable before they copy, and so wait for, its value.
     return tf.maximum(value, value.dtype.min)
-
-
-def _initialized_value(variable):
-    """Returns a variable's value, which in a graph may not have been initialized yet."""
-    if tf.executing_eagerly():
-        return variable.read_value()
-    return tf.cond(
-        v1.is_variable_initialized(variable), variable.read_value, lambda: variable.initial_value
-    )
 
 
 def _by_name(var_list):
@@ -241,4 +249,4 @@ def _as_list(parts):
 
 def _op_name(variable):
     """Returns the name of a variable in a graph, None for what is to be saved besides."""
-    return variable.op.name if isinstance(variable, tf.Variable) else None
+    return variable.op.name if hasattr(variable, "read_value") else None

@@ -3,6 +3,7 @@
 import tensorflow as tf
 
 from legacy_opt import checks, versions
+from legacy_opt.gradients import some_gradients
 from legacy_opt.update import warn
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
 from legacy_opt.wrappers.routes import (
@@ -10,7 +11,6 @@ from legacy_opt.wrappers.routes import (
     Route,
     check_taken,
     make_routes,
-    names,
     variables_in,
 )
 
@@ -124,7 +124,7 @@ class MultiOptimizer(OptimizerWrapper):
         Raises:
           ValueError: a variable goes to no optimizer or to several, or is given twice.
         """
-        variables = list(variables_in(var_list, "var_list"))
+        variables = list(variables_in([var_list], "var_list"))
         taken = self._taken(variables)
         check_taken(type(self).__name__, self._routes, taken)
         return self._divided(taken, variables)
@@ -147,10 +147,10 @@ class MultiOptimizer(OptimizerWrapper):
                     "gradients of its variables itself." % type(self).__name__
                 )
             var_list = v1.trainable_variables()
-        variables, together = list(variables_in(var_list, "var_list")), []
+        variables, together = list(variables_in([var_list], "var_list")), []
         for variable, routes in self._taken(variables):
             apart.get(id(routes[0].optimizer) if routes else None, together).append(variable)
-        found = compute(loss, together, *args, **kwargs) if together else []
+        found = compute(loss, together, *args, **kwargs) if together or not variables else []
         for inner in self._wrapped:
             if apart.get(id(inner)):
                 found += inner.compute_gradients(loss, apart[id(inner)], *args, **kwargs)
@@ -161,19 +161,15 @@ class MultiOptimizer(OptimizerWrapper):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: see `legacy_opt.RuleOptimizer.apply_gradients`.
+          TypeError: see `legacy_opt.RuleOptimizer.apply_gradients`; or `global_step` is no
+            variable.
           ValueError: a variable with a gradient goes to no optimizer or to several, or is given
             twice; or no variable has a gradient.
         """
         holder = type(self).__name__
-        pairs = checks.gradients(holder, grads_and_vars)
+        pairs = checks.gradients(holder, some_gradients(holder, grads_and_vars))
         taken = self._taken([variable for _, variable in pairs])
         trained = [each for each, (gradient, _) in zip(taken, pairs) if gradient is not None]
-        if not trained:
-            raise ValueError(
-                "%s: no gradients provided for any variable: %s."
-                % (holder, names(variable for _, variable in pairs))
-            )
         check_taken(holder, self._routes, trained)
         parts = []
         with parts_of_a_step(global_step):

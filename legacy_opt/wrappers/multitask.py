@@ -60,7 +60,6 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
         return getattr(self._wrapped[0], name)
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Applies gradients that are not all zeros.
 

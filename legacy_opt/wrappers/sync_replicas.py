@@ -5,19 +5,19 @@ import tensorflow as tf
 v1 = tf.compat.v1
 
 
-def _held_optimizers(optimizer):
-    """Yields an optimizer and those that are in its attributes."""
-    yield optimizer
-    for value in vars(optimizer).values():
-        for each in value if isinstance(value, (list, tuple)) else [value]:
-            if isinstance(each, v1.train.Optimizer) and each is not optimizer:
-                yield from _held_optimizers(each)
-
-
 def holds_sync_replicas(optimizer):
-    """Whether an optimizer is a SyncReplicasOptimizer, or there is one inside."""
-    sync = v1.train.SyncReplicasOptimizer
-    return any(isinstance(each, sync) for each in _held_optimizers(optimizer))
+    """Whether an optimizer is a SyncReplicasOptimizer, or holds one in its attributes."""
+    waiting, seen = [optimizer], []
+    while waiting:
+        held = waiting.pop()
+        if isinstance(held, v1.train.SyncReplicasOptimizer):
+            return True
+        if held not in seen:
+            seen.append(held)
+            for value in vars(held).values():
+                several = value if isinstance(value, (list, tuple)) else [value]
+                waiting += [each for each in several if isinstance(each, v1.train.Optimizer)]
+    return False
 
 
 def comes_from_sync_replicas(pairs):

@@ -42,8 +42,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     Raises:
       TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
-      ValueError: `max_norm` is NaN, infinite or not above zero; a variable has no such dimension,
-        or is partitioned along it.
+      ValueError: `max_norm` is NaN, infinite or not above zero; a variable is there twice, has no
+        such dimension, or is partitioned along it.
     """
 
     def __init__(
@@ -72,7 +72,6 @@ class VariableClippingOptimizer(OptimizerWrapper):
             % type(self).__name__
         )
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
 
@@ -106,13 +105,16 @@ class VariableClippingOptimizer(OptimizerWrapper):
         access = WholeVariable()
         if isinstance(grad, tf.IndexedSlices) and 0 not in dims:
             access = Rows(tf.unique(grad.indices)[0])
+        values = None
+        if access.indices is not None:
+            with tf.device(variable.device):  # from a parameter server only the rows are sent
+                if is_resource(variable):
+                    values = access.read(variable)
+                else:  # converted to a tensor by itself it may be what it was before the update
+                    values = tf.gather(variable.read_value(), access.indices)
         with tf.device(variable.device) if self._colocates else contextlib.ExitStack():
-            if access.indices is None:
+            if values is None:
                 values = variable.read_value()
-            elif is_resource(variable):
-                values = access.read(variable)
-            else:  # converted to a tensor by itself it may be what it was before the update
-                values = tf.gather(variable.read_value(), access.indices)
             limit = current("max_norm", self._max_norm)
             limit = gradients.in_dtype(limit, variable.dtype.base_dtype)
             surplus = values - tf.clip_by_norm(values, limit, dims)
@@ -154,6 +156,8 @@ def _clip_dims(vars_to_clip_dims):
         for part in parts:
             if not hasattr(part, "assign_sub"):
                 raise TypeError("vars_to_clip_dims must have variables as keys, got %r." % (part,))
+            if any(part is known for known, _ in found):
+                raise ValueError("vars_to_clip_dims has the variable %r twice." % part.name)
             found.append((part, [_dimension(part, each) for each in dims]))
     return found
 

@@ -1,0 +1,218 @@
+"""The names that nobody provides, found before `legacy-opt run` runs a script."""
+
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt import compat, versions
+from legacy_opt.compat import missing_names
+
+v1 = tf.compat.v1
+# DeepRec's variables, which nobody has on any TensorFlow: it stands for all that is missing.
+GONE = "tf.get_embedding_variable"
+
+
+@pytest.fixture
+def missing(tmp_path, monkeypatch):
+    """Returns what is missing in a script with these lines, as "line name"; or in several files."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def find(code, files=()):
+        for name, content in dict(files).items():
+            path = tmp_path / name
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(textwrap.dedent(content))
+        script = tmp_path / "script.py"
+        script.write_text(textwrap.dedent(code).lstrip("\n"))
+        with compat.patch_tensorflow():
+            root = tf if versions.speaks_v1() else v1
+            found = missing_names.find(str(script), "__main__", root)
+        find.advice = {each.advice for each in found}
+        assert all(advice.endswith(".") for advice in find.advice)
+        return [
+            "%s%d %s" % ("" if f.path == str(script) else Path(f.path).stem + ":", f.line, f.name)
+            for f in found
+        ]
+
+    return find
+
+
+WAYS_TO_WRITE_IT = [
+    "import tensorflow as tf\ntf.get_embedding_variable('x')",
+    "import tensorflow\ntensorflow.get_embedding_variable('x')",
+    "import tensorflow.compat.v1 as tf\ntf.get_embedding_variable('x')",
+    "import tensorflow\ntensorflow.compat.v1.get_embedding_variable('x')",
+    "# one line\nfrom tensorflow import get_embedding_variable as make",
+    "import tensorflow as tf\nmake = tf.get_embedding_variable",
+    "import tensorflow as tf\nlambda x: tf.get_embedding_variable",
+    "import tensorflow as tf\ndef dead(): return tf.get_embedding_variable",
+    "from tensorflow import *\ncompat.v1.get_embedding_variable",
+    "\f\nimport tensorflow as tf; tf.get_embedding_variable",
+]
+
+
+@pytest.mark.parametrize("code", WAYS_TO_WRITE_IT)
+def test_a_name_is_seen_however_it_is_written(code, missing):
+    assert missing(code) == ["2 " + GONE]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "try:\n    tf.get_embedding_variable\nexcept AttributeError:\n    pass",
+        "try:\n from tensorflow import get_embedding_variable\nexcept (ImportError, OSError):\n 1",
+        "try:\n    tf.get_embedding_variable\nexcept:\n    pass",
+        "if hasattr(tf, 'get_embedding_variable'):\n    tf.get_embedding_variable()",
+        "x = hasattr(tf, 'get_embedding_variable') and tf.get_embedding_variable",
+        "x = tf.get_embedding_variable if hasattr(tf, 'get_embedding_variable') else None",
+        "if tf.__version__.startswith('1.'):\n    tf.get_embedding_variable",
+        "OLD = tf.VERSION < '1.0'\nif OLD:\n    tf.get_embedding_variable",
+        "def f(tf):\n    return tf.get_embedding_variable",
+        "x = tf.train.AdamOptimizer(0.1).get_embedding_variable",
+        "x = tf.Variable.get_embedding_variable",
+        "tf.get_embedding_variable = print",
+        "x = 'tf.get_embedding_variable'  # tf.get_embedding_variable",
+        "try:\n    make = tf.get_embedding_variable\nexcept Exception:\n    make = print\nmake()",
+        "try:\n    from tensorflow import get_embedding_variable as g\nexcept ImportError:\n"
+        "    import json as g\ng.load",
+        "from tensorflow import *\nprint.get_embedding_variable\nsorted.get_embedding_variable",
+        "try:\n    from tensorflow import get_embedding_variable as g\nexcept ImportError:\n"
+        "    g = None\ndef f():\n    if g:\n        g.load",
+        "if tf.VERSION < '1.0':\n    g = tf.get_embedding_variable\ndef f():\n    g.load",
+        "def is_old():\n    return tf.__version__ < '1'\nif is_old():\n"
+        "    tf.get_embedding_variable",
+        "def broken(:",
+        "print 'Python 2', tf.get_embedding_variable",
+    ],
+)
+def test_no_false_alarm(code, missing):
+    assert missing("import tensorflow as tf\n" + code) == []
+
+
+def test_a_guard_guards_what_it_asks_for_alone(missing):
+    code = """
+    import tensorflow as tf
+    if hasattr(tf, "no_such_name"):
+        tf.get_embedding_variable
+    if hasattr(tf, "train"):
+        tf.get_embedding_variable
+    try:
+        pass
+    except ImportError:
+        tf.get_embedding_variable
+    try:
+        tf.get_embedding_variable
+    except ValueError:
+        pass
+    """
+    assert missing(code) == [line + GONE for line in ("3 ", "5 ", "9 ", "11 ")]
+
+
+def test_modules_beside_the_script_are_read_too(missing):
+    found = missing(
+        """
+        import helper, json
+        from near import one
+        from near.common import tf
+        from near.stars import *
+        import installed_nowhere
+        tf.get_embedding_variable
+        flow.get_embedding_variable
+        guarded.load
+        """,
+        {
+            "helper.py": "import tensorflow as tf\ntf.get_embedding_variable\nraise SystemExit",
+            "near/__init__.py": "",
+            "near/one.py": "from . import two\n",
+            "near/two.py": "from .common import tf as flow\nflow.get_embedding_variable\n",
+            "near/common.py": "import tensorflow as tf\n",
+            "near/stars.py": """
+            import tensorflow as flow
+            try:
+                guarded = flow.get_embedding_variable
+            except AttributeError:
+                guarded = None
+            """,
+            "unused.py": "import tensorflow as tf\ntf.get_embedding_variable\n",
+        },
+    )
+    assert found == ["helper:2 " + GONE, "two:2 " + GONE, "6 " + GONE, "7 " + GONE]
+    assert "helper" not in sys.modules and "near" not in sys.modules
+
+
+def test_a_module_is_read_with_its_packages(missing, tmp_path):
+    uses = "import tensorflow as tf\ntf.get_embedding_variable\n"
+    files = {"pack/__init__.py": uses, "pack/__main__.py": "from . import one", "pack/one.py": uses}
+    missing("", files)
+    for module in "__main__", "one":
+        path = str(tmp_path / "pack" / (module + ".py"))
+        found = missing_names.find(path, "pack." + module, tf)
+        assert [Path(each.path).stem for each in found] == ["__init__", "one"]
+
+
+def test_what_there_is_is_not_missed(missing):
+    code = """
+    import tensorflow as tf
+    import tensorflow.contrib.opt as opt
+    from tensorflow.contrib.opt import AdamWOptimizer, MovingAverageOptimizer
+    from tensorflow.contrib.opt.python.training.sign_decay import get_linear_decay_fn
+    from tensorflow.contrib.layers import optimize_loss
+    from tensorflow.python.training.adam_async import AdamAsyncOptimizer
+    from tensorflow.python.framework import ops
+    from tensorflow.core.protobuf import config_pb2
+    tf.train.AdagradDecayOptimizerV2, tf.contrib.estimator.clip_gradients_by_norm
+    tf.app.flags.FLAGS.whatever, tf.logging.INFO, tf.float32.name, tf.losses.mean_squared_error
+    tf.contrib.framework.get_or_create_global_step, opt.LazyAdamOptimizer
+    """
+    assert missing(code) == []
+
+
+def test_what_this_tensorflow_gave_up_is_missed(missing):
+    generation = versions.keras_facts()["generation"]
+    code = (
+        "import tensorflow as tf\ntf.layers.dense\ntf.nn.rnn_cell.LSTMCell\ntf.estimator.Estimator"
+    )
+    expected = ["2 tf.layers.dense", "3 tf.nn.rnn_cell.LSTMCell"] if generation == 3 else []
+    expected += [] if versions.has_estimator() else ["4 tf.estimator.Estimator"]
+    assert missing(code) == expected
+
+
+if not versions.has_contrib():
+
+    def test_what_else_contrib_had_is_missed(missing):
+        code = """
+        import tensorflow as tf
+        from tensorflow.contrib import slim
+        from tensorflow import contrib
+        import tensorflow.contrib.seq2seq as seq2seq
+        learn = contrib.learn
+        slim.conv2d
+        learn.Experiment
+        contrib.opt.GGTOptimizer
+        from tensorflow.contrib.layers import fully_connected, optimize_loss
+        if hasattr(tf, "contrib"):
+            tf.contrib.rnn.LSTMCell  # tf.contrib is there, put back, so this is reached
+        if hasattr(tf.contrib, "crf"):
+            tf.contrib.crf.crf_decode
+        """
+        assert missing(code) == [
+            "2 tf.contrib.slim",
+            "4 tf.contrib.seq2seq",
+            "5 tf.contrib.learn",
+            "6 tf.contrib.slim.conv2d",
+            "7 tf.contrib.learn.Experiment",
+            "8 tf.contrib.opt.GGTOptimizer",
+            "9 tf.contrib.layers.fully_connected",
+            "11 tf.contrib.rnn.LSTMCell",
+        ]
+
+    def test_of_a_package_that_is_installed_it_is_told(missing):
+        code = "import tensorflow.contrib.slim as slim\nslim.conv2d"
+        advice = "The package tf_slim has it (%s)."
+        assert missing(code) == ["1 tf.contrib.slim", "2 tf.contrib.slim.conv2d"]
+        assert missing.advice == {advice % "pip install tf-slim"}
+        missing(code, {"tf_slim/__init__.py": ""})
+        assert missing.advice == {advice % "installed here"}
