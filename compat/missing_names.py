@@ -17,6 +17,7 @@ from legacy_opt.compat import audit_scopes, audit_sources, old_names
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
+_JUMPS = (ast.Return, ast.Continue, ast.Break)
 _PYTHONS_OWN = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
@@ -39,8 +40,9 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the names of TensorFlow in a script, and in the modules beside it that it imports.
 
-    Not told of is what a `try` catches, and what asks for the name or for TensorFlow's version
-    before, `hasattr(tf, "contrib")`; nor what is done with a name that such code imported.
+    Not told of is what a `try` catches, or what it does in place of what TensorFlow has, and what
+    asks for the name or for TensorFlow's version before, `hasattr(tf, "contrib")`; nor what is done
+    with a name that such code imported.
 
     Args:
       path: of the script.
@@ -174,11 +176,16 @@ class _User(ast.NodeVisitor):
         self._names, self._provided = names, provided
         self._scope = module.scope
         self._asked_for = []  # names whose absence the code is prepared for; "" is any
+        self._there = []  # of each use of TensorFlow, in order: whether it has the name
 
     def visit(self, node):
         outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
         super().visit(node)
         self._scope = outer
+
+    def generic_visit(self, node):
+        with self._prepared_for([]):  # what an `if` adds, it adds to the block that it stands in
+            super().generic_visit(node)
 
     def visit_Import(self, node):
         for alias in node.names:
@@ -204,15 +211,27 @@ class _User(ast.NodeVisitor):
             self._use(meanings, node, owners)
 
     def visit_Try(self, node):
+        before = len(self._there)
         with self._prepared_for([""] if any(map(_catches, node.handlers)) else []):
             self._visit_all(node.body + node.orelse)
-        self._visit_all(node.handlers + node.finalbody)
+        tried = self._there[before:]
+        for handler in node.handlers:
+            # Where TensorFlow has what is tried, this is for one that had not.
+            is_left_out = tried and all(tried) and _catches(handler)
+            with self._prepared_for([""] if is_left_out else []):
+                self.visit(handler)
+        self._visit_all(node.finalbody)
 
     def visit_If(self, node):
+        asked = self._asks_for(node.test)
+        with self._prepared_for(asked):
+            self.generic_visit(node)
+        if isinstance(node.body[-1], _JUMPS):
+            self._asked_for += asked  # what follows is its `else`
+
+    def visit_IfExp(self, node):
         with self._prepared_for(self._asks_for(node.test)):
             self.generic_visit(node)
-
-    visit_IfExp = visit_If
 
     def visit_BoolOp(self, node):
         with self._prepared_for(self._asks_for(node)):
@@ -224,9 +243,10 @@ class _User(ast.NodeVisitor):
 
     @contextlib.contextmanager
     def _prepared_for(self, names):
+        before = len(self._asked_for)
         self._asked_for += names
         yield
-        del self._asked_for[len(self._asked_for) - len(names) :]
+        del self._asked_for[before:]
 
     def _asks_for(self, test):
         """Returns the missing names that a condition asks for, [""] if it asks for the version."""
@@ -234,11 +254,9 @@ class _User(ast.NodeVisitor):
         for node in ast.walk(test):
             if self._leads_to_version(node):
                 return [""]
-            if not (isinstance(node, ast.Call) and getattr(node.func, "id", None) == "hasattr"):
-                continue
-            text = audit_scopes.text_of(node.args[1]) if len(node.args) == 2 else None
-            for owner in self._names.resolve(node.args[0], self._scope) if text else ():
-                full = "%s.%s" % (owner, text)
+            owner, text = _asked(node)
+            for each in self._names.resolve(owner, self._scope) if text else ():
+                full = "%s.%s" % (each, text)
                 if self._is_missing(full):
                     asked.append(full)
         return asked
@@ -270,7 +288,10 @@ class _User(ast.NodeVisitor):
 
     def _use(self, meanings, node, owners=()):
         """Notes a use of a name: of the first of its meanings, if nobody provides any of them."""
-        if not meanings or not all(map(self._is_missing, meanings)):
+        is_missing = bool(meanings) and all(map(self._is_missing, meanings))
+        if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
+            self._there.append(not is_missing)
+        if not is_missing:
             return
         name = meanings[0]
         if any(not asked or (name + ".").startswith(asked + ".") for asked in self._asked_for):
@@ -279,6 +300,21 @@ class _User(ast.NodeVisitor):
         path, line = self.module.source.place(node.lineno)
         use = Missing(path, line, old_names.public_name(name), _advice(name))
         self.missing.add((use, owners))
+
+
+def _asked(node):
+    """Returns the expression and the name in `hasattr(x, "name")` and `"name" in dir(x)`."""
+    if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
+        return node.args[0], audit_scopes.text_of(node.args[1])
+    if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
+        call = node.comparators[0]
+        if _called(call) == "dir" and len(call.args) == 1:
+            return call.args[0], audit_scopes.text_of(node.left)
+    return None, None
+
+
+def _called(node):
+    return getattr(getattr(node, "func", None), "id", None)
 
 
 def _is_function(meaning):

@@ -240,6 +240,7 @@ MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
     "tf.contrib.bayesflow": "TensorFlow Probability took it over.",
     "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
+    "tf.contrib.cluster_resolver": "It went to tf.distribute.cluster_resolver.",
     "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
     "tf.contrib.crf": "tfa.text of TensorFlow Addons has it.",
     "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",

@@ -84,6 +84,10 @@ def test_a_name_is_seen_however_it_is_written(code, missing):
         "if tf.VERSION < '1.0':\n    g = tf.get_embedding_variable\ndef f():\n    g.load",
         "def is_old():\n    return tf.__version__ < '1'\nif is_old():\n"
         "    tf.get_embedding_variable",
+        "if 'get_embedding_variable' in dir(tf):\n    tf.get_embedding_variable",
+        "try:\n    tf.train.Saver\nexcept AttributeError:\n    tf.get_embedding_variable",
+        "def f():\n    if not hasattr(tf, 'get_embedding_variable'):\n        return 1\n"
+        "    return tf.get_embedding_variable",
         "def broken(:",
         "print 'Python 2', tf.get_embedding_variable",
     ],
@@ -107,8 +111,19 @@ def test_a_guard_guards_what_it_asks_for_alone(missing):
         tf.get_embedding_variable
     except ValueError:
         pass
+    try:
+        tf.no_such_name
+    except AttributeError:
+        tf.get_embedding_variable
+    if tf.VERSION < "1.4":
+        raise ValueError("Too old.")
+    def f():
+        if hasattr(tf, "get_embedding_variable"):
+            return 1
+    tf.get_embedding_variable
     """
-    assert missing(code) == [line + GONE for line in ("3 ", "5 ", "9 ", "11 ")]
+    lines = "3 ", "5 ", "9 ", "11 ", "17 ", "23 "
+    assert missing(code) == [line + GONE for line in lines]
 
 
 def test_modules_beside_the_script_are_read_too(missing):
