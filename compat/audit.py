@@ -213,11 +213,11 @@ class _Finder(ast.NodeVisitor):
     def visit_Call(self, node):
         callees = self._resolve(node.func)
         verdict = self._called(node, callees)
-        if verdict is None:
-            self.visit(node.func)
-        else:
+        if verdict is not None:
             helper = not verdict.name.rpartition(".")[2][:1].isupper()
             self._report(node, "helper" if helper else "constructor", verdict)
+        if verdict is None or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            self.visit(node.func)  # as {"adam": Adam, "ftrl": Ftrl}[name]
         self._strings(node, callees)
         if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
             self._getattr(node)

@@ -49,6 +49,10 @@ ADAM = ("tf.train.AdamOptimizer", V1 + "AdamOptimizer")
             ["mention", "constructor"],
         ),
         (
+            "import tensorflow as tf\n{'adam': tf.train.AdamOptimizer}[name](0.1)",
+            ["constructor", "mention"],
+        ),
+        (
             "import tensorflow as tf\nclass A:\n  o = tf.train\n  def f(self):\n"
             "    self.o = tf.train.AdamOptimizer\n    self.o(0.1)",
             ["mention", "constructor"],
