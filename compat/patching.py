@@ -124,13 +124,14 @@ def _module(root, name, path):
       name: by which it is imported.
       path: names in it.
     """
+    # Else an import of one would load another one, and put that in its place.
+    _register(name, root)
     for part in path:
         name += "." + part
         child = getattr(root, part, None)
         if child is None:
             child = _new_module(name.replace(".compat.v1.", "."))
             _set(root, part, child)
-        # Else an import of it would load another one, and put that in its place.
         _register(name, child)
         root = child
     return root

@@ -138,6 +138,8 @@ if not versions.has_contrib():
             from tensorflow.contrib.opt.python.training import lazy_adam_optimizer
 
             assert opt is contrib.opt is tf.contrib.opt is v1.contrib.opt
+            assert importlib.import_module("tensorflow.compat.v1").contrib is contrib
+            assert tf.compat.v1.contrib is contrib
             assert layers.optimize_loss is legacy_opt.optimize_loss
             assert training.create_train_op is legacy_opt.create_train_op
             assert lazy_adam_optimizer.LazyAdamOptimizer is legacy_opt.LazyAdamOptimizer
