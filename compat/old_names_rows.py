@@ -332,6 +332,16 @@ DEFINED_IN = (
         "tf.contrib.estimator.python.estimator",
         {"extenders": "clip_gradients_by_norm"},
     ),
+    (
+        "tf.contrib.framework",
+        "tf.contrib.framework.python.ops",
+        {"variables": "create_global_step get_global_step get_or_create_global_step"},
+    ),
+    (
+        "tf.contrib.tpu",
+        "tf.contrib.tpu.python.tpu",
+        {"tpu_optimizer": "CrossShardOptimizer"},
+    ),
     (  # DeepRec
         "tf.train",
         "tf.python.training",

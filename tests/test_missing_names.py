@@ -175,6 +175,8 @@ def test_what_there_is_is_not_missed(missing):
     from tensorflow.contrib.opt import AdamWOptimizer, MovingAverageOptimizer
     from tensorflow.contrib.opt.python.training.sign_decay import get_linear_decay_fn
     from tensorflow.contrib.layers import optimize_loss
+    from tensorflow.contrib.tpu.python.tpu.tpu_optimizer import CrossShardOptimizer
+    from tensorflow.contrib.framework.python.ops.variables import get_or_create_global_step
     from tensorflow.python.training.adam_async import AdamAsyncOptimizer
     from tensorflow.python.framework import ops
     from tensorflow.core.protobuf import config_pb2
