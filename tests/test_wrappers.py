@@ -433,6 +433,13 @@ def test_contribs_way_takes_each_occurrence_of_an_id_by_itself():
     np.testing.assert_allclose(results, [-RATE * 7 / 5, -RATE])
 
 
+def test_what_was_summed_into_another_row_is_not_clipped_away_from_zero():
+    table = tf.Variable([[0.0], [0.0]])
+    grad = tf.IndexedSlices(tf.constant([[1.0], [1.0], [1.0]]), tf.constant([1, 1, 1]), [2, 1])
+    legacy_opt.ClipByValueOptimizer(sgd(), 0.5, 2.0).apply_gradients([(grad, table)])
+    np.testing.assert_allclose(table.numpy(), [[0.0], [-RATE * 2]])
+
+
 def test_a_norm_of_gradients_of_different_dtypes():
     wide, narrow = tf.Variable([0.0], dtype=tf.float64), tf.Variable([0.0], dtype=tf.float16)
     pairs = [(tf.constant([3.0], tf.float64), wide), (tf.constant([4.0], tf.float16), narrow)]
