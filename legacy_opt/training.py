@@ -9,6 +9,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients
 from legacy_opt.optimizer_names import check_optimizer, make_optimizer, v1_optimizer
 from legacy_opt.update import warn
+from legacy_opt.wrappers.routes import variables_in
 
 v1 = tf.compat.v1
 
@@ -343,7 +344,7 @@ def _summaries(summaries):
         return _DEFAULT_SUMMARIES
     message = "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
     chosen = _listed(message, summaries)
-    if not set(chosen) <= set(OPTIMIZER_SUMMARIES):
+    if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
         raise ValueError(message)
     return chosen
 
@@ -371,7 +372,7 @@ def _all_update_ops(update_ops):
 
 def _some_variables(name, variables):
     message = "%s must be a list of variables or None, got %r." % (name, variables)
-    variables = _listed(message, variables)
+    variables = list(variables_in(_listed(message, variables), name))
     if not variables:
         raise ValueError("%s: there is no variable to train." % name)
     return variables
