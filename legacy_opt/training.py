@@ -9,6 +9,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients
 from legacy_opt.optimizer_names import check_optimizer, make_optimizer, v1_optimizer
 from legacy_opt.update import warn
+from legacy_opt.wrappers.routes import variables_in
 
 v1 = tf.compat.v1
 
@@ -61,7 +62,7 @@ def optimize_loss(
       learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
         use. It is left aside if `learning_rate` is None.
       update_ops: operations to run in each step; None for the collection `UPDATE_OPS`.
-      variables: the variables to train; None for all trainable ones.
+      variables: the variables to train, of partitioned ones the parts; None for all trainable ones.
       name: the variable scope of everything here, by default "OptimizeLoss", made unique.
       summaries: some of `OPTIMIZER_SUMMARIES`; None for loss, learning rate and global norms. The
         learning rate is written only if there is a `learning_rate_decay_fn`.
@@ -143,7 +144,8 @@ def create_train_op(
         made where there is none; None to advance nothing.
       update_ops: operations to run before the loss is given; None for the collection `UPDATE_OPS`.
         A warning tells if some of the collection's are left out.
-      variables_to_train: the variables to train; None for all trainable ones.
+      variables_to_train: the variables to train, of partitioned ones the parts; None for all
+        trainable ones.
       transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, as
         `clip_gradient_norms_fn` returns it.
       summarize_gradients: whether to write a histogram and the norm of each gradient.
@@ -343,7 +345,7 @@ def _summaries(summaries):
         return _DEFAULT_SUMMARIES
     message = "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
     chosen = _listed(message, summaries)
-    if not set(chosen) <= set(OPTIMIZER_SUMMARIES):
+    if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
         raise ValueError(message)
     return chosen
 
@@ -371,7 +373,7 @@ def _all_update_ops(update_ops):
 
 def _some_variables(name, variables):
     message = "%s must be a list of variables or None, got %r." % (name, variables)
-    variables = _listed(message, variables)
+    variables = list(variables_in(_listed(message, variables), name))
     if not variables:
         raise ValueError("%s: there is no variable to train." % name)
     return variables

@@ -689,6 +689,12 @@ def test_wrong_gradients():
             apply(*pairs)
 
 
+def test_a_wrong_step_is_told_before_it_is_needed():
+    a, optimizer = tf.Variable([1.0]), GradientAccumulationOptimizer(v1.train.AdamOptimizer(), 2)
+    with pytest.raises(TypeError, match="global_step must be a variable.*got 3"):
+        optimizer.apply_gradients([(tf.constant([1.0]), a)], global_step=3)
+
+
 def test_other_variables_than_before():
     """Neither of two steps would update all that is kept, and both would count."""
     message = "one optimizer for each list of variables"

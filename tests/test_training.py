@@ -245,6 +245,22 @@ def test_adaptive_clipping_is_what_its_formula_says(use_resource, with_step):
     assert 0 < clipped < len(norms)
 
 
+def test_parts_of_a_partitioned_variable_are_trained():
+    with tf.Graph().as_default(), v1.Session() as session:
+        split, ones = v1.fixed_size_partitioner(2), v1.ones_initializer()
+        whole = v1.get_variable("whole", [4], partitioner=split, initializer=ones)
+        loss = tf.reduce_sum(tf.convert_to_tensor(whole))
+        sgd = v1.train.GradientDescentOptimizer(0.5)
+        steps = [
+            legacy_opt.optimize_loss(loss, None, 0.5, "SGD", variables=[whole]),
+            legacy_opt.create_train_op(loss, sgd, variables_to_train=[whole]),
+        ]
+        session.run(v1.global_variables_initializer())
+        for step in steps:
+            session.run(step)
+        np.testing.assert_array_equal(session.run(tf.convert_to_tensor(whole)), np.zeros(4))
+
+
 def test_adaptive_clipping_in_a_partitioned_scope(stepping):
     with v1.variable_scope("parts", partitioner=v1.fixed_size_partitioner(2)):
         after = optimized(stepping, clip_gradients=adaptive_clipping_fn(name="Usual"))

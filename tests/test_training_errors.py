@@ -165,6 +165,7 @@ def test_errors_of_adaptive_clipping(wrong, error, words):
         ({"global_step": False}, TypeError, "global_step must be an int32 or int64 variable"),
         ({"update_ops": 3}, TypeError, "update_ops must be a list of operations or None"),
         ({"variables_to_train": []}, ValueError, "there is no variable to train"),
+        ({"variables_to_train": ["w"]}, TypeError, "variables_to_train: 'w' is no variable"),
         ({"transform_grads_fn": 3}, TypeError, "transform_grads_fn must be a function or None"),
         ({"transform_grads_fn": len}, TypeError, "takes a list of .gradient, variable. pairs"),
         ({"summarize_gradients": 1}, TypeError, "summarize_gradients must be True or False"),

@@ -217,6 +217,10 @@ def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource,
         entries = {"one": first, "one_average": optimizer.average(first), "two": second}
         with pytest.raises(ValueError, match="has 'second', and not 'second/Exponential"):
             optimizer.swapping_saver(entries)
+        with pytest.raises(
+            TypeError, match="var_list of swapping_saver holds 'first', which is no"
+        ):
+            optimizer.swapping_saver(["first"])
         saver = optimizer.swapping_saver({**entries, "two_average": optimizer.average(second)})
         with v1.Session() as sess:
             sess.run([initializer() for initializer in initializers])
@@ -431,6 +435,13 @@ def test_contribs_way_takes_each_occurrence_of_an_id_by_itself():
         make(sgd(), 1.0).apply_gradients([(grad, table)])
         results.append(table.numpy()[1, 0])
     np.testing.assert_allclose(results, [-RATE * 7 / 5, -RATE])
+
+
+def test_what_was_summed_into_another_row_is_not_clipped_away_from_zero():
+    table = tf.Variable([[0.0], [0.0]])
+    grad = tf.IndexedSlices(tf.constant([[1.0], [1.0], [1.0]]), tf.constant([1, 1, 1]), [2, 1])
+    legacy_opt.ClipByValueOptimizer(sgd(), 0.5, 2.0).apply_gradients([(grad, table)])
+    np.testing.assert_allclose(table.numpy(), [[0.0], [-RATE * 2]])
 
 
 def test_a_norm_of_gradients_of_different_dtypes():

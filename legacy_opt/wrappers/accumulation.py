@@ -14,7 +14,7 @@ import tensorflow as tf
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.slots import Slot
-from legacy_opt.wrappers.base import OptimizerWrapper
+from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
 from legacy_opt.wrappers.growing import GrowingSlot, rows_shape
 from legacy_opt.wrappers.sync_replicas import comes_from_sync_replicas, holds_sync_replicas
 
@@ -101,13 +101,15 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
           An operation that does both, for a Session; None when executing eagerly.
 
         Raises:
-          TypeError: a gradient's dtype is not its variable's; a variable is one of Keras 3.
+          TypeError: a gradient's dtype is not its variable's; a variable is one of Keras 3; or
+            `global_step` is no variable.
           ValueError: no variable has a gradient; a gradient's shape does not fit its variable; the
             variables are not those of the calls before; a distribution strategy or
             SyncReplicasOptimizer calls; or XLA is to compile sparse gradients.
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        check_step_to_advance(global_step)  # which is used only when an update is due
         pairs = self._checked(grads_and_vars)
         building = versions.building()
         with tf.init_scope():

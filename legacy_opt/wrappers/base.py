@@ -97,6 +97,19 @@ def name_of(optimizer):
     return getattr(optimizer, "_name", type(optimizer).__name__)
 
 
+def check_step_to_advance(global_step):
+    """Refuses a global step that cannot be advanced.
+
+    Raises:
+      TypeError: it is no variable, and not None.
+    """
+    if global_step is not None and not hasattr(global_step, "assign_add"):
+        raise TypeError(
+            "global_step must be a variable, as tf.compat.v1.train.get_or_create_global_step() "
+            "makes it, or None, got %r." % (global_step,)
+        )
+
+
 @contextlib.contextmanager
 def parts_of_a_step(global_step):
     """Inside, what is wrapped applies gradients without a step of its own; see `whole_step`.
@@ -110,11 +123,7 @@ def parts_of_a_step(global_step):
     Raises:
       TypeError: `global_step` is no variable.
     """
-    if global_step is not None and not hasattr(global_step, "assign_add"):
-        raise TypeError(
-            "global_step must be a variable, as tf.compat.v1.train.get_or_create_global_step() "
-            "makes it, or None, got %r." % (global_step,)
-        )
+    check_step_to_advance(global_step)
     with advancing(global_step):
         if tf.executing_eagerly():
             yield

@@ -46,7 +46,7 @@ class ClipByValueOptimizer(GradientClipping):
     """Clips each element of the gradients, as `tf.clip_by_value`, before another applies them.
 
     Rows of a sparse gradient that have the same id are summed first: it is their sum that counts.
-    Rows that it does not name count as zeros, which are left alone.
+    Zeros of a sparse gradient are left alone, as are the rows that it does not name.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -79,7 +79,17 @@ class ClipByValueOptimizer(GradientClipping):
             limits = [gradients.in_dtype(limit, values.dtype) for limit in (low, high)]
             return tf.clip_by_value(values, *limits)
 
-        return [(gradients.changed(grad, within), variable) for grad, variable in grads_and_vars]
+        def rows_within(rows):  # zeros also stand for what has been summed into another row
+            return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
+
+        return [
+            (gradients.changed(grad, rows_within if _is_sparse(grad) else within), variable)
+            for grad, variable in grads_and_vars
+        ]
+
+
+def _is_sparse(grad):
+    return isinstance(grad, tf.IndexedSlices)
 
 
 class ClipByNormOptimizer(GradientClipping):

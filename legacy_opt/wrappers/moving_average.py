@@ -163,6 +163,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         Raises:
           RuntimeError: nothing has been trained yet in this graph; or it is called eagerly or in a
             function, where TensorFlow 1's Savers are of no use.
+          TypeError: `var_list` holds what is no variable.
           ValueError: a variable is to be saved without its average, or vice versa.
         """
         if versions.building() not in (versions.GRAPH, versions.CONTROL_FLOW):
@@ -228,6 +229,8 @@ def _by_name(var_list):
         return {key: _parts(value) for key, value in var_list.items()}
     found = {}
     for each in var_list:
+        if not hasattr(each, "name"):
+            raise TypeError("var_list of swapping_saver holds %r, which is no variable." % (each,))
         whole = getattr(each, "_save_slice_info", None)
         if whole is not None:
             found.setdefault(whole.full_name, []).append(each)

@@ -138,15 +138,20 @@ def variables_in(items, what):
 
 def _is_variable(item):
     # A partitioned variable is none itself; one of several replicas is none in TensorFlow 1.15.
-    return isinstance(item, tf.Variable) or (
-        hasattr(item, "assign") and not hasattr(item, "__iter__")
-    )
+    return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
+
+
+def _has_parts(item):
+    try:
+        return hasattr(type(item), "__iter__") and iter(item) is not None
+    except TypeError:  # a variable's own, which refuses
+        return False
 
 
 def _holds_variables(item):
     if isinstance(item, (list, tuple, set, frozenset)):
         return True
-    return hasattr(item, "assign") and hasattr(item, "__iter__") and not _is_variable(item)
+    return hasattr(item, "assign") and not _is_variable(item)
 
 
 def _collected(name):
