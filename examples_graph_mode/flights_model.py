@@ -100,9 +100,7 @@ def build_optimizer(settings, global_step):
     return CATALOGUE[settings.optimizer].make(settings, global_step)
 
 
-def build_tower(
-    ids, dense, late, vocabulary_size, settings, scope, make_optimizer=build_optimizer
-):
+def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimizer=build_optimizer):
     """Builds model and optimizer in variable scope `scope`, with a global step of its own.
 
     One global step for all would make AdagradDecay's clock depend on which optimizer advances it.

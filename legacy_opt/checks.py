@@ -305,17 +305,22 @@ def _type(value):
     return type(value).__name__
 
 
-def no_keras_3_variables(optimizer, grads_and_vars):
-    """Refuses the variables of Keras 3, which are no `tf.Variable`.
+def only_variables(optimizer, grads_and_vars):
+    """Refuses the variables of Keras 3, which are no `tf.Variable`, and what is none at all.
 
     Args:
       optimizer: the name of the optimizer's class, for the message.
       grads_and_vars: list of (gradient, variable) pairs.
 
     Raises:
-      TypeError: one of the variables is Keras'.
+      TypeError: one of the variables is Keras', or is a string or number.
     """
     for _, variable in grads_and_vars:
+        if isinstance(variable, (str, numbers.Number)):
+            raise TypeError(
+                "%s takes (gradient, variable) pairs, and %r is no variable."
+                % (optimizer, variable)
+            )
         if versions.is_keras_3_variable(variable):
             raise TypeError(
                 "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
@@ -351,11 +356,11 @@ def gradients(optimizer, grads_and_vars):
       check alone may be left out of a graph, if nothing takes what it returns.
 
     Raises:
-      TypeError: see `no_keras_3_variables` and `gradient`.
+      TypeError: see `only_variables` and `gradient`.
       ValueError: see `gradient`.
     """
     grads_and_vars = list(grads_and_vars)
-    no_keras_3_variables(optimizer, grads_and_vars)
+    only_variables(optimizer, grads_and_vars)
     return tuple(
         (gradient(optimizer, grad, variable, sparse=False), variable)
         if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)

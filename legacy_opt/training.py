@@ -189,9 +189,10 @@ def create_train_op(
         aggregation_method=aggregation_method,
         colocate_gradients_with_ops=colocate_gradients_with_ops,
     )
+    what = "create_train_op"
     if transform_grads_fn is not None:
-        pairs = transform_grads_fn(pairs)
-    pairs = gradients.some_gradients("create_train_op", pairs)
+        pairs, what = transform_grads_fn(pairs), what + ", after transform_grads_fn,"
+    pairs = gradients.some_gradients(what, pairs)
     if summarize_gradients:
         with v1.name_scope("summarize_grads"):
             gradients.add_gradients_summaries(pairs)

@@ -101,6 +101,14 @@ def full(request):
     return request.config.getoption("full")
 
 
+@pytest.fixture
+def cell(full):
+    """Runs a cell of tests/exactness.py; in the full run with as many steps as `make matrix`."""
+    from tests import exactness
+
+    return exactness.cell if full else functools.partial(exactness.cell, steps=9)
+
+
 @pytest.fixture(autouse=True)
 def keep_what_fit_leaves(request):
     """Keeps the garbage of Keras tests on TensorFlow 1.15 from being collected.

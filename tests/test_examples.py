@@ -26,6 +26,8 @@ import wide_and_deep_multi_optimizer  # noqa: E402
 from flights_model import OPTIMIZERS, Settings, decay_steps  # noqa: E402
 from flights_training import CheckpointedRun, Trainer  # noqa: E402
 
+pytestmark = pytest.mark.one_lane_of(2)
+
 
 @pytest.fixture(scope="module")
 def flights():

@@ -13,7 +13,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests import exactness, keras3_models, keras_models, keras_ways, rules, running
-from tests.exactness import EQUAL, UNSUPPORTED, cell, is_known
+from tests.exactness import EQUAL, UNSUPPORTED, is_known
 from tests.keras3_models import bridged
 from tests.keras_cases import CASES, REFUSED, KerasCase, ways_of_the_day
 from tests.keras_ways import DTYPES, KERAS_3_WAYS
@@ -93,7 +93,7 @@ def turns(number, ways, count):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
-def test_float32(name, full):
+def test_float32(name, full, cell):
     """Every way in the full run; daily some for each optimizer, in turn."""
     ways = KERAS_3_WAYS if full else ways_of_the_day(name, KERAS_3_WAYS, 3)
     results = {way: cell(name, way, "float32", "keras3") for way in ways}
@@ -103,7 +103,7 @@ def test_float32(name, full):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(CASES)))
-def test_other_dtypes(number, name, full):
+def test_other_dtypes(number, name, full, cell):
     cells = [(dtype, way) for dtype in DTYPES[1:] for way in KERAS_3_WAYS]
     for dtype, way in cells if full else [cells[number * 5 % len(cells)]]:
         result = cell(name, way, dtype, "keras3")
@@ -113,7 +113,7 @@ def test_other_dtypes(number, name, full):
 
 @pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(USERS)))
-def test_optimizers_of_users(number, name, full, monkeypatch):
+def test_optimizers_of_users(number, name, full, cell, monkeypatch):
     monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
     ways = list(KERAS_3_WAYS)
     for way in ways if full else turns(number, ways, 3):
@@ -124,7 +124,7 @@ def test_optimizers_of_users(number, name, full, monkeypatch):
 @pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["graph", "function, keras.Variable", "eager"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_that_read_the_learning_rate(dtype, way, monkeypatch):
+def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
     case = KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
     monkeypatch.setitem(CASES, "ReadsItsRate", case)
     assert cell("ReadsItsRate", way, dtype, "keras3") == EQUAL
@@ -138,7 +138,7 @@ def test_what_holds_other_optimizers_is_refused(name):
 
 
 @pytest.mark.parametrize("way", KERAS_3_WAYS)
-def test_a_difference_is_told(way, monkeypatch):
+def test_a_difference_is_told(way, cell, monkeypatch):
     def make(step):  # the bridge passes no step
         return v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
 
@@ -304,7 +304,7 @@ def test_optimizers_take_turns(way):
     default=["float16", "bfloat16", "float64"],
     way=["function, keras.Variable", "eager", "fit"],
 )
-def test_the_default_dtype_of_keras_changes_nothing(name, dtype, default, way):
+def test_the_default_dtype_of_keras_changes_nothing(name, dtype, default, way, cell):
     with floatx(default):
         result = cell(name, way, dtype, "keras3")
     assert same(result, way)

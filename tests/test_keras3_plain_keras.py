@@ -201,6 +201,7 @@ np.savez(sys.argv[1] + ".npz", *model.get_weights())
 )
 
 
+@pytest.mark.one_lane_of(2)
 def test_it_is_saved_and_loaded_where_this_package_is_not(tmp_path):
     def fit(model, epochs):
         data = np.ones((4, 2), "f"), np.ones((4, 1), "f")

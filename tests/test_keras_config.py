@@ -338,6 +338,7 @@ def run_python(code, *arguments):
     return result.stdout.decode()
 
 
+@pytest.mark.one_lane_of(3)
 def test_importing_compat_imports_no_keras():
     run_python(
         """
@@ -353,6 +354,7 @@ def test_importing_compat_imports_no_keras():
     )
 
 
+@pytest.mark.one_lane_of(2)
 def test_another_process_loads_what_this_one_saved(tmp_path):
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
     model.compile(bridged(AdagradDecayOptimizer(0.1, None, accumulator_decay_step=3)), "mse")

@@ -41,7 +41,7 @@ def run(**changes):
 
 
 @pytest.mark.in_turn(3)
-@pytest.mark.parametrize("legacy, version", KERAS)
+@pytest.mark.parametrize("legacy, version", KERAS, ids=["keras" + each[1][0] for each in KERAS])
 def test_program_finds_equal_bits(legacy, version, tmp_path):
     program = [sys.executable, str(EXAMPLES / "migrate_to_keras.py")]
     quick = ["--out", str(tmp_path), "--steps", "40", "--decay-step", "7"]

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.one_lane_of(2)
+pytestmark = pytest.mark.one_lane_of(3)
 
 ROOT = Path(__file__).resolve().parent.parent
 HERE = "%d.%d" % sys.version_info[:2]

@@ -288,6 +288,7 @@ json.dump([w.tolist() for w in model.get_weights()], open(sys.argv[1] + ".json",
 )
 
 
+@pytest.mark.one_lane_of(2)
 def test_it_is_saved_and_loaded_where_this_package_is_not(tmp_path):
     def fit(model, epochs):
         data = np.ones((4, 2), "f"), np.ones((4, 1), "f")

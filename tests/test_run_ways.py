@@ -317,6 +317,7 @@ WITHOUT_V2 = """
 """
 
 
+@pytest.mark.one_lane_of(2)
 def test_a_program_without_v2_behavior(tmp_path):
     """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
     path = str(tmp_path / "state.npz")
@@ -352,6 +353,7 @@ def switched(switch, on):
     getattr(v1, ("enable_" if on else "disable_") + switch)()
 
 
+@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
     """Eager code and tf.function call minimize with a function."""

@@ -167,7 +167,11 @@ def test_errors_of_adaptive_clipping(wrong, error, words):
         ({"variables_to_train": []}, ValueError, "there is no variable to train"),
         ({"variables_to_train": ["w"]}, TypeError, "variables_to_train: 'w' is no variable"),
         ({"transform_grads_fn": 3}, TypeError, "transform_grads_fn must be a function or None"),
-        ({"transform_grads_fn": len}, TypeError, "takes a list of .gradient, variable. pairs"),
+        (
+            {"transform_grads_fn": len},
+            TypeError,
+            "after transform_grads_fn, takes a list of .gradient, variable. pairs",
+        ),
         ({"summarize_gradients": 1}, TypeError, "summarize_gradients must be True or False"),
         ({"check_numerics": 1}, TypeError, "check_numerics must be True or False"),
     ],

@@ -17,7 +17,7 @@ from tests import keras_ways, running
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 APIS = ("optimizer_v2",) + (("keras3",) if KERAS_3 else ())
-BEFORE, AFTER = 4, 20  # steps before and after the checkpoint
+BEFORE, AFTER = 4, 8  # steps before and after the checkpoint
 NO_SCOPE = contextlib.ExitStack
 
 
