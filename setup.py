@@ -47,6 +47,7 @@ setup(
             "pytest>=7",
             "pytest-xdist",
             "allpairspy",
+            "hypothesis",
             "build",
             "setuptools>=64",
             "wheel",

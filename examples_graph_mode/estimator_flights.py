@@ -8,6 +8,12 @@ resumes from the checkpoint that the call before it left; a program that was kil
 same way when it is started again. A model that stands still for a month loses to one that goes on
 learning: expect worse numbers here than from flights_session.py.
 
+A bar shows the steps, the loss and the pace. TensorBoard shows what is in the optimizer's slots:
+
+    tensorboard --logdir flights_estimator_out
+
+With --export DIR the model is exported at the end, for serving.
+
 Estimator is part of TensorFlow up to 2.15.
 """
 
@@ -20,6 +26,7 @@ import numpy as np
 import pandas as pd
 import tensorflow.compat.v1 as tf
 
+import legacy_opt
 from flights_arguments import one_optimizer_parser, one_optimizer_settings
 from flights_data import load_flights
 from flights_model import (
@@ -28,6 +35,9 @@ from flights_model import (
     build_optimizer,
 )
 from flights_report import score
+from flights_training import progress_pace
+
+SUMMARY_STEPS = 1000
 
 NO_ESTIMATOR = (
     "This TensorFlow (%s) has no Estimator: it is part of TensorFlow 1.15 to 2.15. "
@@ -43,7 +53,7 @@ def has_estimator():
         return False
 
 
-def model_fn(features, labels, mode, params):
+def model_fn(features, labels, mode, params, config):
     """Estimator's model_fn.
 
     Args:
@@ -51,6 +61,7 @@ def model_fn(features, labels, mode, params):
         labels: [batch], 1 for late; None when predicting.
         mode: a `tf.estimator.ModeKeys`.
         params: dict with `settings` and `vocabulary_size`.
+        config: the `RunConfig`.
     """
     settings = params["settings"]
     logits = build_logits(features["ids"], features["dense"], params["vocabulary_size"], settings)
@@ -67,8 +78,12 @@ def model_fn(features, labels, mode, params):
         return tf.estimator.EstimatorSpec(mode, loss=loss, eval_metric_ops=metrics)
     global_step = tf.train.get_global_step()
     optimizer = build_optimizer(settings, global_step)
+    train_op = optimizer.minimize(loss, global_step=global_step)
+    hooks = []
+    if optimizer.get_slot_names():  # SGD has none
+        hooks = [legacy_opt.SlotSummaryHook(optimizer, config.model_dir, SUMMARY_STEPS)]
     return tf.estimator.EstimatorSpec(
-        mode, loss=loss, train_op=optimizer.minimize(loss, global_step=global_step)
+        mode, loss=loss, train_op=train_op, training_chief_hooks=hooks
     )
 
 
@@ -123,6 +138,7 @@ def parse_arguments(argv=None):
         metavar="MONTH",
         help="months to predict, 2 to 12 (7 to 12)",
     )
+    parser.add_argument("--export", metavar="DIR", help="export the model there at the end")
     return parser.parse_args(argv)
 
 
@@ -133,7 +149,8 @@ def make_estimator(arguments, vocabulary_size):
         model_dir=os.path.join(arguments.out, settings.optimizer),
         tf_random_seed=settings.seed,
         save_checkpoints_steps=1000,
-        save_summary_steps=1000,
+        save_summary_steps=SUMMARY_STEPS,
+        log_step_count_steps=None,  # the bar shows it
         # One thread within an op: float sums in one order, hence reproducible numbers.
         session_config=tf.ConfigProto(intra_op_parallelism_threads=1),
     )
@@ -158,13 +175,29 @@ def train_and_evaluate(estimator, flights, month, batch_size):
         return estimator.evaluate(eval_input, steps=None)
     training = flights.first(max_steps * batch_size)
     train_input = make_input_fn(training, batch_size, lambda: steps_done(estimator.model_dir))
+    bar = legacy_opt.ProgressBarHook(
+        total_steps=max_steps, desc="before " + calendar.month_abbr[month], **progress_pace()
+    )
     metrics, _ = tf.estimator.train_and_evaluate(
         estimator,
-        tf.estimator.TrainSpec(train_input, max_steps=max_steps),
+        tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
         # The default throttle of ten minutes leaves the evaluation at the end and none before it.
         tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
     )
     return metrics
+
+
+def export(estimator, flights, directory):
+    """Exports the last checkpoint as a SavedModel without slots; returns where it is."""
+
+    def serving_input():
+        receivers = {
+            "ids": tf.placeholder(tf.int32, [None, flights.ids.shape[1]]),
+            "dense": tf.placeholder(tf.float32, [None, flights.dense.shape[1]]),
+        }
+        return tf.estimator.export.ServingInputReceiver(receivers, receivers)
+
+    return estimator.export_saved_model(directory, serving_input).decode()
 
 
 def base_rate_loss(flights, month):
@@ -206,6 +239,8 @@ def main(argv=None):
         for column in ("log-loss", "base rate's log-loss"):
             mean = np.average(table[column], weights=table["flights"])
             print("Mean %s: %.4f" % (column, mean))
+    if arguments.export:
+        print("Exported to %s" % export(estimator, flights, arguments.export))
     print("%.0f s." % (time.time() - begin))
     return table
 

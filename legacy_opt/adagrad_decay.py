@@ -20,6 +20,8 @@ from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, Slot, as_column
 from legacy_opt.update import Addition
 
+_MOST_AXES = 7  # of GatherNd and ScatterNdAdd
+
 
 class AdagradDecayOptimizer(RuleOptimizer):
     """Adagrad with a decaying accumulator (DeepRec).
@@ -82,9 +84,16 @@ class AdagradDecayOptimizer(RuleOptimizer):
         )
 
     def slot_layouts(self, variable):
+        power = self._power_layout()
+        if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
+            raise ValueError(
+                "%s: variable %r has more than %d axes, in which TensorFlow cannot reach single "
+                "elements: use AdagradDecayOptimizerV2, or reshape the variable."
+                % (type(self).__name__, variable.name, _MOST_AXES)
+            )
         return {
             "accumulator": Slot(self._initial_accumulator_value),
-            "accumulator_decay_power": self._power_layout(),
+            "accumulator_decay_power": power,
         }
 
     def _power_layout(self):

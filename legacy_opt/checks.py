@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+_LARGEST = float(np.finfo(np.float32).max)
+
 
 def is_tensor_like(value):
     """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
@@ -104,14 +106,16 @@ def hyperparameter(name, value):
 
     Raises:
       TypeError: if it is something else, or a tensor that is not numeric.
-      ValueError: if it is NaN, infinite, or a tensor that is not a scalar.
+      ValueError: if it is NaN, infinite or beyond float32, or a tensor that is not a scalar.
     """
     if callable(value) and not is_tensor_like(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()  # a NumPy scalar
-        return number(name, value)
+        if abs(number(name, value)) > _LARGEST:
+            raise ValueError("%s becomes float32, for which %r is too large." % (name, value))
+        return value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
         raise TypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))

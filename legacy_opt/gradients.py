@@ -230,6 +230,31 @@ def changed(grad, function):
     return grad if grad is None else function(grad)
 
 
+def check_numerics(loss, grads_and_vars):
+    """Checks that all of a step is finite, before anything is done with any of it.
+
+    Args:
+      loss: the loss, a tensor.
+      grads_and_vars: a list of (gradient, variable) pairs.
+
+    Returns:
+      The pairs, with gradients that wait until the loss and all of them have been found finite;
+      and the operations that check, for whatever else has to wait.
+    """
+
+    def checked(values, variable):
+        message = "The gradient of %s is inf or nan" % variable.name
+        return tf.debugging.check_numerics(values, message)
+
+    with v1.name_scope("check_numerics"):
+        checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
+        for grad, variable in grads_and_vars:
+            if grad is not None:
+                checks.append(checked(values_of(grad), variable).op)
+        with tf.control_dependencies(checks):
+            return [(changed(grad, tf.identity), var) for grad, var in grads_and_vars], checks
+
+
 def scaled(grad, factor):
     """Returns a gradient times a number or scalar tensor."""
     return changed(grad, lambda values: values * in_dtype(factor, values.dtype))

@@ -34,6 +34,7 @@ from legacy_opt.gradients import (
     clip_gradient_norms_fn,
     multiply_gradients,
 )
+from legacy_opt.hooks import ProgressBarHook, SlotSummaryHook
 from legacy_opt.lamb import LAMBOptimizer
 from legacy_opt.lars import LARSOptimizer
 from legacy_opt.lazy_adam import LazyAdamOptimizer
@@ -92,12 +93,14 @@ __all__ = [
     "OPTIMIZER_SUMMARIES",
     "OptimizerWrapper",
     "PowerSignOptimizer",
+    "ProgressBarHook",
     "RegAdagradOptimizer",
     "RowSlot",
     "RuleOptimizer",
     "ScalarSlot",
     "ShampooOptimizer",
     "Slot",
+    "SlotSummaryHook",
     "TensorSlot",
     "Update",
     "UseLockingWarning",

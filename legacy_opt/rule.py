@@ -221,7 +221,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         with self.applying(grads_and_vars, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 self._warn_if_the_step_stands_still(self._applying[1])
-            return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+            done = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+            return versions.with_lock(done)
 
     @contextlib.contextmanager
     def applying(self, grads_and_vars, global_step=None):
@@ -337,13 +338,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
         grad = checks.gradient(type(self).__name__, grad, variable, sparse)
+        if variable.shape.num_elements() == 0:
+            return tf.no_op()
         densified = sparse and self.needs_whole_tensor(variable)
         if densified:
             shape = tf.cast(variable_shape(variable), access.indices.dtype)
             grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
             access = WholeVariable()
-        if variable.shape.num_elements() == 0:
-            return tf.no_op()
         update = self.update_for(grad, variable, access)._replace(densified=densified)
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
@@ -373,7 +374,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 values[name] = unrounded(self._tensors[name], number, dtype)
         if non_slots:
             for name in self.non_slots():
-                values[name] = tf.cast(self._non_slot(name).read_value(), dtype)
+                values[name] = tf.cast(self._read_non_slot(name), dtype)
         if self._step_tensor is not None:
             values["global_step"] = self._step_tensor
         return SimpleNamespace(**values)
@@ -382,6 +383,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         with tf.init_scope():
             graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
             return self._get_non_slot_variable(name, graph=graph)
+
+    def _read_non_slot(self, name):
+        variable = self._non_slot(name)
+        if versions.building() in (versions.EAGER, versions.FUNCTION):
+            return variable.read_value()
+        # It may live on another parameter server than the variable whose update asks for it.
+        graph = tf.compat.v1.get_default_graph()
+        with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
+            return variable.read_value()
 
     def global_step_variable(self):
         """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.

@@ -4,6 +4,7 @@ Source: `tf.contrib.layers.optimize_loss` and `tf.contrib.training.create_train_
 1.15, of which they make the same graph, operation by operation.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, gradients
@@ -38,6 +39,7 @@ def optimize_loss(
     summaries=None,
     colocate_gradients_with_ops=False,
     increment_global_step=True,
+    check_numerics=False,
 ):
     """Returns an operation that trains one step and gives the loss.
 
@@ -68,6 +70,9 @@ def optimize_loss(
         learning rate is written only if there is a `learning_rate_decay_fn`.
       colocate_gradients_with_ops: whether gradients are computed where their operations are.
       increment_global_step: False if something else advances `global_step`.
+      check_numerics: whether a step whose loss, or a gradient as it is to be applied, is NaN or
+        infinite raises an InvalidArgumentError before any variable is updated. The original has no
+        such argument.
 
     Returns:
       The loss of the step, a tensor that when evaluated has trained.
@@ -88,6 +93,7 @@ def optimize_loss(
     summaries = _summaries(summaries)
     _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients)
     checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
+    checks.boolean("check_numerics", check_numerics)
     if update_ops is None:
         update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = _operations(update_ops)
@@ -109,13 +115,13 @@ def optimize_loss(
         if gradient_multipliers is not None:
             pairs = gradients.multiply_by_full_names(pairs, gradient_multipliers)
         pairs = _clip_and_summarize(pairs, clip_gradients, loss, summaries)
-        updates = chosen.apply_gradients(
-            pairs, global_step=global_step if increment_global_step else None, name="train"
-        )
+        step = global_step if increment_global_step else None
+        updates = _apply(chosen, pairs, step, loss if check_numerics else None, name="train")
         return _after([updates], loss)
 
 
 _USE_GLOBAL_STEP = 0
+_LOSS_ONLY = "loss"
 
 
 def create_train_op(
@@ -129,7 +135,7 @@ def create_train_op(
     gate_gradients=v1.train.Optimizer.GATE_OP,
     aggregation_method=None,
     colocate_gradients_with_ops=False,
-    check_numerics=True,
+    check_numerics=_LOSS_ONLY,
 ):
     """Returns an operation that trains one step and gives the loss.
 
@@ -152,8 +158,10 @@ def create_train_op(
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see there.
       colocate_gradients_with_ops: whether gradients are computed where their operations are.
-      check_numerics: whether a loss that is NaN or infinite raises an InvalidArgumentError. The
-        step that has it may have been trained by then.
+      check_numerics: True to raise an InvalidArgumentError before any variable is updated, if the
+        loss, or a gradient as it is to be applied, is NaN or infinite. "loss", the default, is what
+        True is in the original: the loss alone is checked, and the step that has it may have been
+        trained by then. False checks nothing.
 
     Returns:
       The loss of the step, a tensor that when evaluated has trained. It is in the collection
@@ -171,7 +179,8 @@ def create_train_op(
         _check_function("transform_grads_fn", transform_grads_fn)
     checks.boolean("summarize_gradients", summarize_gradients)
     checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
-    checks.boolean("check_numerics", check_numerics)
+    if check_numerics != _LOSS_ONLY and not isinstance(check_numerics, (bool, np.bool_)):
+        raise TypeError("check_numerics must be True, False or 'loss', got %r." % (check_numerics,))
     if type(global_step) is int and global_step == _USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
     _check_step(global_step, advanced=True)
@@ -196,9 +205,10 @@ def create_train_op(
     if summarize_gradients:
         with v1.name_scope("summarize_grads"):
             gradients.add_gradients_summaries(pairs)
-    updates = optimizer.apply_gradients(pairs, global_step=global_step)
+    before_update = check_numerics and check_numerics != _LOSS_ONLY
+    updates = _apply(optimizer, pairs, global_step, total_loss if before_update else None)
     with v1.name_scope("train_op"):
-        if check_numerics:
+        if check_numerics == _LOSS_ONLY:
             total_loss = tf.debugging.check_numerics(total_loss, "LossTensor is inf or nan")
         train_op = _after([updates], total_loss)
     v1.add_to_collection(v1.GraphKeys.TRAIN_OP, train_op)
@@ -247,6 +257,16 @@ def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
     if clip_gradients is not None and norms:
         v1.summary.scalar("global_norm/clipped_gradient_norm", gradients.global_norm(pairs))
     return pairs
+
+
+def _apply(optimizer, pairs, global_step, checked_loss, name=None):
+    """Applies gradients; given a loss to check, once it and they are known to be finite."""
+    if checked_loss is None:
+        return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+    pairs, finite = gradients.check_numerics(checked_loss, pairs)
+    # What an optimizer writes without regard to its gradients waits, too.
+    with tf.control_dependencies(finite):
+        return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
 
 def _after(operations, tensor):

@@ -426,6 +426,23 @@ def asked_by_a_checkpoint():
     return ".python.training.tracking." in asking or ".python.checkpoint." in asking
 
 
+def with_lock(operation):
+    """Makes the operation that advances a ref global step hold the variable's lock.
+
+    TensorFlow's optimizers make it without, and of the increments of several threads lose some. A
+    resource variable adds under its lock anyway.
+
+    Args:
+      operation: what `apply_gradients` has returned.
+
+    Returns:
+      The same.
+    """
+    if getattr(operation, "type", None) == "AssignAdd":
+        operation._set_attr("use_locking", tf.compat.v1.AttrValue(b=True))
+    return operation
+
+
 KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves
 
 

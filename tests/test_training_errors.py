@@ -173,7 +173,8 @@ def test_errors_of_adaptive_clipping(wrong, error, words):
             "after transform_grads_fn, takes a list of .gradient, variable. pairs",
         ),
         ({"summarize_gradients": 1}, TypeError, "summarize_gradients must be True or False"),
-        ({"check_numerics": 1}, TypeError, "check_numerics must be True or False"),
+        ({"check_numerics": 1}, TypeError, "check_numerics must be True, False or 'loss', got 1"),
+        ({"check_numerics": "all"}, TypeError, "check_numerics must be True, False or 'loss'"),
     ],
 )
 def test_errors_of_create_train_op(stepping, wrong, error, words):

@@ -164,7 +164,8 @@ def _advance(global_step, after):
     """Returns what adds one to the global step, after some operations; once for all replicas."""
     if not tf.distribute.has_strategy():
         with tf.control_dependencies(after), v1.colocate_with(global_step):
-            return global_step.assign_add(1, read_value=False)
+            # A ref variable that is added to without its lock may lose what several threads add.
+            return global_step.assign_add(1, use_locking=True, read_value=False)
 
     def add_one(strategy, step):
         def update(component):

@@ -1,0 +1,84 @@
+"""The Estimator of `estimator_flights.py` in a cluster: a chief, a worker, two parameter servers.
+
+    python examples_graph_mode/estimator_cluster.py
+
+All processes run `train_and_evaluate`. TF_CONFIG tells each its place, and makes it a
+server, a worker, or the chief, who also writes the checkpoints. Chief and worker take turns at the
+batches. When both are done, the last checkpoint is evaluated on the flights that follow those of
+the training. All processes are stopped at the end, after a failure, and on Ctrl-C.
+
+Estimator is part of TensorFlow up to 2.15.
+"""
+
+import os
+import sys
+import tempfile
+
+import tensorflow.compat.v1 as tf
+
+from estimator_flights import NO_ESTIMATOR, has_estimator, make_estimator, make_input_fn
+from flights_arguments import one_optimizer_parser, positive_int
+from flights_data import load_flights
+from flights_processes import Cluster, my_place, stop_with_parent
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = one_optimizer_parser(__doc__, None)
+    add = parser.add_argument
+    add("--steps", type=positive_int, default=4000, help="of chief and worker (%(default)s)")
+    add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
+    return parser.parse_args(argv)
+
+
+def be_process(arguments):
+    """Does what TF_CONFIG says: serves variables, or trains with every other batch."""
+    stop_with_parent()
+    flights = load_flights().first(arguments.steps * arguments.batch_size)
+    estimator = make_estimator(arguments, flights.vocabulary_size)
+    number = {"chief": 0, "worker": 1}.get(my_place()[1], 0)
+    whole = make_input_fn(flights, arguments.batch_size)
+    # The worker starts five seconds after the chief, who then has done more than half.
+    input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
+    tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
+        tf.estimator.EvalSpec(input_fn, steps=1),  # where there is an evaluator
+    )
+    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+
+
+def main(argv=None):
+    """Runs the example.
+
+    Raises:
+        SystemExit: if a process fails, or if they take too long.
+    """
+    argv = sys.argv[1:] if argv is None else list(argv)
+    arguments = parse_arguments(argv)
+    if not has_estimator():
+        sys.exit(NO_ESTIMATOR % tf.__version__)
+    if "TF_CONFIG" in os.environ:
+        be_process(arguments)
+    with tempfile.TemporaryDirectory() as directory:
+        arguments.out = arguments.out or directory
+        with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
+            for job in ("ps", "chief", "worker"):
+                cluster.start(job, os.path.abspath(__file__), *argv, "--out", arguments.out)
+            cluster.wait("chief")
+            cluster.wait("worker")
+        flights = load_flights()
+        following = flights.after(arguments.steps * arguments.batch_size).first(20000)
+        estimator = make_estimator(arguments, flights.vocabulary_size)
+        metrics = estimator.evaluate(make_input_fn(following, 1024))
+        numbers = tf.__version__, metrics["global_step"], following.size, metrics["log_loss"]
+        print("TensorFlow %s, step %d; log-loss of the next %d flights: %.4f." % numbers)
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    try:
+        main()
+    except KeyboardInterrupt:  # the end of the `with` block has stopped the processes
+        sys.exit("Interrupted; all processes are stopped.")

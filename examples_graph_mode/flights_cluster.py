@@ -1,0 +1,208 @@
+"""A worker of `parameter_servers.py`: its graph, whose variables are on the servers; its steps.
+
+Run as a program, it is one of the workers.
+"""
+
+import argparse
+import itertools
+import json
+import os
+import sys
+import time
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from flights_model import Settings, build_logits, build_loss, build_optimizer
+from flights_processes import my_place, stop_with_parent
+
+
+class LeastLoaded:
+    """Places each variable on the parameter server that has the fewest bytes so far.
+
+    It is a `ps_strategy` for `replica_device_setter`, whose own takes the servers in turn: two
+    large tables may then meet on one. tf.contrib.training.GreedyLoadBalancingStrategy was another.
+    """
+
+    def __init__(self, servers):
+        self.bytes = [0] * servers
+
+    def __call__(self, variable_op):
+        shape = tf.TensorShape(variable_op.get_attr("shape"))
+        size = (shape.num_elements() or 1) * tf.as_dtype(variable_op.get_attr("dtype")).size
+        task = self.bytes.index(min(self.bytes))
+        self.bytes[task] += size
+        return task
+
+
+class WorkerGraph(NamedTuple):
+    """What one worker runs.
+
+    Attributes:
+        ids, dense, late: placeholders of a batch.
+        prediction: probabilities [batch] of "arrives late", before the step.
+        train: one step; its value is the global step that was reached.
+        finish: tells the chief that this worker is done.
+        wait_for_all: waits until every worker is.
+        global_step: the variable that all workers advance.
+        hooks: what the session needs.
+    """
+
+    ids: Any
+    dense: Any
+    late: Any
+    prediction: Any
+    train: Any
+    finish: Any
+    wait_for_all: Any
+    global_step: Any
+    hooks: list
+
+
+def build_graph(cluster, index, sizes, settings, sync):
+    """Builds the flights model for one worker in the default graph.
+
+    Each worker has a graph of its own; variables of the same name on the same server are the same.
+
+    Args:
+        cluster: dict from "ps" and "worker" to addresses.
+        index: which worker.
+        sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
+        settings: `Settings`.
+        sync: whether each update takes the mean of one gradient from every worker.
+    """
+    workers = len(cluster["worker"])
+    placing = tf.train.replica_device_setter(
+        cluster=cluster,
+        worker_device="/job:worker/task:%d" % index,
+        ps_strategy=LeastLoaded(len(cluster["ps"])),
+    )
+    with tf.device(placing):
+        ids = tf.placeholder(tf.int32, [None, sizes["fields"]], "ids")
+        dense = tf.placeholder(tf.float32, [None, sizes["features"]], "dense")
+        late = tf.placeholder(tf.float32, [None], "late")
+        global_step = tf.train.get_or_create_global_step()
+        logits = build_logits(ids, dense, sizes["vocabulary"], settings)
+        optimizer = build_optimizer(settings, global_step)
+        hooks = []
+        if sync:
+            optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
+        step = optimizer.minimize(build_loss(logits, late), global_step=global_step)
+        if sync:
+            # Without tokens to begin with, nobody runs ahead, and no gradient comes too late.
+            hooks.append(optimizer.make_session_run_hook(index == 0, num_tokens=0))
+        with tf.control_dependencies([step]):
+            reached = global_step.read_value()
+    with tf.device("/job:ps/task:0"):
+        done = tf.FIFOQueue(workers, tf.int32, [[]], shared_name="workers_that_are_done")
+        finish, wait_for_all = done.enqueue(index), done.dequeue_many(workers)
+    probability = tf.nn.sigmoid(logits)
+    return WorkerGraph(
+        ids, dense, late, probability, reached, finish, wait_for_all, global_step, hooks
+    )
+
+
+def session_config(index):
+    """A worker sees the servers and itself, so it neither waits for other workers nor fails so."""
+    filters = ["/job:ps", "/job:worker/task:%d" % index]
+    return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
+
+
+def train(graph, session, flights, batches, batch_size, last_step=None):
+    """Predicts and learns batch by batch.
+
+    Args:
+        graph: a `WorkerGraph`.
+        session: a session of it.
+        flights: dict of the arrays ids, dense and late.
+        batches: the numbers of the batches.
+        batch_size: flights per batch.
+        last_step: the global step to stop at; None stops with the last batch.
+
+    Returns:
+        The number of steps, and the predictions of all flights, nan where there is none.
+    """
+    steps, predictions = 0, np.full(flights["late"].shape, np.nan, np.float32)
+    for batch in batches:
+        rows = slice(batch * batch_size, (batch + 1) * batch_size)
+        feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
+        # The gradient needs the prediction, so the prediction has not seen this batch's update.
+        predictions[rows], reached = session.run([graph.prediction, graph.train], feed)
+        steps += 1
+        if last_step is not None and reached >= last_step:
+            break
+    return steps, predictions
+
+
+def report_placement(path):
+    """Writes the device of each variable and slot, by name, as JSON."""
+    devices = {each.op.name: each.device for each in tf.global_variables()}
+    with open(path, "w", encoding="utf-8") as file:
+        json.dump(devices, file)
+
+
+def be_worker(arguments):
+    """Does this worker's share of the steps and writes what came of it."""
+    stop_with_parent()
+    cluster, _, index = my_place()
+    server = tf.train.Server(cluster, "worker", index, config=session_config(index))
+    with np.load(os.path.join(arguments.directory, "flights.npz")) as file:
+        flights = dict(file)
+    settings = Settings(**json.loads(arguments.settings))
+    sizes = {
+        "fields": flights["ids"].shape[1],
+        "features": flights["dense"].shape[1],
+        "vocabulary": int(flights["vocabulary_size"]),
+    }
+    workers, chief = len(cluster["worker"]), index == 0
+    share = range(index, -(-flights["late"].size // arguments.batch_size), workers)
+    stop = {}
+    if arguments.sync:  # a worker may do part of another's share, so what counts is the total
+        share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
+    graph = build_graph(cluster, index, sizes, settings, arguments.sync)
+    with tf.train.MonitoredTrainingSession(
+        server.target,
+        is_chief=chief,
+        checkpoint_dir=arguments.checkpoints if chief else None,
+        save_checkpoint_steps=arguments.checkpoint_every,
+        save_summaries_steps=None,
+        save_summaries_secs=None,
+        hooks=graph.hooks,
+        config=session_config(index),
+        # SyncReplicasOptimizer's thread waits for gradients that nobody sends any more.
+        stop_grace_period_secs=1,
+    ) as session:
+        begin = time.time()
+        steps, predictions = train(graph, session, flights, share, arguments.batch_size, **stop)
+        seconds = time.time() - begin
+        session.run(graph.finish)
+        found = {"steps": steps, "seconds": seconds, "predictions": predictions}
+        if chief:  # it writes the last checkpoint, when nobody learns any more
+            session.run(graph.wait_for_all)
+            found["global_step"] = session.run(graph.global_step)
+    if chief:
+        report_placement(os.path.join(arguments.directory, "devices.json"))
+    np.savez(os.path.join(arguments.directory, "worker %d.npz" % index), **found)
+    sys.stdout.flush()
+    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    add = parser.add_argument
+    add("--directory", required=True, help="with the flights, and for what comes of them")
+    add("--settings", required=True, help="`Settings` as JSON")
+    add("--batch-size", type=int, required=True)
+    add("--sync", action="store_true")
+    add("--last-step", type=int, help="with --sync")
+    add("--checkpoints", help="directory")
+    add("--checkpoint-every", type=int, default=1000)
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    be_worker(parse_arguments())

@@ -1,0 +1,174 @@
+"""Trains the flights model on parameter servers, the TF1 way, in processes on this machine.
+
+    python examples_graph_mode/parameter_servers.py
+    python examples_graph_mode/parameter_servers.py --sync
+
+Two parameter servers hold the variables and their slots; two workers, each in a process and a graph
+of its own, take turns at the batches and train at the same time. Without --sync nobody waits for
+anybody: a gradient may have been computed with variables that have moved on since. With it,
+SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
+
+Each batch is predicted before it is learned from; the log-loss of these predictions is compared
+with that of one process. All processes are stopped at the end, after a failure, and on Ctrl-C.
+"""
+
+import dataclasses
+import json
+import os
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow.compat.v1 as tf
+
+from flights_arguments import one_optimizer_parser, one_optimizer_settings, positive_int
+from flights_data import load_flights
+from flights_processes import Cluster
+from flights_report import score
+from flights_training import Trainer
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+SERVER = os.path.join(HERE, "flights_processes.py")
+WORKER = os.path.join(HERE, "flights_cluster.py")
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = one_optimizer_parser(__doc__, None)
+    add = parser.add_argument
+    add("--steps", type=positive_int, default=1000, help="batches, of all workers (%(default)s)")
+    add("--sync", action="store_true", help="an update waits for a gradient of each worker")
+    add("--servers", type=positive_int, default=2, help="parameter servers (%(default)s)")
+    add("--workers", type=positive_int, default=2, help="(%(default)s)")
+    add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
+    add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
+    arguments = parser.parse_args(argv)
+    if arguments.steps % arguments.workers:
+        parser.error("--steps: %d is no multiple of --workers" % arguments.steps)
+    return arguments
+
+
+def write_flights(flights, directory):
+    """Writes the flights for all workers."""
+    arrays = {name: getattr(flights, name) for name in ("ids", "dense", "late", "vocabulary_size")}
+    np.savez(os.path.join(directory, "flights.npz"), **arrays)
+
+
+def train_in_cluster(arguments, settings, flights, first, directory):
+    """Starts the processes, waits for the workers, and stops all.
+
+    Returns:
+        What the workers wrote: a list of dicts.
+
+    Raises:
+        SystemExit: if a process fails, or if they take too long.
+    """
+    write_flights(flights, directory)
+    options = {
+        "--directory": directory,
+        "--settings": json.dumps(dataclasses.asdict(settings)),
+        "--batch-size": str(arguments.batch_size),
+        "--last-step": str(first + arguments.steps // arguments.workers),
+        "--checkpoint-every": str(arguments.checkpoint_every),
+    }
+    if arguments.out:
+        options["--checkpoints"] = arguments.out
+    command = [word for option in options.items() for word in option]
+    with Cluster(arguments.timeout, ps=arguments.servers, worker=arguments.workers) as cluster:
+        cluster.start("ps", SERVER)
+        cluster.start("worker", WORKER, *command, *["--sync"] * arguments.sync)
+        cluster.wait("worker")
+    found = []
+    for index in range(arguments.workers):
+        with np.load(os.path.join(directory, "worker %d.npz" % index)) as file:
+            found.append(dict(file))
+    return found
+
+
+def check_steps(arguments, first, workers):
+    """Compares the global step with the steps of the workers, and prints both.
+
+    Raises:
+        SystemExit: if it is not their sum; with --sync, their sum divided by the workers.
+    """
+    done = [int(worker["steps"]) for worker in workers]
+    reached, total = int(workers[0]["global_step"]) - first, sum(done)
+    text = "Global step %d: the sum of the workers' steps"
+    if arguments.sync:
+        text += ", divided by the %d gradients of an update" % arguments.workers
+        total /= arguments.workers
+    if reached != total:
+        sys.exit("The global step advanced by %d; expected from %s: %g" % (reached, done, total))
+    print((text + ".") % (first + reached))
+
+
+def print_placement(directory, servers):
+    """Prints what each parameter server holds."""
+    with open(os.path.join(directory, "devices.json"), encoding="utf-8") as file:
+        devices = json.load(file)
+    for index in range(servers):
+        here = "/job:ps/task:%d" % index
+        names = [name for name, device in sorted(devices.items()) if device.startswith(here)]
+        print("  ps %d: %s" % (index, ", ".join(names)))
+
+
+def merged(workers):
+    """The predictions of all workers; nan for a flight that nobody predicted."""
+    predictions = workers[0]["predictions"].copy()
+    for worker in workers[1:]:
+        there = np.isfinite(worker["predictions"])
+        predictions[there] = worker["predictions"][there]
+    return predictions
+
+
+def compare_with_one_process(arguments, settings, flights, predictions):
+    """Prints the log-loss of the cluster and of one process, over the flights that both predicted.
+
+    With --sync, an update of the cluster takes as many flights as all workers' batches hold, and so
+    does one of the single process.
+
+    Raises:
+        SystemExit: if a prediction is no number.
+    """
+    batch_size = arguments.batch_size * (arguments.workers if arguments.sync else 1)
+    alone = Trainer(flights, {settings.optimizer: settings}, batch_size)
+    alone_predictions = alone.train_once("one process")[0]
+    both = ~np.isnan(predictions)
+    losses = [score(flights.late[both], each[both])[0] for each in (predictions, alone_predictions)]
+    if not np.isfinite(losses).all():
+        sys.exit("The training diverged; give a lower --learning-rate.")
+    text = "Log-loss of %d flights before they were learned from: cluster %.4f, one process %.4f."
+    print(text % (both.sum(), losses[0], losses[1]))
+
+
+def main(argv=None):
+    """Runs the example."""
+    arguments = parse_arguments(argv)
+    settings = one_optimizer_settings(arguments)
+    checkpoint = tf.train.latest_checkpoint(arguments.out) if arguments.out else None
+    first = int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
+    batches_done = first * (arguments.workers if arguments.sync else 1)
+    flights = load_flights().after(batches_done * arguments.batch_size)
+    flights = flights.first(arguments.steps * arguments.batch_size)
+    how = "synchronous" if arguments.sync else "asynchronous"
+    sizes = tf.__version__, arguments.servers, arguments.workers, how, settings.optimizer, first
+    print("TensorFlow %s, %d parameter servers, %d workers, %s: %s from step %d." % sizes)
+    with tempfile.TemporaryDirectory() as directory:
+        workers = train_in_cluster(arguments, settings, flights, first, directory)
+        print_placement(directory, arguments.servers)
+    for index, worker in enumerate(workers):
+        steps, seconds = int(worker["steps"]), float(worker["seconds"])
+        numbers = index, steps, seconds, steps / seconds
+        print("  worker %d: %d steps in %.1f s, %.0f a second" % numbers)
+    check_steps(arguments, first, workers)
+    if not first:
+        compare_with_one_process(arguments, settings, flights, merged(workers))
+
+
+if __name__ == "__main__":
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.ERROR)
+    try:
+        main()
+    except KeyboardInterrupt:  # the end of the `with` block has stopped the processes
+        sys.exit("Interrupted; all processes are stopped.")

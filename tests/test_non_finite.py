@@ -1,0 +1,180 @@
+"""Gradients that are not finite: what they do, and how to stop before anything is touched."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import create_train_op, optimize_loss
+from tests import non_finite
+from tests.stepping import Stepping, sgd, variable
+
+v1 = tf.compat.v1
+MADE = {**non_finite.optimizers(), **non_finite.wrappers()}
+NUMBERED = pytest.mark.parametrize("number, name", list(enumerate(MADE)))
+WAYS_OUT = ("create_train_op", "optimize_loss")
+
+
+def test_the_tables_have_every_class():
+    classes = {
+        name
+        for name in legacy_opt.__all__
+        if isinstance(getattr(legacy_opt, name), type)
+        and issubclass(getattr(legacy_opt, name), v1.train.Optimizer)
+    }
+    assert classes - {"RuleOptimizer", "OptimizerWrapper"} == set(MADE) - {"clip_gradients_by_norm"}
+
+
+@pytest.mark.in_turn(5)
+@NUMBERED
+def test_the_page_tells_what_happens(number, name, full):
+    page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
+    (told,) = [line for text in page.values() for line in text.split("\n") if "`%s`" % name in line]
+    for use_resource in [False, True] if full else [number % 2 == 0]:
+        assert non_finite.row(name, MADE[name], use_resource) == told
+
+
+class Checked:
+    """A graph in which two of three gradients are fed, and come with a finite loss."""
+
+    def __init__(self, name, helper, use_resource):
+        self.graph = tf.Graph()
+        with self.graph.as_default(), v1.variable_scope("", use_resource=use_resource):
+            w, table, other = (
+                v1.get_variable(key, initializer=tf.ones(shape))
+                for key, shape in (("w", [4, 3]), ("table", [5, 2]), ("other", [3]))
+            )
+            self.dense = v1.placeholder(tf.float32, [4, 3])
+            self.rows = v1.placeholder(tf.float32, [2, 2])
+            step = v1.train.get_or_create_global_step()
+            # The sum of the gradients, and not the loss, has what is fed.
+            loss = (
+                multiplied(w, self.dense)
+                + multiplied(tf.gather(table, [3, 1]), self.rows)
+                + tf.reduce_sum(other)
+            )
+            optimizer = MADE[name](step)
+            if helper == "create_train_op":
+                self.train_op = create_train_op(loss, optimizer, check_numerics=True)
+            else:
+                self.train_op = optimize_loss(
+                    loss, step, None, optimizer, summaries=[], check_numerics=True
+                )
+            self.session = v1.Session()
+            self.session.run(v1.global_variables_initializer())
+
+    def train(self, dense, rows):
+        fed = np.full([4, 3], 0.5), np.full([2, 2], 0.5)
+        fed[0][1, 0], fed[1][1, 1] = dense, rows
+        return self.session.run(self.train_op, dict(zip((self.dense, self.rows), fed)))
+
+    def state(self):
+        return self.session.run({each.name: each for each in self.variables()})
+
+    def variables(self):
+        with self.graph.as_default():
+            return v1.global_variables()
+
+
+def multiplied(values, gradient):
+    """Returns a finite loss, whatever its gradient is."""
+
+    @tf.custom_gradient
+    def loss(values):
+        return tf.reduce_sum(values), lambda above: above * gradient * tf.ones_like(values)
+
+    return loss(values)
+
+
+@pytest.mark.in_turn(5)
+@NUMBERED
+def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
+    cells = [(helper, resource) for helper in WAYS_OUT for resource in (False, True)]
+    for helper, use_resource in cells if full else [cells[number % 4]]:
+        made = Checked(name, helper, use_resource)
+        with made.session:
+            for _ in range(3):
+                made.train(0.5, 0.25)
+            before = made.state()
+            for wrong in [(np.nan, 0.5), (0.5, np.inf), (-np.inf, np.nan)]:
+                message = "The gradient of .*%s" % ("table" if np.isfinite(wrong[0]) else "")
+                with pytest.raises(tf.errors.InvalidArgumentError, match=message):
+                    made.train(*wrong)
+                after = made.state()
+                for key in before:
+                    np.testing.assert_array_equal(before[key], after[key], err_msg=key)
+            made.train(0.5, 0.25)
+            step = [key for key in before if key.startswith("global_step")][0]
+            if name != "GradientAccumulationOptimizer":
+                assert made.state()[step] == before[step] + 1
+            assert not np.array_equal(made.state()["other:0"], before["other:0"]) or (
+                name == "GradientAccumulationOptimizer" and before[step] % 2 == 0
+            )
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@pytest.mark.parametrize("helper", WAYS_OUT)
+def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
+    made = Stepping(use_resource)
+    with made.graph.as_default():
+        loss = made.loss + tf.constant(np.inf)
+        ops = {}
+        for check in True, False:
+            if helper == "create_train_op":
+                ops[check] = create_train_op(loss, sgd(), check_numerics=check)
+            else:
+                arguments = {"summaries": [], "check_numerics": check, "global_step": made.step}
+                ops[check] = optimize_loss(loss, learning_rate=None, optimizer=sgd(), **arguments)
+        everything = v1.global_variables()
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
+                session.run(ops[True])
+            assert not any(np.any(value) for value in session.run(everything))
+            session.run(ops[False])
+            np.testing.assert_array_equal(session.run(made.w), [-3, -4])
+
+
+@pytest.mark.parametrize("healed", [False, True])
+def test_the_gradients_are_checked_as_they_are_applied(healed):
+    made = Stepping()
+
+    def transform(pairs):
+        ((grad, w),) = pairs
+        wrong = grad / 0.0
+        return [(tf.ones_like(wrong) if healed else wrong, w)]
+
+    with made.graph.as_default():
+        train_op = create_train_op(
+            made.loss, sgd(), transform_grads_fn=transform, check_numerics=True
+        )
+        if healed:
+            np.testing.assert_array_equal(made.run(train_op)[1]["w"], [-1, -1])
+        else:
+            with pytest.raises(tf.errors.InvalidArgumentError, match="The gradient of w"):
+                made.run(train_op)
+
+
+def test_two_replicas_stop_together():
+    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+    with tf.Graph().as_default(), strategy.scope():
+        v1.train.get_or_create_global_step()
+        w = variable("w", [1.0, 1.0])
+        fed = v1.placeholder(tf.float32, [2])
+
+        def trained():
+            here = tf.distribute.get_replica_context().replica_id_in_sync_group
+            gradient = tf.gather(fed, here)
+            return create_train_op(multiplied(w, gradient), sgd(), check_numerics=True)
+
+        train_op = strategy.experimental_local_results(run(trained))
+        config = v1.ConfigProto(device_count={"CPU": 2}, allow_soft_placement=True)
+        with v1.Session(config=config) as session:
+            session.run(v1.global_variables_initializer())
+            for wrong in [np.nan, 1.0], [1.0, np.inf]:
+                with pytest.raises(tf.errors.InvalidArgumentError, match="The gradient of"):
+                    session.run(train_op, {fed: wrong})
+                np.testing.assert_array_equal(session.run(w.read_value()), [1, 1])
+            session.run(train_op, {fed: [0.25, 0.5]})
+            np.testing.assert_array_equal(session.run(w.read_value()), [0.25, 0.25])

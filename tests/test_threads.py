@@ -1,0 +1,50 @@
+"""Eight Python threads run one train_op: the global step loses nothing, and nothing crashes."""
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests import threads
+
+v1 = tf.compat.v1
+CELLS = pytest.mark.cells(
+    name=list(threads.COUNTED), use_resource=[False, True], use_locking=[False, True]
+)
+NO_LOCKS = pytest.mark.filterwarnings("ignore::legacy_opt.UseLockingWarning")
+
+
+@NO_LOCKS
+@pytest.mark.in_turn(5)
+@CELLS
+def test_eight_threads(name, use_resource, use_locking, full):
+    lost = threads.train(
+        threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
+    )
+    # A stock optimizer adds to a ref step without its lock.
+    if use_resource or not name.startswith("tf."):
+        assert lost.global_step == 0
+    composed = name in ("AdagradDecay, its rule", "a rule that returns a new value")
+    if name == "a rule that returns an Addition" and use_resource:
+        assert (lost.dense, lost.sparse) == (0, 0)
+    if not composed and use_locking:
+        assert (lost.dense, lost.sparse) == (0, 0)
+
+
+@NO_LOCKS
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@pytest.mark.parametrize("name", ["AdagradDecay", "multi"])
+def test_the_global_step_is_advanced_under_its_lock(name, use_resource):
+    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
+        w = v1.get_variable("w", [2])
+        step = v1.train.get_or_create_global_step()
+        optimizer = threads.adagrad_decay(step, False)
+        if name == "multi":
+            optimizer = legacy_opt.MultiOptimizer([(optimizer, ".*")])
+        optimizer.apply_gradients([(tf.ones([2]), w)], global_step=step)
+        adds = [each for each in graph.get_operations() if each.type == "AssignAdd"]
+    assert [each.get_attr("use_locking") for each in adds] == ([] if use_resource else [True])
+
+
+def test_what_a_thread_raises_is_raised():
+    with pytest.raises(ZeroDivisionError):
+        threads.in_threads(lambda: 1 / 0)
