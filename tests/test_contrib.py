@@ -80,25 +80,18 @@ def every_cell():
 
 
 @pytest.mark.parametrize("name, use_resource, dtype", every_cell())
-def test_every_variable_after_every_step(name, use_resource, dtype):
+def test_every_variable_after_every_step(name, use_resource, dtype, tmp_path):
+    """And a checkpoint of either goes on in the other."""
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
     assert list(ours.variables) == list(original.variables)
     assert ours.of_optimizer == original.of_optimizer
     assert ours.slots == original.slots
-    assert_same(ours.train(0, STEPS), original.train(0, STEPS))
-
-
-@in_turn()
-def test_a_checkpoint_of_either_goes_on_in_the_other(name, use_resource, tmp_path):
-    problem = problem_for(name, use_resource=use_resource)
-    trainings = [FedTraining(make, problem, use_resource) for make in makers(name)]
-    saved, later = [], []
-    for number, training in enumerate(trainings):
-        training.train(0, HALF)
-        saved.append(training.save(str(tmp_path / str(number))))
-        later.append(training.train(HALF, STEPS))
-    for path, training, expected in zip(saved[::-1], trainings, later[::-1]):
+    assert_same(ours.train(0, HALF), original.train(0, HALF))
+    paths = [each.save(str(tmp_path / str(number))) for number, each in enumerate((original, ours))]
+    expected = original.train(HALF, STEPS)
+    assert_same(ours.train(HALF, STEPS), expected)
+    for training, path in zip((ours, original), paths):
         training.restore(path)
         assert_same(training.train(HALF, STEPS), expected)
 

@@ -32,7 +32,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.in_turn
+@pytest.mark.in_turn(3)
 @pytest.mark.cells(
     name=list(PAIRS),
     way=list(running.WAYS),

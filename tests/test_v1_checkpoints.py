@@ -46,6 +46,7 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.in_turn
 
 
 # Every optimizer.

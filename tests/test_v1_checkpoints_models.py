@@ -37,6 +37,7 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.in_turn
 
 
 @in_turn(kind=["functional", "Sequential", slow("subclassed")], api=APIS)

@@ -39,6 +39,7 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
+pytestmark = pytest.mark.in_turn
 
 
 # Scopes.

@@ -92,12 +92,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     def _surpluses(self, variables):
         """Returns pairs of an average and what it has too much."""
-        self._make_averages(variables)
+        averages = self._make_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
             surpluses = []
-            for variable in variables:
-                average = self.average(variable)
+            for average, variable in zip(averages, variables):
                 with tf.device(variable.device):
                     gap = average.read_value() - variable.read_value()
                     surpluses.append((average, gap * tf.cast(rate, gap.dtype)))
@@ -123,11 +122,12 @@ class MovingAverageOptimizer(OptimizerWrapper):
     # The averages are slots.
 
     def _make_averages(self, variables):
-        if tf.distribute.has_strategy():
-            context = tf.distribute.get_replica_context()
-            context.merge_call(lambda _: self._create_averages(variables))
-        else:
-            self._create_averages(variables)
+        """Makes the averages that are not there yet; returns those of all."""
+        if not tf.distribute.has_strategy():
+            return self._create_averages(variables)
+        # An Estimator makes an optimizer in each replica, of which the first has the slots.
+        context = tf.distribute.get_replica_context()
+        return context.merge_call(lambda _: self._create_averages(variables))
 
     def _create_averages(self, variables):
         with tf.init_scope():
@@ -138,6 +138,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
                         v1.add_to_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES, variable)
+            return [self.average(variable) for variable in variables]
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)
