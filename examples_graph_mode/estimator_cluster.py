@@ -35,8 +35,12 @@ def be_process(arguments):
     """Does what TF_CONFIG says: serves variables, or trains with every other batch."""
     stop_with_parent()
     flights = load_flights().first(arguments.steps * arguments.batch_size)
-    estimator = make_estimator(arguments, flights.vocabulary_size)
-    number = {"chief": 0, "worker": 1}.get(my_place()[1], 0)
+    job = my_place()[1]
+    # An Estimator sets these filters itself, but not where its RunConfig has a session_config.
+    # Without them the chief waits for a worker that has finished and is gone: for ever.
+    filters = [] if job == "ps" else ["/job:ps", "/job:" + job]
+    estimator = make_estimator(arguments, flights.vocabulary_size, filters)
+    number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
     # The worker starts five seconds after the chief, who then has done more than half.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731

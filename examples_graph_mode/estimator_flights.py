@@ -142,8 +142,11 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
-def make_estimator(arguments, vocabulary_size):
-    """Returns the Estimator that the command line describes."""
+def make_estimator(arguments, vocabulary_size, device_filters=()):
+    """Returns the Estimator that the command line describes.
+
+    In a cluster its sessions see only the processes that pass one of the filters.
+    """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
         model_dir=os.path.join(arguments.out, settings.optimizer),
@@ -152,7 +155,9 @@ def make_estimator(arguments, vocabulary_size):
         save_summary_steps=SUMMARY_STEPS,
         log_step_count_steps=None,  # the bar shows it
         # One thread within an op: float sums in one order, hence reproducible numbers.
-        session_config=tf.ConfigProto(intra_op_parallelism_threads=1),
+        session_config=tf.ConfigProto(
+            intra_op_parallelism_threads=1, device_filters=device_filters
+        ),
     )
     params = {"settings": settings, "vocabulary_size": vocabulary_size}
     return tf.estimator.Estimator(model_fn, params=params, config=config)

@@ -38,8 +38,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     `GlobalStepWarning` tells when `minimize` or `apply_gradients` was given none. With the default
     of 100,000 steps a short training never decays and equals Adagrad bit for bit.
 
-    Workers that share a variable without locks may both see a decay due and apply it twice, or
-    count it once, in DeepRec as here.
+    Workers that share a variable without locks may both see a decay due at once, and apply it
+    twice or count it twice. It is tested right before it is written, which makes that rare.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
@@ -167,7 +167,6 @@ class AdagradDecayOptimizer(RuleOptimizer):
           A list of what must have run before the accumulators are used.
         """
         period = self._period(updates[0].hyper)
-        powers = tf.stack([self._read_power(update) for update in updates])
         # Nothing is written before the gradients are there: a step that fails or waits while it
         # computes them leaves the state as it was. What is not due does not wait either.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
@@ -175,18 +174,20 @@ class AdagradDecayOptimizer(RuleOptimizer):
         if building == versions.GRAPH:
             # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
             # depends on output_true does not run unless some accumulator is due.
-            switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(period > powers))
+            due = self._due(period, updates)
+            switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with tf.control_dependencies(grads):
                 due_period = tf.identity(switch.output_true)
             with tf.control_dependencies([due_period]):
-                decayed = self._decay_due(updates, due_period > powers)
+                # Asked once more: meanwhile another worker may have decayed what was due.
+                decayed = self._decay_due(updates, self._due(due_period, updates))
             with tf.control_dependencies(decayed):
                 done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
         if building == versions.FUNCTION:  # TensorFlow 2.4 cannot wait for an outer graph's tensor
             grads = [tf.identity(grad) for grad in grads]
         with tf.control_dependencies(grads):
-            due = period > powers
+            due = self._due(period, updates)
         if building == versions.EAGER:
             return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
@@ -197,6 +198,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
             return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
         return self._decay_due(updates, due)
+
+    def _due(self, period, updates):
+        return period > tf.stack([self._read_power(update) for update in updates])
 
     def _decay_due(self, updates, due):
         written = []
@@ -219,11 +223,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def _decay_rows(self, update):
         # No condition here: after the first period some rare row is nearly always behind.
-        power = tf.reshape(self._read_power(update), [-1])
+        with tf.control_dependencies([update.grad]):  # late, for the sake of other workers
+            power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
-        with tf.control_dependencies([decayed, update.grad]):
+        with tf.control_dependencies([decayed]):
             return [
                 overdue.assign(update.slots.accumulator, decayed),
                 self._count(update, overdue, once),

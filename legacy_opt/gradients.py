@@ -230,12 +230,13 @@ def changed(grad, function):
     return grad if grad is None else function(grad)
 
 
-def check_numerics(loss, grads_and_vars):
+def check_numerics(loss, grads_and_vars, with_gradients=True):
     """Checks that all of a step is finite, before anything is done with any of it.
 
     Args:
       loss: the loss, a tensor.
       grads_and_vars: a list of (gradient, variable) pairs.
+      with_gradients: False to check the loss alone.
 
     Returns:
       The pairs, with gradients that wait until the loss and all of them have been found finite;
@@ -248,9 +249,10 @@ def check_numerics(loss, grads_and_vars):
 
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
-        for grad, variable in grads_and_vars:
-            if grad is not None:
-                checks.append(checked(values_of(grad), variable).op)
+        with tf.control_dependencies(checks):  # if all is wrong it is the loss that is told
+            for grad, variable in grads_and_vars:
+                if grad is not None and with_gradients:
+                    checks.append(checked(values_of(grad), variable).op)
         with tf.control_dependencies(checks):
             return [(changed(grad, tf.identity), var) for grad, var in grads_and_vars], checks
 

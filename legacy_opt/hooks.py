@@ -30,7 +30,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
     Raises:
       ImportError: tqdm is not installed.
       TypeError: an argument has the wrong type; or `options` has one that tqdm has not, or that is
-        set here (`total`, `initial`).
+        set here (`iterable`, `total`, `initial`).
       ValueError: `total_steps` is below 1; when the training starts: the loss is no scalar, or
         there is no global step.
     """
@@ -90,11 +90,10 @@ class ProgressBarHook(v1.train.SessionRunHook):
     def _loss_in_graph(self):
         graph, loss = v1.get_default_graph(), self._loss
         if loss is None:
-            losses = graph.get_collection(v1.GraphKeys.LOSSES)
-            return losses[-1] if losses else None
-        if isinstance(loss, str):
+            loss = (graph.get_collection(v1.GraphKeys.LOSSES) or [None])[-1]
+        elif isinstance(loss, str):
             loss = graph.get_tensor_by_name(loss if ":" in loss else loss + ":0")
-        if loss.shape.rank not in (None, 0):
+        if loss is not None and loss.shape.rank not in (None, 0):
             raise ValueError("loss must be a scalar, got a tensor of shape %s." % loss.shape)
         return loss
 
@@ -153,8 +152,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         step = _global_step("SlotSummaryHook")
         statistics = {}
         for variable, name, slot in self._slots_in_graph():
-            values = slot.read_value() if hasattr(slot, "read_value") else slot
             with tf.name_scope("SlotSummaryHook/"), v1.device(slot.device):
+                values = slot.read_value()  # elsewhere, the whole table would travel
                 if values.dtype not in (tf.float32, tf.float64):
                     values = tf.cast(values, tf.float32)  # 16 bits cannot sum up a table
                 for statistic, reduce in STATISTICS.items():
@@ -227,9 +226,8 @@ def _tqdm():
 
 def _options(tqdm):
     """Returns the names of the arguments of a class tqdm that are not set here."""
-    constructors = [inspect.signature(cls.__init__) for cls in tqdm.__mro__]
-    names = {name for constructor in constructors for name in constructor.parameters}
-    return names - {"total", "initial"}
+    names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
+    return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 
 
 def _global_step(taker):

@@ -1,7 +1,7 @@
 """A training step in one call: `optimize_loss` and `create_train_op`.
 
 Source: `tf.contrib.layers.optimize_loss` and `tf.contrib.training.create_train_op` of TensorFlow
-1.15, of which they make the same graph, operation by operation.
+1.15, of which they make the same graph, operation by operation, but for `check_numerics=True`.
 """
 
 import numpy as np
@@ -70,9 +70,7 @@ def optimize_loss(
         learning rate is written only if there is a `learning_rate_decay_fn`.
       colocate_gradients_with_ops: whether gradients are computed where their operations are.
       increment_global_step: False if something else advances `global_step`.
-      check_numerics: whether a step whose loss, or a gradient as it is to be applied, is NaN or
-        infinite raises an InvalidArgumentError before any variable is updated. The original has no
-        such argument.
+      check_numerics: see `create_train_op`; True or False. The original has no such argument.
 
     Returns:
       The loss of the step, a tensor that when evaluated has trained.
@@ -122,6 +120,7 @@ def optimize_loss(
 
 _USE_GLOBAL_STEP = 0
 _LOSS_ONLY = "loss"
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # whosever they are
 
 
 def create_train_op(
@@ -135,7 +134,7 @@ def create_train_op(
     gate_gradients=v1.train.Optimizer.GATE_OP,
     aggregation_method=None,
     colocate_gradients_with_ops=False,
-    check_numerics=_LOSS_ONLY,
+    check_numerics=True,
 ):
     """Returns an operation that trains one step and gives the loss.
 
@@ -158,10 +157,10 @@ def create_train_op(
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see there.
       colocate_gradients_with_ops: whether gradients are computed where their operations are.
-      check_numerics: True to raise an InvalidArgumentError before any variable is updated, if the
-        loss, or a gradient as it is to be applied, is NaN or infinite. "loss", the default, is what
-        True is in the original: the loss alone is checked, and the step that has it may have been
-        trained by then. False checks nothing.
+      check_numerics: whether a step whose loss, or a gradient as it is to be applied, is NaN or
+        infinite raises an InvalidArgumentError before any variable is updated. The gradients of a
+        LossScaleOptimizer, which leaves such steps out, are not checked. "loss" is what True is in
+        the original: of the loss alone, when the step that has it may have been trained.
 
     Returns:
       The loss of the step, a tensor that when evaluated has trained. It is in the collection
@@ -263,10 +262,18 @@ def _apply(optimizer, pairs, global_step, checked_loss, name=None):
     """Applies gradients; given a loss to check, once it and they are known to be finite."""
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
-    pairs, finite = gradients.check_numerics(checked_loss, pairs)
+    pairs, finite = gradients.check_numerics(checked_loss, pairs, not _has_loss_scale(optimizer))
     # What an optimizer writes without regard to its gradients waits, too.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+
+
+def _has_loss_scale(optimizer):
+    """Whether gradients overflow by design, and the optimizer leaves such steps out itself."""
+    names = {each.__name__ for each in type(optimizer).__mro__}
+    return bool(names & _LOSS_SCALES) or any(
+        map(_has_loss_scale, getattr(optimizer, "wrapped", ()))
+    )
 
 
 def _after(operations, tensor):

@@ -223,6 +223,12 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
+    if lib is legacy_opt:  # "loss" is what True, the default, is in the original
+        arguments = dict({"check_numerics": "loss"}, **arguments)
+    return create_train_op_by_default(lib, model, arguments)
+
+
+def create_train_op_by_default(lib, model, arguments):
     return lib.create_train_op(model.loss, **dict({"optimizer": sgd()}, **arguments))
 
 
@@ -318,6 +324,20 @@ def test_create_train_op(name, use_resource, full):
     assert_same(built(legacy_opt, *arguments), built(CONTRIB, *arguments))
 
 
+@pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
+def test_create_train_op_with_its_own_checks(name, use_resource):
+    """By default nothing but the checks comes to the original's graph, and no bit is another."""
+    arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
+    ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
+    kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
+    assert kinds[1].pop("train_op/CheckNumerics") == "CheckNumerics"
+    added = set(kinds[0].items()) - set(kinds[1].items())
+    assert {kind for _, kind in added} == {"CheckNumerics", "Identity"}
+    assert all(name.startswith("check_numerics/") for name, _ in added)
+    assert set(kinds[1].items()) <= set(kinds[0].items())
+    assert_same(((), *ours[1:]), ((), *original[1:]))
+
+
 @pytest.mark.full
 def test_the_cases_differ_from_one_another():
     # A case that changes nothing would prove nothing.
@@ -365,10 +385,11 @@ def test_add_gradients_summaries():
     assert_same(*(built(lib, call, OPTIMIZE["string"], True) for lib in (legacy_opt, CONTRIB)))
 
 
-def without_checks(function):
-    """Returns the arguments but for check_numerics, of which this package makes more."""
+def arguments_of(function):
+    """Returns the arguments, but for one that only this package's optimize_loss has."""
     parameters = dict(inspect.signature(function).parameters)
-    parameters.pop("check_numerics", None)
+    if function is legacy_opt.optimize_loss:
+        del parameters["check_numerics"]
     return list(parameters.values())
 
 
@@ -377,7 +398,7 @@ def test_names_arguments_and_defaults():
         for name in set(vars(home)) & set(legacy_opt.__all__) - {"OPTIMIZER_CLS_NAMES"}:
             original, ours = getattr(home, name), getattr(legacy_opt, name)
             if callable(original):
-                assert without_checks(ours) == without_checks(original), name
+                assert arguments_of(ours) == arguments_of(original), name
             else:
                 assert ours == original
     for name, original in layers.OPTIMIZER_CLS_NAMES.items():

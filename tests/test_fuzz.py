@@ -1,22 +1,23 @@
 """A few cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
 
+import collections
+
 import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
 
-from hypothesis import Phase, given
-
 from tests import running
 from tests.fuzz import checking
-from tests.fuzz.__main__ import main, profile
-from tests.fuzz.cases import Fuzzed, Gradient, cases
+from tests.fuzz.__main__ import main, run_block
+from tests.fuzz.cases import Fuzzed, Gradient
 
 
-@profile(50, derandomize=True, phases=(Phase.generate,))  # the same cases on every lane
-@given(cases())
-def test_cases_that_nobody_has_chosen(case):
-    checking.check(case)
+def test_cases_that_nobody_has_chosen():
+    outcomes = collections.Counter()
+    for number in range(3):  # the same every day
+        assert not run_block(number, 15, outcomes, set())
+    assert outcomes["compared"] > 10
 
 
 @pytest.mark.full
@@ -30,11 +31,13 @@ def fuzzed(name, shape=(3, 2), ids=None, **arguments):
     return Fuzzed(name, "eager", "float32", shape, gradients, "int64", arguments, kind)
 
 
-# What it has found.
+# What it has found. The last two are of the oracles and of how they are compared.
 FOUND = {
     "an id, and rows without elements": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
     "a number beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
+    "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
+    "a kernel that cancels": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
 }
 
 
@@ -67,8 +70,8 @@ def test_it_finds_a_failed_step_that_changes_something(monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1))
     assert checking.check(case) == "failed cleanly"
     # TensorFlow's kernel writes the rows that come before the wrong one.
-    case = case._replace(name="MomentumW use_nesterov")
+    case = case._replace(name="LARS")
     assert checking.check(case) == "failed cleanly"
     monkeypatch.setattr(checking, "in_place", lambda optimizer: False)
-    with pytest.raises(checking.Finding, match="a first step that failed has changed"):
+    with pytest.raises(AssertionError, match="changed by a failed step"):
         checking.check(case)

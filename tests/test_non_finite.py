@@ -54,8 +54,8 @@ class Checked:
                 + tf.reduce_sum(other)
             )
             optimizer = MADE[name](step)
-            if helper == "create_train_op":
-                self.train_op = create_train_op(loss, optimizer, check_numerics=True)
+            if helper == "create_train_op":  # where it is the default
+                self.train_op = create_train_op(loss, optimizer)
             else:
                 self.train_op = optimize_loss(
                     loss, step, None, optimizer, summaries=[], check_numerics=True
@@ -119,7 +119,7 @@ def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
     with made.graph.as_default():
         loss = made.loss + tf.constant(np.inf)
         ops = {}
-        for check in True, False:
+        for check in (True, False) + (("loss",) if helper == "create_train_op" else ()):
             if helper == "create_train_op":
                 ops[check] = create_train_op(loss, sgd(), check_numerics=check)
             else:
@@ -133,6 +133,27 @@ def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
             assert not any(np.any(value) for value in session.run(everything))
             session.run(ops[False])
             np.testing.assert_array_equal(session.run(made.w), [-3, -4])
+            if "loss" in ops:  # the original's, which may have trained by then
+                with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or"):
+                    session.run(ops["loss"])
+
+
+def test_a_loss_scale_may_overflow():
+    """Its optimizer leaves such a step out and takes a smaller scale; the loss is checked still."""
+    experimental = v1.train.experimental
+    with tf.Graph().as_default(), v1.Session() as session:
+        w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [])
+        scale = experimental.DynamicLossScale(initial_loss_scale=2.0**120)
+        scaled = experimental.MixedPrecisionLossScaleOptimizer(sgd(), scale)
+        wrapped = legacy_opt.MultiOptimizer([(scaled, ".*")])
+        loss = tf.reduce_sum(w) * 2.0**10 + fed
+        train_op = create_train_op(loss, wrapped, transform_grads_fn=None)
+        session.run(v1.global_variables_initializer())
+        session.run(train_op, {fed: 0.0})
+        np.testing.assert_array_equal(session.run([w, scale()])[0], [1, 1])
+        assert session.run(scale()) == 2.0**119
+        with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
+            session.run(train_op, {fed: np.nan})
 
 
 @pytest.mark.parametrize("healed", [False, True])
@@ -155,8 +176,40 @@ def test_the_gradients_are_checked_as_they_are_applied(healed):
                 made.run(train_op)
 
 
+def waited_for(operation):
+    """Returns the operations that have run before one does."""
+    found, new = set(), [operation]
+    while new:
+        each = new.pop()
+        before = {tensor.op for tensor in each.inputs} | set(each.control_inputs)
+        new += before - found
+        found |= before
+    return found
+
+
+def test_what_waits_for_the_checks():
+    """Also what an optimizer writes without regard to gradients; and these for the loss's."""
+    made = Stepping()
+    with made.graph.as_default():
+        counter, counted = variable("counter", 0.0, trainable=False), []
+
+        class Counting(v1.train.GradientDescentOptimizer):
+            def apply_gradients(self, pairs, global_step=None, name=None):
+                counted.append(counter.assign_add(1.0).op)
+                ((grad, _),) = pairs
+                counted.append(grad.op)
+                return tf.group(super().apply_gradients(pairs, global_step), counted)
+
+        create_train_op(made.loss, Counting(1.0))
+    checks = [each for each in made.graph.get_operations() if each.type == "CheckNumerics"]
+    assert [list(each.control_inputs) for each in checks] == [[], checks[:1]]
+    for operation in counted:
+        assert set(checks) <= waited_for(operation)
+
+
 def test_two_replicas_stop_together():
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    with tf.Graph().as_default():  # where the second device need not exist yet
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():
         v1.train.get_or_create_global_step()

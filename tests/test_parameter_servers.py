@@ -17,12 +17,18 @@ v1 = tf.compat.v1
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
 SECONDS = 60
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
-pytestmark = pytest.mark.in_turn(3)
+# Every so manieth class: all classes at once would take one lane too long.
+PARTS = pytest.mark.parametrize("part", range(4))
+pytestmark = pytest.mark.in_turn(5)
 
 
 @pytest.fixture(scope="module")
 def cluster():
     return LocalCluster(ps=2, worker=2)
+
+
+def classes_of(part):
+    return list(MAKERS)[part::4]
 
 
 def server_of(item):
@@ -84,13 +90,17 @@ def apply_behind_gate(name, gate, use_resource):
     return train_op, by_server
 
 
+@PARTS
 @KINDS
-def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(cluster, use_resource):
+def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
+    cluster, use_resource, part
+):
     with tf.Graph().as_default(), cluster.placing():
-        queue = tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name="gate %s" % use_resource)
+        gate_name = "gate %s %d" % (use_resource, part)
+        queue = tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=gate_name)
         gate, open_gate = queue.dequeue(), queue.enqueue(True)
         train_ops, free, held = [], {}, {}
-        for name in MAKERS:
+        for name in classes_of(part):
             train_op, variables = apply_behind_gate(name, gate, use_resource)
             train_ops.append(train_op)
             free.update({} if waits_for_gradients(name) else {name: variables[0]})
@@ -122,17 +132,16 @@ def wait_until(condition):
         time.sleep(0.05)
 
 
+@PARTS
 @KINDS
-def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resource):
+def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
     rows, ids = 20000, np.arange(32) * 7 % 40
     with tf.Graph().as_default(), cluster.placing():
         train_ops = {}
-        for name in MAKERS:
+        for name in classes_of(part):
             with scope_of("sending" + name, use_resource):
-                step, table = (
-                    make_step(use_resource),
-                    make_variable("table", [rows, 2], use_resource),
-                )
+                step = make_step(use_resource)
+                table = make_variable("table", [rows, 2], use_resource)
                 loss = tf.reduce_sum(tf.nn.embedding_lookup(table, tf.constant(ids)) ** 2)
                 train_ops[name] = CASES[name].make(step).minimize(loss, global_step=step)
         dense = v1.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(table**2))

@@ -61,7 +61,8 @@ class Shampoo(oracles.Oracle):
             if self.decay != 0:
                 gbar[...] = direction.reshape(gbar.shape)
         for axis, length in enumerate(self.shape):
-            slices = np.moveaxis(g, axis, 0).reshape(g.shape[axis], -1)
+            width = g.size // max(g.shape[axis], 1)  # -1 is ambiguous if there are no rows
+            slices = np.moveaxis(g, axis, 0).reshape(g.shape[axis], width)
             if length > self.longest:
                 factor = self.diagonal_power(axis, slices, at)
                 direction = np.moveaxis(np.moveaxis(direction, axis, -1) * factor, -1, axis)

@@ -104,9 +104,10 @@ class Run:
         with Life(lambda send: self._training().live(send, stop)) as life:
             self.lives.append(life)
             life.ended()
-        with tempfile.TemporaryDirectory() as directory:
-            with Life(lambda send: self._training(directory).live(send, stop)) as whole:
-                whole.ended()
+        with tempfile.TemporaryDirectory() as directory, Life(
+            lambda send: self._training(directory).live(send, stop)
+        ) as whole:
+            whole.ended()
         return {message["batch"]: message["digests"] for message in whole.messages}
 
 

@@ -35,12 +35,6 @@ def check(fault, kills, name):
     assert last.startswith("%s, %s" % (name, SAYS[fault] % kills)), last
 
 
-@pytest.mark.in_turn(6)
-@pytest.mark.parametrize("fault", ["ps", "chief"])
-def test_one_kill(fault):
-    check(fault, 1, "AdagradDecay")
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", cluster.NAMES)
 @pytest.mark.parametrize("fault", sorted(cluster.FAULTS))

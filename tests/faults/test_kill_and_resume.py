@@ -30,7 +30,7 @@ def run(*arguments):
     return done.returncode, done.stdout, done.stdout + done.stderr[-5000:]
 
 
-@pytest.mark.in_turn(6)
+@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("arguments", [[]], ids=["any-moments"])
 def test_nothing_is_lost(arguments, full):
     kills = 30 if full else 3

@@ -1,4 +1,4 @@
-"""Runs many fuzzed cases and tells what was found.
+"""Runs many fuzzed cases, no two the same, and tells what was found.
 
 python -m tests.fuzz --cases 100000 [--seed 0]
 """
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-BLOCK = 500  # cases of one seed, of which one finding is told
+BLOCK = 200  # cases of one seed, of which one finding is told
 
 
 def profile(count, **options):
@@ -28,16 +28,29 @@ def profile(count, **options):
     )
 
 
-def run_block(number, count, outcomes):
-    """Runs the cases of one seed; returns the smallest that fails and its error, or None."""
+def run_block(number, count, outcomes, passed):
+    """Runs the cases of one seed.
+
+    Args:
+      number: the seed.
+      count: how many cases are drawn.
+      outcomes: a Counter, to which what came of each is added.
+      passed: a set of those that have been run, and are not run again: many are drawn twice.
+
+    Returns:
+      The smallest case that fails, and its error; or None.
+    """
     last = []
 
     @seed(number)
     @profile(count, phases=(Phase.generate, Phase.shrink))
     @given(cases())
     def run(case):
+        if repr(case) in passed:
+            return
         last[:] = [case]
         outcomes[check(case)] += 1
+        passed.add(repr(case))
 
     try:
         run()
@@ -49,14 +62,13 @@ def run_block(number, count, outcomes):
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--cases", type=int, default=1000, help="how many, at least")
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args(arguments)
-    outcomes, findings, started = collections.Counter(), {}, time.time()
-    number = options.seed
+    outcomes, passed, findings = collections.Counter(), set(), {}
+    number, started = options.seed, time.time()
     while sum(outcomes.values()) < options.cases:
-        count = min(BLOCK, options.cases - sum(outcomes.values()))
-        found = run_block(number, count, outcomes)
+        found = run_block(number, BLOCK, outcomes, passed)
         number += 1
         if found:
             case, error = found

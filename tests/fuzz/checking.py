@@ -5,11 +5,13 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
+import legacy_opt
 from tests import running
 from tests.cases import CASES
-from tests.problems import Problem, Rows
+from tests.problems import Rows
 
-v1 = tf.compat.v1
+SEEDS = (1, 2, 3)  # of the oracle's other runs
+ENLARGED = 8  # how far off it may be, in what these runs differ by
 
 
 class Finding(AssertionError):
@@ -26,17 +28,24 @@ def check(case):
         warnings.simplefilter("ignore")
         if refused(case):
             return "refused"
-        problem = case.problem()
-        if case.bad_ids:
-            return fails_cleanly(case, problem)
         try:
-            trace = running.WAYS[case.way](problem, case.make)
+            return run(case, case.problem())
         except ValueError as error:
             if len(case.shape) > 7 and "has more than 7 axes" in str(error):
                 return "refused"
             raise
-        follows(case, problem, trace)
-        return "compared"
+        except tf.errors.InvalidArgumentError as error:
+            # Said by the kernel of stock Adagrad, which is inside.
+            if 0 in case.shape and "Inner dimension should be greater than zero" in str(error):
+                return "refused"
+            raise
+
+
+def run(case, problem):
+    if case.bad_ids:
+        return fails_cleanly(case, problem)
+    follows(case, problem, running.WAYS[case.way](problem, case.make))
+    return "compared"
 
 
 def refused(case):
@@ -58,104 +67,128 @@ def refused(case):
 
 def fails_cleanly(case, problem):
     """Ids that do not exist raise an error, and the step that has them changes nothing."""
-    rows = case.shape[0]
-    good = 0
-    for gradient in case.gradients:
-        if not all(0 <= row < rows for row in gradient.ids):
-            break
-        good += 1
-    before = problem._replace(gradients=problem.gradients[:good])
+    bad = [number for number, gradient in enumerate(case.gradients) if case.is_bad(gradient)]
+    before = problem._replace(gradients=problem.gradients[: bad[0]])
     # The state is looked at where there is no graph to go with the error.
     variable, step = tf.Variable(problem.values["w"]), tf.Variable(0, dtype=tf.int64)
     optimizer = case.make(step)
-    for number, gradients in enumerate(problem.gradients[: good + 1]):
+    for gradients in problem.gradients[: bad[0] + 1]:
         values, ids = gradients["w"]
         slices = tf.IndexedSlices(tf.constant(values), tf.constant(ids), case.shape)
-        pairs = [(slices, variable)]
-        if number < good:
-            optimizer.apply_gradients(pairs, global_step=step)
-            continue
         try:
-            optimizer.apply_gradients(pairs, global_step=step)
+            optimizer.apply_gradients([(slices, variable)], global_step=step)
         except tf.errors.InvalidArgumentError:
             break
+    else:
         if not variable.numpy().size:
             return "compared"  # there is nothing to be updated
-        raise Finding("ids %s of %d rows were taken" % (list(ids), rows))
-    if good and not in_place(optimizer):
-        expected = running.eager(before, case.make).steps[-1]["w"]
-        if not np.array_equal(variable.numpy(), expected, equal_nan=True):
-            raise Finding("a step that failed has changed the variable")
-    elif not in_place(optimizer) and not np.array_equal(variable.numpy(), problem.values["w"]):
-        raise Finding("a first step that failed has changed the variable")
-    if int(step.numpy()) != good:
-        raise Finding("a step that failed has advanced the global step")
+        raise Finding("ids %s of %d rows were taken" % (list(ids), case.shape[0]))
+    if int(step.numpy()) != before.steps:
+        raise Finding("step %d raised, not step %d" % (int(step.numpy()), before.steps))
+    if not in_place(optimizer):
+        trace = running.eager(before, case.make)
+        values = [problem.values] + trace.steps
+        np.testing.assert_array_equal(variable.numpy(), values[-1]["w"], "changed by a failed step")
+        for key, slot in running.slots_of(optimizer, {"w": variable}).items():
+            if before.steps:
+                np.testing.assert_array_equal(slot.numpy(), trace.slots[key], str(key))
     return "failed cleanly"
 
 
 def in_place(optimizer):
     """Whether TensorFlow's sparse kernel finds a wrong id where it gets to it, as Momentum's."""
-    return "LARS" in type(optimizer).__name__ or "Momentum" in type(optimizer).__name__
+    return isinstance(optimizer, legacy_opt.LARSOptimizer)
 
 
 def follows(case, problem, trace):
     """Compares every step and slot with the oracle.
 
-    How far a result may be off is told by the oracle itself: by how far it moves if the gradients
-    do by a unit in the last place. Where it has no finite number nothing is compared.
+    How far a result may be off has two parts. An implementation that rounds otherwise than the
+    oracle is off by the case's `ulps` of the largest number in the variable or slot, each step. And
+    what it is off by is carried on, perhaps much enlarged: by as much as the oracle itself moves,
+    which is run again with `nudged` gradients and state. Where that has no finite number nothing is
+    compared.
     """
-    oracle = CASES[case.name].oracle
-    ulps, eps = CASES[case.name].ulps, float(np.finfo(case.dtype).eps)
-    ulps *= 1000 if case.kind == "extreme" else 1  # differences of what is nearly equal
-    runs = [run_oracle(oracle, case.arguments, each) for each in [problem] + moved(problem, eps)]
-    pairs = [(trace.steps[n]["w"], [run[0][n] for run in runs]) for n in range(problem.steps)]
-    pairs += [(trace.slots["w", key], [run[1][key] for run in runs]) for key in runs[0][1]]
-    if set(trace.slots) != {("w", key) for key in runs[0][1]}:
-        raise Finding("slots %s, expected %s" % (sorted(trace.slots), sorted(runs[0][1])))
-    for number, (actual, wanted) in enumerate(pairs):
-        what = "step %d" % number if number < problem.steps else "a slot"
-        wanted = [np.asarray(each) for each in wanted]
+    runs = [run_oracle(case, problem, seed) for seed in (None,) + SEEDS]
+    slots, eps = runs[0][1], float(np.finfo(case.dtype).eps)
+    if set(trace.slots) != {("w", key) for key in slots}:
+        raise Finding("slots %s, expected %s" % (sorted(trace.slots), sorted(slots)))
+    pairs = [
+        ("step %d" % number, step["w"], [run[0][number] for run in runs])
+        for number, step in enumerate(trace.steps)
+    ]
+    pairs += [(key, trace.slots["w", key], [run[1][key] for run in runs]) for key in slots]
+    for what, actual, wanted in pairs:
         if actual.dtype != wanted[0].dtype or actual.shape != wanted[0].shape:
             raise Finding("%s is %s%s" % (what, actual.dtype, actual.shape))
-        stack = np.stack([each.astype(np.float64) for each in wanted])
+        stack = np.stack([np.asarray(each, np.float64) for each in wanted])
         known = np.isfinite(stack).all(0)
         stack = np.where(known, stack, 0)
-        scale = np.maximum(1.0, np.abs(stack).max(initial=0))
-        bound = ulps * eps * problem.steps * scale
-        bound = bound + 8 * np.abs(stack - stack[0]).max(0, initial=0)
+        bound = units(case) * eps * problem.steps * np.abs(stack).max(initial=0)
+        bound = bound + ENLARGED * np.abs(stack - stack[0]).max(0, initial=0)
         gap = np.where(known, np.abs(actual.astype(np.float64) - stack[0]), 0)
         if not (gap <= bound).all():
             worst = np.unravel_index(np.argmax(np.where(gap <= bound, -1, gap)), gap.shape)
             raise Finding(
-                "%s: %r where the oracle has %r" % (what, actual[worst], wanted[0][worst])
+                "%s: %r where the oracle has %r, more than %.2g off"
+                % (what, actual[worst], wanted[0][worst], bound[worst])
             )
 
 
-def run_oracle(oracle, arguments, problem):
-    """Returns the values after each step, and the slots."""
-    made = oracle(problem.values["w"], "w", **arguments)
-    values = []
+def units(case):
+    """Returns by how many units in the last place each step may be off."""
+    beta1 = case.arguments.get("beta1", 0)
+    if issubclass(CASES[case.name].optimizer, legacy_opt.AdafactorOptimizer):
+        # step + beta1 * (m - step): where m is 0 what is left has the error of the whole step.
+        return CASES[case.name].ulps / (1 - float(np.float32(beta1)))
+    return CASES[case.name].ulps
+
+
+def run_oracle(case, problem, seed):
+    """Returns the values after each step, and the slots; nudged with the signs of a seed."""
+
+    def moved(array, size=0.0):
+        return array if seed is None else nudged(array, size, random)
+
+    random, values = np.random.RandomState(seed or 0), []
+    arguments = dict(case.arguments) if seed is None else without_cancelling(case)
+    made = CASES[case.name].oracle(moved(problem.values["w"]), "w", **arguments)
     for number, gradients in enumerate(problem.gradients):
-        if made.value.size:
-            made.apply(gradients["w"], number)
+        gradient = gradients["w"]
+        before = {key: np.abs(array) for key, array in state_of(made)}
+        if made.value.size and isinstance(gradient, Rows):
+            made.apply(Rows(moved(gradient.values), gradient.ids), number)
+        elif made.value.size:
+            made.apply(moved(gradient), number)
+        for key, array in state_of(made):
+            array[...] = moved(array, before[key])
         values.append(made.value.copy())
     return values, made.slots
 
 
-def moved(problem, eps):
-    """Returns problems whose gradients and start differ by units in the last place."""
-    problems = []
-    for seed in range(2):
-        random = np.random.RandomState(seed)
+def without_cancelling(case):
+    """Returns the arguments, with a unit of 1 added to a small beta.
 
-        def nudged(array, random=random):
-            signs = np.asarray(random.choice([-1.0, 1.0], size=array.shape))
-            return (array * (1 + eps * signs)).astype(array.dtype)
+    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2): if beta2 is 0, and the old v large,
+    what is to be g * g has the error of the old v, as if beta2 were a unit.
+    """
+    unit = float(np.finfo(case.dtype).eps)
+    small = {k: v for k, v in case.arguments.items() if k.startswith("beta") and 0 <= v < 0.1}
+    return dict(case.arguments, **{key: value + unit for key, value in small.items()})
 
-        gradients = [
-            {"w": Rows(nudged(g.values), g.ids) if isinstance(g, Rows) else nudged(g)}
-            for g in (step["w"] for step in problem.gradients)
-        ]
-        start = {"w": nudged(problem.values["w"])}
-        problems.append(Problem(start, gradients, problem.sparse, problem.dtype))
-    return problems
+
+def state_of(oracle):
+    return list(oracle.slots.items()) + [("", oracle.value)]
+
+
+def nudged(array, size, random):
+    """Returns an array off by a unit in the last place of its numbers, or of `size` if larger.
+
+    The latter is for state: whoever computes m + (g - m) * (1 - beta) is off by a unit of the old
+    m, however small the new one is. No number changes its sign, since roots are taken of some.
+    """
+    if not np.issubdtype(array.dtype, np.floating):
+        return array
+    unit = np.finfo(array.dtype).eps * np.maximum(np.abs(array), size)
+    signs = np.asarray(random.choice([-1.0, 1.0], size=array.shape))
+    return np.copysign(np.abs(array + unit * signs), array).astype(array.dtype)
