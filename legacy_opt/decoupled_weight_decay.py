@@ -19,6 +19,7 @@ import legacy_opt
 from legacy_opt import checks, hyperparameters, kernels, versions
 from legacy_opt.access import Rows, WholeVariable, is_resource, variable_op
 from legacy_opt.update import warn
+from legacy_opt.variable_lists import parts_of
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
@@ -316,7 +317,7 @@ def _as_variables(decay_var_list):
         )
     found = []
     for item in decay_var_list:
-        found += list(item) if hasattr(item, "_get_variable_list") else [item]
+        found += parts_of(item)
     for item in found:
         if not hasattr(item, "assign_sub"):
             raise TypeError("decay_var_list must hold variables, got %r." % (item,))

@@ -38,7 +38,7 @@ def takes_step(value):
 
 def wide_dtype(dtype):
     """Returns the dtype of arithmetic that must not be less exact than float32."""
-    return tf.float64 if dtype == tf.float64 else tf.float32
+    return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
 
 
 def unrounded(tensor, value, dtype):

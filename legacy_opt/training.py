@@ -10,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients
 from legacy_opt.optimizer_names import check_optimizer, make_optimizer, v1_optimizer
 from legacy_opt.update import warn
-from legacy_opt.wrappers.routes import variables_in
+from legacy_opt.variable_lists import variables_in
 
 v1 = tf.compat.v1
 

@@ -19,6 +19,18 @@ def config_of(way):
     return AS_WRITTEN if way == "eager" else None
 
 
+def inside(construct, train):
+    """Returns what runs a step once, inside a TensorFlow 1 construct.
+
+    Args:
+      construct: "cond" or "while_loop".
+      train: a function that builds the step, and returns an int32 scalar that waits for it.
+    """
+    if construct == "cond":
+        return v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
+    return v1.while_loop(lambda i: i < 1, train, [tf.constant(0)])
+
+
 class Trace(NamedTuple):
     """What a run left behind.
 

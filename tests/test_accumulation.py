@@ -513,10 +513,7 @@ def _train_in(construct, optimizer, use_resource):
         with tf.control_dependencies([optimizer.apply_gradients(zip(grads, [w, t]), step)]):
             return tf.constant(1)
 
-    if construct == "cond":
-        train_op = v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
-    else:
-        train_op = v1.while_loop(lambda i: i < 1, train, [tf.constant(0)])
+    train_op = running.inside(construct, train)
     with v1.Session() as sess:
         sess.run(v1.global_variables_initializer())
         for _ in range(5):

@@ -18,6 +18,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
+from tests import running
 from tests.cases import CASES, one_of_each_class
 
 v1 = tf.compat.v1
@@ -235,10 +236,7 @@ def _inside(construct, kinds, expected):
             with tf.control_dependencies(train_ops):
                 return tf.constant(1)
 
-        if construct == "cond":
-            train_op = v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
-        else:
-            train_op = v1.while_loop(lambda i: i < 1, train, [tf.constant(0)])
+        train_op = running.inside(construct, train)
         with v1.Session() as sess:
             found = run(sess, train_op)
     assert_same_state(found, state_of(expected, kinds))

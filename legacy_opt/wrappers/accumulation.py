@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_shape
+from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.slots import Slot
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
 from legacy_opt.wrappers.growing import GrowingSlot, rows_shape
@@ -264,7 +265,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             return None
         dtype = variable.dtype.base_dtype
         # A division by a constant is what graphs turn into a product with other last bits.
-        divisor = tf.cast(count, _dtype_of_sums(dtype))
+        divisor = tf.cast(count, wide_dtype(dtype))
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
             return tf.cast(total.read_value() / divisor, dtype)
@@ -343,11 +344,7 @@ def _layout(name, variable, op_name):
         return GrowingSlot(op_name, of_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
         return GrowingSlot(op_name, of_rows=True)
-    return Slot(dtype=_dtype_of_sums(variable.dtype.base_dtype))
-
-
-def _dtype_of_sums(dtype):
-    return tf.float32 if dtype.is_floating and dtype.size < tf.float32.size else dtype
+    return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
 
 
 def _graph_of_variables():

@@ -13,6 +13,7 @@ from legacy_opt import checks, gradients, versions
 from legacy_opt.access import WholeVariable, after
 from legacy_opt.hyperparameters import current
 from legacy_opt.slots import first_value
+from legacy_opt.variable_lists import is_partitioned
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
@@ -242,9 +243,9 @@ def _by_name(var_list):
 
 
 def _parts(variable):
-    if hasattr(variable, "_get_variable_list"):
+    if isinstance(variable, (list, tuple)) or is_partitioned(variable):
         return list(variable)
-    return list(variable) if isinstance(variable, (list, tuple)) else variable
+    return variable
 
 
 def _as_list(parts):

@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from legacy_opt import checks, versions
+from legacy_opt.variable_lists import holds_variables, is_variable, variables_in
 
 v1 = tf.compat.v1
 _KINDS = (
@@ -107,7 +108,7 @@ def _which(what, which):
             "%s: pass the variables of %r: its trainable_variables, once it is built."
             % (what, which)
         )
-    if _is_variable(which) or _holds_variables(which):
+    if is_variable(which) or holds_variables(which):
         variables = tuple(variables_in([which], what))
         if not variables:
             raise ValueError("%s: the list of variables is empty." % what)
@@ -115,43 +116,6 @@ def _which(what, which):
     if not callable(which) or isinstance(which, type):
         raise TypeError("%s: which must be %s, got %r." % (what, _KINDS, which))
     return which
-
-
-def variables_in(items, what):
-    """Yields the variables in a nested list, of partitioned ones their parts.
-
-    Args:
-      items: the list.
-      what: what it is, for messages.
-
-    Raises:
-      TypeError: it holds something else.
-    """
-    for item in items:
-        if _is_variable(item):
-            yield item
-        elif _holds_variables(item):
-            yield from variables_in(item, what)
-        else:
-            raise TypeError("%s: %r is no variable." % (what, item))
-
-
-def _is_variable(item):
-    # A partitioned variable is none itself; one of several replicas is none in TensorFlow 1.15.
-    return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
-
-
-def _has_parts(item):
-    try:
-        return hasattr(type(item), "__iter__") and iter(item) is not None
-    except TypeError:  # a variable's own, which refuses
-        return False
-
-
-def _holds_variables(item):
-    if isinstance(item, (list, tuple, set, frozenset)):
-        return True
-    return hasattr(item, "assign") and not _is_variable(item)
 
 
 def _collected(name):

@@ -13,6 +13,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.hyperparameters import current
+from legacy_opt.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 
@@ -149,11 +150,7 @@ def _clip_dims(vars_to_clip_dims):
     found = []
     for key, dims in pairs:
         variable = versions.tf_variable(key.deref() if hasattr(key, "deref") else key)
-        if hasattr(variable, "_get_variable_list"):
-            parts = list(variable)
-        else:
-            parts = [variable]
-        for part in parts:
+        for part in parts_of(variable):
             if not hasattr(part, "assign_sub"):
                 raise TypeError("vars_to_clip_dims must have variables as keys, got %r." % (part,))
             if any(part is known for known, _ in found):
