@@ -5,7 +5,7 @@
 All processes run `train_and_evaluate`. TF_CONFIG tells each its place, and makes it a
 server, a worker, or the chief, who also writes the checkpoints. Chief and worker take turns at the
 batches. When both are done, the last checkpoint is evaluated on the flights that follow those of
-the training. All processes are stopped at the end, after a failure, and on Ctrl-C.
+the training. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
 Estimator is part of TensorFlow up to 2.15.
 """
@@ -19,7 +19,7 @@ import tensorflow.compat.v1 as tf
 from estimator_flights import NO_ESTIMATOR, has_estimator, make_estimator, make_input_fn
 from flights_arguments import one_optimizer_parser, positive_int
 from flights_data import load_flights
-from flights_processes import Cluster, my_place, stop_with_parent
+from flights_processes import Cluster, end_on_signals, my_place, stop_with_parent
 
 
 def parse_arguments(argv=None):
@@ -31,15 +31,21 @@ def parse_arguments(argv=None):
     return parser.parse_args(argv)
 
 
+def device_filters(job):
+    """What the sessions of a process see: the servers and itself.
+
+    An Estimator sets these filters itself, but not where its RunConfig has a session_config.
+    Without them the chief waits for a worker that has finished and is gone: for ever.
+    """
+    return [] if job == "ps" else ["/job:ps", "/job:" + job]
+
+
 def be_process(arguments):
     """Does what TF_CONFIG says: serves variables, or trains with every other batch."""
     stop_with_parent()
     flights = load_flights().first(arguments.steps * arguments.batch_size)
     job = my_place()[1]
-    # An Estimator sets these filters itself, but not where its RunConfig has a session_config.
-    # Without them the chief waits for a worker that has finished and is gone: for ever.
-    filters = [] if job == "ps" else ["/job:ps", "/job:" + job]
-    estimator = make_estimator(arguments, flights.vocabulary_size, filters)
+    estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
     # The worker starts five seconds after the chief, who then has done more than half.
@@ -64,6 +70,10 @@ def main(argv=None):
         sys.exit(NO_ESTIMATOR % tf.__version__)
     if "TF_CONFIG" in os.environ:
         be_process(arguments)
+    flights = load_flights()
+    following = flights.after(arguments.steps * arguments.batch_size).first(20000)
+    if not following.size:
+        sys.exit("--steps: no flight follows %d steps; give fewer." % arguments.steps)
     with tempfile.TemporaryDirectory() as directory:
         arguments.out = arguments.out or directory
         with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
@@ -71,8 +81,6 @@ def main(argv=None):
                 cluster.start(job, os.path.abspath(__file__), *argv, "--out", arguments.out)
             cluster.wait("chief")
             cluster.wait("worker")
-        flights = load_flights()
-        following = flights.after(arguments.steps * arguments.batch_size).first(20000)
         estimator = make_estimator(arguments, flights.vocabulary_size)
         metrics = estimator.evaluate(make_input_fn(following, 1024))
         numbers = tf.__version__, metrics["global_step"], following.size, metrics["log_loss"]
@@ -80,9 +88,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
-    try:
-        main()
-    except KeyboardInterrupt:  # the end of the `with` block has stopped the processes
-        sys.exit("Interrupted; all processes are stopped.")
+    tf.disable_v2_behavior()
+    end_on_signals()
+    main()

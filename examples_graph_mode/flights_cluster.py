@@ -203,6 +203,6 @@ def parse_arguments(argv=None):
 
 
 if __name__ == "__main__":
-    tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
+    tf.disable_v2_behavior()
     be_worker(parse_arguments())

@@ -6,12 +6,16 @@ Run as a program, it is a worker or a parameter server of a `ParameterServerStra
 import contextlib
 import json
 import os
+import re
+import signal
 import socket
 import subprocess
 import sys
 import tempfile
 import threading
 import time
+
+ENDING = (signal.SIGINT, signal.SIGTERM)
 
 
 class Cluster:
@@ -27,7 +31,8 @@ class Cluster:
     def __init__(self, seconds, **jobs):
         self.seconds = seconds
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-        self.addresses = {job: free_addresses(count) for job, count in jobs.items()}
+        addresses = iter(free_addresses(len(self.tasks)))  # at once, lest two jobs get the same
+        self.addresses = {job: [next(addresses) for _ in range(jobs[job])] for job in jobs}
         self.processes = {}  # "worker 0" -> (process, the file that its stderr goes to)
 
     def __enter__(self):
@@ -37,14 +42,15 @@ class Cluster:
         """Starts a Python program for every task of a job; TF_CONFIG tells it which one it is."""
         for index in range(len(self.addresses[job])):
             place = {"cluster": self.addresses, "task": {"type": job, "index": index}}
-            errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
-            process = subprocess.Popen(
-                [sys.executable, program] + list(arguments),
-                env=dict(os.environ, TF_CONFIG=json.dumps(place)),
-                stdin=subprocess.PIPE,
-                stderr=errors,
-            )
-            self.processes["%s %d" % (job, index)] = process, errors
+            with signals_held():
+                errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
+                process = subprocess.Popen(
+                    [sys.executable, program] + list(arguments),
+                    env=dict(os.environ, TF_CONFIG=json.dumps(place)),
+                    stdin=subprocess.PIPE,
+                    stderr=errors,
+                )
+                self.processes["%s %d" % (job, index)] = process, errors
 
     def wait(self, job):
         """Waits for the processes of a job.
@@ -57,27 +63,39 @@ class Cluster:
         while any(process.poll() is None for process in waiting):
             for name, (process, errors) in self.processes.items():
                 if process.poll():  # the others would wait for it
-                    sys.exit("%s failed. %s" % (name, last_line(errors)))
+                    sys.exit(describe_failure(name, process, errors))
             if time.time() > stop:
                 sys.exit("The processes are not ready after %d s; stopped them." % self.seconds)
             time.sleep(0.1)
         for name, (process, errors) in self.processes.items():
             if process in waiting and process.poll():
-                sys.exit("%s failed. %s" % (name, last_line(errors)))
+                sys.exit(describe_failure(name, process, errors))
 
     def __exit__(self, *error):
-        for process, errors in self.processes.values():
+        for process, _ in self.processes.values():
             process.kill()
+        for process, errors in self.processes.values():
             process.wait()
             process.stdin.close()
             errors.close()
 
 
+def describe_failure(name, process, errors):
+    """Returns a sentence about a process that has failed; `errors` is what it wrote to stderr."""
+    if process.returncode < 0:  # it had no time to say anything
+        return "%s was killed by %s." % (name, signal.Signals(-process.returncode).name)
+    return "%s failed. %s" % (name, last_line(errors))
+
+
 def last_line(file):
-    """Returns the last line of a file, which for an exception is its message."""
+    """Returns the last line of a file that begins as an exception does, or else the last one.
+
+    TensorFlow 1.15 adds to a message where the operation was made.
+    """
     file.seek(0)
     lines = file.read().strip().splitlines()
-    return lines[-1] if lines else ""
+    errors = [line for line in lines if re.match(r"[\w.]+(Error|Exception)\b.*:", line)]
+    return (errors or lines or [""])[-1]
 
 
 def free_addresses(count):
@@ -93,6 +111,30 @@ def my_place():
     """Returns this process' cluster, job and index."""
     place = json.loads(os.environ["TF_CONFIG"])
     return place["cluster"], place["task"]["type"], place["task"]["index"]
+
+
+def end_on_signals():
+    """Lets Ctrl-C and SIGTERM end a program with one line, after its `with` blocks."""
+
+    def end(number, frame):
+        sys.exit("%s: all processes are stopped." % signal.Signals(number).name)
+
+    for number in ENDING:
+        signal.signal(number, end)
+
+
+@contextlib.contextmanager
+def signals_held():
+    """Lets Ctrl-C and SIGTERM wait for the end of the `with` block."""
+    came = []
+    handlers = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        for number in came:
+            os.kill(os.getpid(), number)
 
 
 def stop_with_parent():

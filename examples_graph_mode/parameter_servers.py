@@ -9,7 +9,8 @@ anybody: a gradient may have been computed with variables that have moved on sin
 SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
 
 Each batch is predicted before it is learned from; the log-loss of these predictions is compared
-with that of one process. All processes are stopped at the end, after a failure, and on Ctrl-C.
+with that of one process. All processes are stopped at the end, after a failure, and on Ctrl-C and
+SIGTERM.
 """
 
 import dataclasses
@@ -23,7 +24,7 @@ import tensorflow.compat.v1 as tf
 
 from flights_arguments import one_optimizer_parser, one_optimizer_settings, positive_int
 from flights_data import load_flights
-from flights_processes import Cluster
+from flights_processes import Cluster, end_on_signals
 from flights_report import score
 from flights_training import Trainer
 
@@ -150,6 +151,8 @@ def main(argv=None):
     batches_done = first * (arguments.workers if arguments.sync else 1)
     flights = load_flights().after(batches_done * arguments.batch_size)
     flights = flights.first(arguments.steps * arguments.batch_size)
+    if flights.size < arguments.steps * arguments.batch_size:
+        sys.exit("--steps: %d flights are left, too few for that; give fewer." % flights.size)
     how = "synchronous" if arguments.sync else "asynchronous"
     sizes = tf.__version__, arguments.servers, arguments.workers, how, settings.optimizer, first
     print("TensorFlow %s, %d parameter servers, %d workers, %s: %s from step %d." % sizes)
@@ -166,9 +169,7 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
-    try:
-        main()
-    except KeyboardInterrupt:  # the end of the `with` block has stopped the processes
-        sys.exit("Interrupted; all processes are stopped.")
+    tf.disable_v2_behavior()
+    end_on_signals()
+    main()

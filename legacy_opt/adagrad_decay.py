@@ -112,7 +112,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         }
 
     def _period(self, hyper):
-        return (hyper.global_step + 1) // self._accumulator_decay_step
+        longest = hyper.global_step.dtype.max  # a period of which does not end either
+        return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
 
     @staticmethod
     def _decayed(accumulator, hyper):

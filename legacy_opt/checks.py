@@ -11,6 +11,8 @@ import tensorflow as tf
 from legacy_opt import versions
 
 _LARGEST = float(np.finfo(np.float32).max)
+_SMALLEST = float(np.finfo(np.float32).tiny)
+_LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 def is_tensor_like(value):
@@ -27,15 +29,23 @@ def number(name, value):
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError("%s must be a number, got %r of type %s." % (name, value, _type(value)))
-    if not math.isfinite(value):
+    try:
+        finite = math.isfinite(value)
+    except OverflowError:  # an integer that is infinite as a float
+        finite = False
+    if not finite:
         raise ValueError("%s must be finite, got %r." % (name, value))
     return value
 
 
 def positive(name, value):
-    """Returns `value` if it is a finite number above zero; see `number` for what is raised."""
-    if number(name, value) <= 0:
-        raise ValueError("%s must be positive, got %r." % (name, value))
+    """Returns `value` if it is a finite number above zero; see `number` for what is raised.
+
+    What float32 takes for zero is not above it: to divide by that makes NaN.
+    """
+    if number(name, value) < _SMALLEST:
+        where = " in float32" if value > 0 else ""
+        raise ValueError("%s must be positive%s, got %r." % (name, where, value))
     return value
 
 
@@ -99,23 +109,31 @@ def positive_hyperparameter(name, value):
     return positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def hyperparameter(name, value):
+def hyperparameter(name, value, largest=_LARGEST):
     """Returns `value` if it can be a hyperparameter: a number, tensor, variable or callable.
 
     Callables take no arguments and are called each time gradients are applied.
 
+    Args:
+      name: the argument's name, for messages.
+      value: the argument.
+      largest: how large a number it may be.
+
     Raises:
       TypeError: if it is something else, or a tensor that is not numeric.
-      ValueError: if it is NaN, infinite or beyond float32, or a tensor that is not a scalar.
+      ValueError: if it is NaN, infinite or beyond float32, which most become whatever the variable
+        is (TensorFlow's own optimizers refuse such numbers in eager code, and in graphs take them
+        for infinite); or a tensor that is not a scalar.
     """
     if callable(value) and not is_tensor_like(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()  # a NumPy scalar
-        if abs(number(name, value)) > _LARGEST:
-            raise ValueError("%s becomes float32, for which %r is too large." % (name, value))
-        return value
+        if abs(number(name, value)) > largest:
+            raise ValueError("%s must not be beyond float32, got %r." % (name, value))
+        # TensorFlow takes integers up to 64 bits.
+        return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
         raise TypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))

@@ -136,7 +136,8 @@ class DecoupledWeightDecayExtension:
         pairs = checks.gradients(type(self).__name__, grads_and_vars)
         with self._decaying_only(decay_var_list), self.applying(pairs, global_step):
             self._warn_of_what_does_not_decay(pairs)
-            return super().apply_gradients(pairs, global_step=global_step, name=name)
+            done = super().apply_gradients(pairs, global_step=global_step, name=name)
+            return versions.with_lock(done)
 
     @contextlib.contextmanager
     def applying(self, grads_and_vars, global_step=None):

@@ -5,6 +5,8 @@ All functions take and return lists of (gradient, variable) pairs, as `optimize_
 TensorFlow 1.15.
 """
 
+import math
+
 import numpy as np
 import tensorflow as tf
 
@@ -328,7 +330,7 @@ def scalar(name, value):
     """Returns `value` if it is a finite number, or a tensor or variable that is a scalar."""
     if callable(value) and not checks.is_tensor_like(value):
         raise TypeError("%s must be a number or a scalar tensor, got %r." % (name, value))
-    return checks.hyperparameter(name, value)
+    return checks.hyperparameter(name, value, math.inf)  # it takes the dtype of the gradients
 
 
 def positive_scalar(name, value):

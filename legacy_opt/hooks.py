@@ -3,11 +3,13 @@
 import inspect
 import os
 
+import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks
 
 v1 = tf.compat.v1
+_NO_SCALAR = "loss must be a scalar, got a tensor of shape %s."
 STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_max}
 
 
@@ -16,12 +18,12 @@ class ProgressBarHook(v1.train.SessionRunHook):
 
     The bar counts the global step, whoever advances it: a training that resumes goes on where the
     bar stood, and in a cluster each worker's bar shows the steps of all. It is finished when the
-    training ends, with the last step in it.
+    training ends, also by an exception; a session that is lost and made anew gets another one.
 
     Args:
       loss: the scalar tensor to show, or its name in the graph; None takes the one that an
-        Estimator trains, which is the last in the collection `LOSSES`, and shows none where that
-        is empty.
+        Estimator trains, which is the last scalar in the collection `LOSSES`, and shows none where
+        none is there.
       total_steps: the global step at which the training ends, as an Estimator's `max_steps`; None
         if that is not known.
       **options: further arguments of `tqdm.tqdm`: ``desc="Adagrad"``, ``file=sys.stdout``,
@@ -31,8 +33,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
       ImportError: tqdm is not installed.
       TypeError: an argument has the wrong type; or `options` has one that tqdm has not, or that is
         set here (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1; when the training starts: the loss is no scalar, or
-        there is no global step.
+      ValueError: `total_steps` is below 1; when the training starts: the loss is no scalar, or is
+        not in the graph, or there is no global step.
     """
 
     def __init__(self, loss=None, total_steps=None, **options):
@@ -50,19 +52,16 @@ class ProgressBarHook(v1.train.SessionRunHook):
         self._fetches = {}
 
     def begin(self):
-        self._close()  # what a training left that stopped with an error
         self._fetches = {"step": _global_step("ProgressBarHook")}
         loss = self._loss_in_graph()
         if loss is not None:
             self._fetches["loss"] = loss
 
     def after_create_session(self, session, coord):
-        del coord
         step = int(session.run(self._fetches["step"]))
-        if self._bar is None:
-            self._bar = self._tqdm(initial=step, **self._options)
-        else:  # the session was lost, and what it did after the last checkpoint
-            self._advance_to(step)
+        self._bar = self._tqdm(initial=step, **self._options)
+        # No hook hears of an exception, but the coordinator of the session does.
+        coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(self, run_context):
         del run_context
@@ -71,30 +70,32 @@ class ProgressBarHook(v1.train.SessionRunHook):
     def after_run(self, run_context, run_values):
         del run_context
         if "loss" in run_values.results:
-            text = "loss=%.4g" % run_values.results["loss"]
-            self._bar.set_postfix_str(text, refresh=False)
+            loss = np.asarray(run_values.results["loss"])
+            if loss.ndim:
+                raise ValueError(_NO_SCALAR % (loss.shape,))
+            self._bar.set_postfix_str("loss=%.4g" % loss, refresh=False)
         self._advance_to(int(run_values.results["step"]))
 
     def end(self, session):
         self._advance_to(int(session.run(self._fetches["step"])))
-        self._close()
+        self._bar.close()
 
     def _advance_to(self, step):
         self._bar.update(step - self._bar.n)
 
-    def _close(self):
-        if self._bar is not None:
-            self._bar.close()
-            self._bar = None
-
     def _loss_in_graph(self):
         graph, loss = v1.get_default_graph(), self._loss
-        if loss is None:
-            loss = (graph.get_collection(v1.GraphKeys.LOSSES) or [None])[-1]
-        elif isinstance(loss, str):
-            loss = graph.get_tensor_by_name(loss if ":" in loss else loss + ":0")
-        if loss is not None and loss.shape.rank not in (None, 0):
-            raise ValueError("loss must be a scalar, got a tensor of shape %s." % loss.shape)
+        if loss is None:  # losses of single examples may be among them
+            losses = graph.get_collection(v1.GraphKeys.LOSSES)
+            return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
+        if isinstance(loss, str) and ":" not in loss:
+            loss += ":0"
+        try:
+            loss = graph.as_graph_element(loss, allow_operation=False)
+        except (KeyError, ValueError) as error:
+            raise ValueError("loss is no tensor of this graph: %r." % (loss,)) from error
+        if loss.shape.rank not in (None, 0):
+            raise ValueError(_NO_SCALAR % loss.shape)
         return loss
 
 
@@ -136,6 +137,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             )
         if isinstance(slots, str):
             raise TypeError("slots must be a list of names, got %r: write [%r]." % (slots, slots))
+        if not (slots is None or isinstance(slots, (list, tuple, set, frozenset))):
+            raise TypeError("slots must be a list of names, or None, got %r." % (slots,))
         self._optimizer = optimizer
         if isinstance(output_dir, os.PathLike):
             output_dir = os.fspath(output_dir)
@@ -144,6 +147,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._timer = v1.train.SecondOrStepTimer(every_steps=steps)
         self._slots = None if slots is None else [checks.text("slots", name) for name in slots]
         self._fetches = None
+        self._writer = None
         self._written = None  # the step under which statistics were written last
 
     def begin(self):
@@ -160,6 +164,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = "slots/%s/%s/%s" % (variable.op.name, name, statistic)
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
+        self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
 
     def before_run(self, run_context):
         del run_context
@@ -177,7 +182,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     def end(self, session):
         if int(session.run(self._fetches["step"])) != self._written:
             self._write(session)
-        v1.summary.FileWriterCache.get(self._output_dir).flush()
+        self._writer.flush()
 
     def _write(self, session):
         found = session.run(self._fetches)
@@ -186,8 +191,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             for tag, value in found["statistics"].items()
         ]
         self._written = int(found["step"])
-        writer = v1.summary.FileWriterCache.get(self._output_dir)
-        writer.add_summary(v1.Summary(value=values), self._written)
+        self._writer.add_summary(v1.Summary(value=values), self._written)
 
     def _slots_in_graph(self):
         """Returns (variable, name of slot, slot) for all that have statistics."""
@@ -211,6 +215,19 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                 )
             )
         return [each for each in found if each[2].shape.num_elements()]
+
+
+class _ClosesWithTheSession:
+    """Has the place of a thread in a coordinator, which looks after it when the session closes."""
+
+    name = "ProgressBarHook"
+
+    def __init__(self, bar):
+        self._bar = bar
+
+    def is_alive(self):
+        self._bar.close()
+        return False
 
 
 def _tqdm():

@@ -11,6 +11,8 @@ from legacy_opt import checks, gradients
 from legacy_opt.optimizer_names import check_optimizer, make_optimizer, v1_optimizer
 from legacy_opt.update import warn
 from legacy_opt.variable_lists import variables_in
+from legacy_opt.wrappers.held import all_held_by
+from legacy_opt.wrappers.sync_replicas import holds_sync_replicas
 
 v1 = tf.compat.v1
 
@@ -262,18 +264,19 @@ def _apply(optimizer, pairs, global_step, checked_loss, name=None):
     """Applies gradients; given a loss to check, once it and they are known to be finite."""
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
-    pairs, finite = gradients.check_numerics(checked_loss, pairs, not _has_loss_scale(optimizer))
+    is_scaled = any(map(_is_loss_scale, all_held_by(optimizer)))
+    pairs, finite = gradients.check_numerics(checked_loss, pairs, with_gradients=not is_scaled)
+    if holds_sync_replicas(optimizer):
+        # Threads of their own run part of what it makes: that is not to compute a loss.
+        finite = []
     # What an optimizer writes without regard to its gradients waits, too.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
 
-def _has_loss_scale(optimizer):
+def _is_loss_scale(optimizer):
     """Whether gradients overflow by design, and the optimizer leaves such steps out itself."""
-    names = {each.__name__ for each in type(optimizer).__mro__}
-    return bool(names & _LOSS_SCALES) or any(
-        map(_has_loss_scale, getattr(optimizer, "wrapped", ()))
-    )
+    return any(each.__name__ in _LOSS_SCALES for each in type(optimizer).__mro__)
 
 
 def _after(operations, tensor):

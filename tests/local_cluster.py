@@ -14,6 +14,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).parents[1] / "examples_graph_mode"
 from flights_processes import free_addresses
 
 v1 = tf.compat.v1
+SECONDS = 60  # after which a step fails: no test waits for ever
 
 
 class LocalCluster:
@@ -34,7 +35,12 @@ class LocalCluster:
 
     def session(self, worker=0):
         """Returns a Session of the default graph, whose master is a worker."""
-        return v1.Session(self.servers["worker", worker].target, config=v1.ConfigProto())
+        return v1.Session(self.servers["worker", worker].target, config=limited())
+
+    def session_of_server(self, index):
+        """Returns a Session of the default graph that sees one parameter server and nobody else."""
+        config = limited(device_filters=["/job:ps/task:%d" % index])
+        return v1.Session(self.servers["ps", index].target, config=config)
 
     def placing(self, worker=0):
         """Returns the device scope of a worker: it puts the variables on the servers in turn."""
@@ -43,6 +49,11 @@ class LocalCluster:
                 cluster=self.addresses, worker_device="/job:worker/task:%d" % worker
             )
         )
+
+
+def limited(**options):
+    """Returns a ConfigProto of sessions that wait no longer than `SECONDS`."""
+    return v1.ConfigProto(operation_timeout_in_ms=1000 * SECONDS, **options)
 
 
 def bytes_between_servers(session, fetches):

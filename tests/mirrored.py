@@ -5,6 +5,8 @@ second MirroredStrategy in one process fails now and then from TensorFlow 2.15 o
 `tests.test_mirrored` runs it; `tests.mirrored_training` tells the options.
 """
 
+import glob
+import io
 import sys
 import tempfile
 
@@ -16,6 +18,8 @@ from legacy_opt import (
     LARSOptimizer,
     MovingAverageOptimizer,
     MultiOptimizer,
+    ProgressBarHook,
+    SlotSummaryHook,
     versions,
 )
 from tests import problems
@@ -328,16 +332,22 @@ def check_estimator(strategy):
             }
             loss = loss_here(variables, features)
             step = v1.train.get_global_step()
-            train_op = params["make"](step).minimize(loss, global_step=step)
-            return tf.estimator.EstimatorSpec(mode, loss=loss, train_op=train_op)
+            optimizer = params["make"](step)
+            train_op = optimizer.minimize(loss, global_step=step)
+            hooks = [SlotSummaryHook(optimizer, params["directory"])]
+            return tf.estimator.EstimatorSpec(
+                mode, loss=loss, train_op=train_op, training_hooks=hooks
+            )
 
         with tempfile.TemporaryDirectory() as directory:
             config = tf.estimator.RunConfig(directory, train_distribute=strategy)
-            estimator, reader = (
-                tf.estimator.Estimator(model_fn, None, config, {"make": make}),
-                Reader(),
-            )
-            estimator.train(input_fn, hooks=[reader], steps=STEPS)
+            params = {"make": make, "directory": directory}
+            estimator, reader = tf.estimator.Estimator(model_fn, None, config, params), Reader()
+            shown = io.StringIO()
+            bar = ProgressBarHook(total_steps=STEPS, file=shown)
+            estimator.train(input_fn, hooks=[reader, bar], steps=STEPS)
+            assert " %d/%d " % (STEPS, STEPS) in shown.getvalue().split("\r")[-1]
+            check_maxima(directory, expected)
             checkpoint = v1.train.NewCheckpointReader(estimator.latest_checkpoint())
             assert set(checkpoint.get_variable_to_shape_map()) == set(expected)
             for key, value in expected.items():
@@ -349,6 +359,19 @@ def check_estimator(strategy):
         for beta, key in zip(POWERS.get(name, ()), ("beta1_power", "beta2_power")):
             assert_equal(expected[key], power(beta), key)
         print("estimator", name)
+
+
+def check_maxima(directory, expected):
+    """Statistics of slots are those of one replica, which are those of all."""
+    maxima = {}
+    for path in glob.glob(directory + "/events.out*"):
+        for event in v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.tag.startswith("slots/") and value.tag.endswith("/max"):
+                    maxima.setdefault(event.step, []).append(value.simple_value)
+    slots = [value for key, value in expected.items() if np.ndim(value) and key not in VALUES]
+    scalars = [value for key, value in expected.items() if key.startswith("scalar/")]
+    assert sorted(maxima[STEPS]) == sorted(np.max(value) for value in slots + scalars)
 
 
 def main(checks):

@@ -124,7 +124,7 @@ class Training:
                 if each.dtype.base_dtype.is_floating
             }
             self.initializer = v1.global_variables_initializer()
-            self.session = v1.Session(graph=graph)
+            self.graph = graph
 
     def step(self, kind="", value=None):
         """Trains a step; the gradient of one kind may have a wrong value in one place."""
@@ -144,8 +144,16 @@ class Training:
         return Damage(extent(variable), worst(state), others)
 
     def measure(self, kind, value):
-        """Returns the damage right after a step with a wrong value, and after healthy steps."""
-        self.session.run(self.initializer)
+        """Returns the damage right after a step with a wrong value, and after healthy steps.
+
+        In a session of its own: run again in one that has values, the initializer of an average
+        may take the value that its variable had.
+        """
+        with v1.Session(graph=self.graph) as self.session:
+            self.session.run(self.initializer)
+            return self._measure(kind, value)
+
+    def _measure(self, kind, value):
         try:
             self.step()  # one update of those that accumulate two
             self.step(kind, value)
@@ -160,11 +168,10 @@ class Training:
 def row(name, make, use_resource=True):
     """Returns a row of the table."""
     cells, training = [], Training(make, use_resource)
-    with training.session:
-        for kind in KINDS:
-            for value in VALUES.values():
-                first, later = training.measure(kind, value)
-                cells.append(str(later) if first == later else "%s; later %s" % (first, later))
+    for kind in KINDS:
+        for value in VALUES.values():
+            first, later = training.measure(kind, value)
+            cells.append(str(later) if first == later else "%s; later %s" % (first, later))
     return "| `%s` | %s |" % (name, " | ".join(cells))
 
 

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
+from tests import running
 
 v1 = tf.compat.v1
 pytestmark = pytest.mark.skipif(
@@ -29,7 +30,12 @@ def few_inputs():
 
 
 def config(**options):
-    return tf.estimator.RunConfig(tf_random_seed=1, log_step_count_steps=None, **options)
+    return tf.estimator.RunConfig(
+        tf_random_seed=1,
+        log_step_count_steps=None,
+        session_config=running.AS_WRITTEN,
+        **options,
+    )
 
 
 def state(path):
@@ -97,14 +103,14 @@ def in_a_session(make, steps):
         v1.train.get_or_create_global_step()
         features, labels = v1.data.make_one_shot_iterator(input_fn()).get_next()
         spec = model_fn(features, labels, tf.estimator.ModeKeys.TRAIN, {"make": make})
-        with v1.Session() as session:
+        with v1.Session(config=running.AS_WRITTEN) as session:
             session.run(v1.global_variables_initializer())
             for _ in range(steps):
                 session.run(spec.train_op)
             return session.run({each.op.name: each for each in v1.global_variables()})
 
 
-def in_three(step):
+def wrapped(step):
     """A wrapper in a wrapper around what goes by the step."""
     inner = decays_every_two_steps(step)
     return legacy_opt.MultiOptimizer(
@@ -114,7 +120,9 @@ def in_three(step):
 
 
 @pytest.mark.in_turn(4)
-@pytest.mark.parametrize("make", [decays_every_two_steps, in_three])
+@pytest.mark.parametrize(
+    "make", [pytest.param(decays_every_two_steps, marks=pytest.mark.full), wrapped]
+)
 def test_train_evaluate_stop_early_export_and_go_on(make, tmp_path):
     estimator = custom(tmp_path, make, save_checkpoints_steps=4)
     stop = tf.estimator.experimental.stop_if_lower_hook(
@@ -283,18 +291,18 @@ def bridged():
     return compat.to_keras(decays_every_two_steps())
 
 
-DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNN": bridged}
+DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNNLinearCombined": bridged}
 FULL = {
     "v1 DNN": made_in_the_graph,
     "v1 DNN in parts": clipped,
     "v1 Linear": decays_every_two_steps,
     "v1 Linear in parts": made_in_the_graph,
     "v1 DNNLinearCombined in parts": advanced_elsewhere,
-    "v2 DNNLinearCombined": bridged,
+    "v2 DNN": bridged,
     "v2 Linear": bridged,
 }
-CANNED = list(DAILY.items())
-CANNED += [pytest.param(*each, marks=pytest.mark.full) for each in FULL.items()]
+CANNED = [pytest.param(*each, id=each[0]) for each in DAILY.items()]
+CANNED += [pytest.param(*each, id=each[0], marks=pytest.mark.full) for each in FULL.items()]
 
 
 @pytest.mark.in_turn(4)

@@ -6,36 +6,56 @@ import numpy as np
 import pytest
 
 pytest.importorskip("hypothesis")
+pytest.importorskip("tqdm")
 
-from tests import running
-from tests.fuzz import checking
-from tests.fuzz.__main__ import main, run_block
-from tests.fuzz.cases import Fuzzed, Gradient
+from tests.fuzz import checking, training
+from tests.fuzz.__main__ import Account, main, run_block
+from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 
 def test_cases_that_nobody_has_chosen():
-    outcomes = collections.Counter()
+    account = Account()
     for number in range(3):  # the same every day
-        assert not run_block(number, 15, outcomes, set())
-    assert outcomes["compared"] > 10
+        run_block(number, 12, account)
+    assert not account.findings
+    assert account.outcomes["compared"] > 20
 
 
 @pytest.mark.full
-def test_many_of_them():
+def test_many_of_them(capsys):
     assert not main(["--cases", "2000", "--seed", "1"])
+    assert capsys.readouterr().out.splitlines()[-1].endswith("; 0 findings")
 
 
-def fuzzed(name, shape=(3, 2), ids=None, **arguments):
+def fuzzed(name, shape=(3, 2), ids=None, way="eager", **arguments):
+    """Returns a case of two steps, of float32."""
     gradients = (Gradient(1, 1.0, ids), Gradient(2, 1.0, ids))
     kind = arguments.pop("kind", "usual")
-    return Fuzzed(name, "eager", "float32", shape, gradients, "int64", arguments, kind)
+    wrapper, dtype = arguments.pop("wrapper", ""), arguments.pop("dtype", "float32")
+    return Fuzzed(
+        name, wrapper, way, dtype, "w", shape, (gradients,), "int64", "int64", arguments, kind
+    )
 
 
-# What it has found. The last two are of the oracles and of how they are compared.
+@pytest.mark.full
+@pytest.mark.parametrize("name", list(CASES))
+def test_every_extreme_number(name):
+    for key in KNOWN[name]:
+        for number in extremes_of(key):
+            for ids in None, (2, 0, 2):
+                checking.check(fuzzed(name, ids=ids, kind="extreme", **{key: number}))
+
+
+# What it has found, in the optimizers, the oracles and how they are compared.
 FOUND = {
     "an id, and rows without elements": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
     "a number beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
+    "a number beyond float64": fuzzed("LazyAdam", learning_rate=10**400, kind="extreme"),
+    "an integer beyond int64": fuzzed("LazyAdam", learning_rate=10**30, kind="extreme"),
+    "a period beyond int64": fuzzed("AdagradDecay", accumulator_decay_step=2**63, kind="extreme"),
+    "matrices below zero": fuzzed("Shampoo", mat_gbar_weight=-1e-3, kind="extreme"),
+    "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
     "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
     "a kernel that cancels": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
 }
@@ -46,18 +66,26 @@ def test_what_was_found_stays_mended(name):
     checking.check(FOUND[name])
 
 
-def test_it_finds_wrong_numbers(monkeypatch):
+WRONG_BY_LITTLE = {
+    "value": ("value", lambda array: array + array.dtype.type(1e-4)),
+    "slot": ("v", lambda array: array * array.dtype.type(1.0001)),
+    "global step": ("global_step", lambda array: array + 1),
+    "dtype": ("m", lambda array: array.astype(np.float64)),
+    "shape": ("m", lambda array: array[None]),
+    "nan": ("value", lambda array: array * array.dtype.type(np.nan)),
+}
+
+
+@pytest.mark.parametrize("wrong", list(WRONG_BY_LITTLE))
+def test_it_finds_what_is_wrong(wrong, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, 2, 2))
-    assert checking.check(case) == "compared"
-    eager = running.WAYS["eager"]
-
-    def a_little_off(problem, make):
-        trace = eager(problem, make)
-        trace.steps[-1]["w"] += np.float32(1e-4)
-        return trace
-
-    monkeypatch.setitem(running.WAYS, "eager", a_little_off)
-    with pytest.raises(checking.Finding, match="where the oracle has"):
+    assert checking.check(case) == {"compared": 1}
+    key, change = WRONG_BY_LITTLE[wrong]
+    look = training.InEager.look
+    monkeypatch.setattr(
+        training.InEager, "look", lambda self: dict(look(self), **{key: change(look(self)[key])})
+    )
+    with pytest.raises(checking.Finding):
         checking.check(case)
 
 
@@ -66,12 +94,28 @@ def test_it_finds_arguments_that_are_not_refused():
         checking.check(fuzzed("LazyAdam", learning_rate=0.1, kind="wrong"))
 
 
-def test_it_finds_a_failed_step_that_changes_something(monkeypatch):
-    case = fuzzed("LazyAdam", ids=(0, -1))
-    assert checking.check(case) == "failed cleanly"
+@pytest.mark.parametrize("way", ["eager", "session-ref"])
+def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
+    case = fuzzed("LazyAdam", ids=(0, -1), way=way)
+    assert checking.check(case) == {"failed cleanly": 1}
     # TensorFlow's kernel writes the rows that come before the wrong one.
     case = case._replace(name="LARS")
-    assert checking.check(case) == "failed cleanly"
-    monkeypatch.setattr(checking, "in_place", lambda optimizer: False)
-    with pytest.raises(AssertionError, match="changed by a failed step"):
+    assert checking.check(case) == {"failed cleanly": 1}
+    monkeypatch.setattr(checking, "in_place", lambda case: False)
+    with pytest.raises(checking.Finding, match="changed by a failed step"):
         checking.check(case)
+
+
+def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
+    def check(case):
+        if len(case.shape) == 2:
+            raise checking.Finding("%d is wrong" % case.shape[0])
+        return collections.Counter(["compared"] * len(case.trainings))
+
+    monkeypatch.setattr("tests.fuzz.__main__.check", check)
+    monkeypatch.setattr("tests.fuzz.cases.CASES", {"LazyAdam": CASES["LazyAdam"]})
+    assert main(["--cases", "300"])
+    told = capsys.readouterr().out.splitlines()
+    assert told[-1].endswith("; 1 findings") and int(told[-1].split()[0]) >= 300
+    (found,) = [line for line in told if line.startswith("FOUND")]
+    assert eval(found[len("FOUND ") :], {"Fuzzed": Fuzzed, "Gradient": Gradient}).name == "LazyAdam"

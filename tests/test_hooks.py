@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests import stepping
+from tests import running, stepping
 from tests import test_run_ways as ways
 
 v1 = tf.compat.v1
@@ -26,6 +26,7 @@ def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
         save_summaries_steps=0,
         save_summaries_secs=None,
         log_step_count_steps=0,
+        config=running.AS_WRITTEN,
     ) as session:
         while not session.should_stop():
             session.run(train_op)
@@ -97,9 +98,48 @@ def test_a_bar_is_used_again_after_a_training_that_failed():
         with failed, v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
             session.run(train_op)
             session.run(train_op, {gradient: [np.nan, 0.0]})
-        assert "3/3" not in output.getvalue()
+        # It is finished, and what is printed next stands in a line of its own.
+        assert re.search(" [01]/3 ", bar(output)) and output.getvalue().endswith("\n")
         monitored(train_op, [hook], 3)
     assert " 3/3 " in bar(output)
+
+
+def test_a_session_that_is_lost_gets_another_bar(tmp_path):
+    """It goes on at the last checkpoint, which is where the lost steps began."""
+
+    class LosesTheSession(v1.train.SessionRunHook):
+        lost = False
+
+        def before_run(self, run_context):
+            step = run_context.session.run(model.step)
+            if step == 3 and not self.lost:
+                self.lost = True
+                raise tf.errors.AbortedError(None, None, "preempted")
+
+    output, model = io.StringIO(), stepping.Stepping()
+    with model.graph.as_default():
+        train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
+        hook = legacy_opt.ProgressBarHook(total_steps=6, file=output)
+        monitored(train_op, [hook, LosesTheSession()], 6, str(tmp_path), steps_between_saves=2)
+    lost, another, end = output.getvalue().split("\n")
+    assert re.search(" [23]/6 ", lost.split("\r")[-1])
+    shown = another.strip("\r").split("\r")
+    assert " 2/6 " in shown[0] and " 6/6 " in shown[-1] and not end
+
+
+def test_losses_of_single_examples():
+    """Where the bar looks for the loss it leaves them out; given one it refuses it."""
+    output, model = io.StringIO(), stepping.Stepping()
+    with model.graph.as_default():
+        train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
+        v1.losses.add_loss(tf.constant(0.25))
+        unknown = v1.placeholder_with_default([1.0, 2.0], None)
+        for each in tf.constant([1.0, 2.0]), unknown:
+            v1.losses.add_loss(each)
+        monitored(train_op, [legacy_opt.ProgressBarHook(file=output)], 1)
+        with pytest.raises(ValueError, match=r"loss must be a scalar.*\(2,\)"):
+            monitored(train_op, [legacy_opt.ProgressBarHook(unknown, file=output)], 1)
+    assert "loss=0.25" in output.getvalue()
 
 
 def test_what_the_bar_refuses(monkeypatch):
@@ -120,8 +160,13 @@ def test_what_the_bar_refuses(monkeypatch):
         v1.train.get_or_create_global_step()
         losses = tf.constant([1.0, 2.0])
         v1.losses.add_loss(losses)
-        for loss in losses, losses.name, None:
+        for loss in losses, losses.name, losses.op.name:
             with pytest.raises(ValueError, match=r"loss must be a scalar.*\(2,\)"):
+                legacy_opt.ProgressBarHook(loss).begin()
+        with tf.Graph().as_default():
+            elsewhere = tf.constant(1.0)
+        for loss in elsewhere, "no_such_loss", "no such:loss":
+            with pytest.raises(ValueError, match="loss is no tensor of this graph: "):
                 legacy_opt.ProgressBarHook(loss).begin()
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
     with pytest.raises(ImportError, match="needs tqdm.*pip install tqdm"):
@@ -216,8 +261,43 @@ def routed(step):
     return legacy_opt.MultiOptimizer([(decay, "table")], default=adam)
 
 
+def averaged(step):
+    return legacy_opt.MovingAverageOptimizer(routed(step))
+
+
+def in_parts(optimizer):
+    """Returns a step that trains rows 0 and 4 of partitioned resource and ref variables."""
+    first, second = (
+        v1.get_variable(name, [5, 2], partitioner=v1.fixed_size_partitioner(2), use_resource=use)
+        for name, use in (("first", True), ("second", False))
+    )
+    step = v1.train.get_or_create_global_step()
+    rows = [v1.nn.embedding_lookup(each, [0, 4], "div") for each in (first, second)]
+    return optimizer.minimize(tf.reduce_sum(rows), step, list(first) + list(second))
+
+
 @pytest.mark.in_turn
-@pytest.mark.parametrize("make", [wrapped_in_accumulation, routed])
+@pytest.mark.parametrize(
+    "optimizer",
+    [v1.train.AdagradOptimizer(0.1, 1.0), legacy_opt.AdagradDecayOptimizer(0.1, None, 1.0)],
+    ids=["stock", "ours"],
+)
+def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
+    with tf.Graph().as_default():
+        train_op = in_parts(optimizer)
+        hook = legacy_opt.SlotSummaryHook(optimizer, str(tmp_path), slots=["accumulator"])
+        monitored(train_op, [hook], 1)
+    # 3 rows of which one has the gradient 1, and 2 of which one has.
+    means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
+    assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
+        "slots/%s/%s/accumulator/mean" % (name, part): mean
+        for name in ("first", "second")
+        for part, mean in means.items()
+    }
+
+
+@pytest.mark.in_turn
+@pytest.mark.parametrize("make", [wrapped_in_accumulation, averaged])
 def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
     made = []
     with tf.Graph().as_default():
@@ -227,7 +307,20 @@ def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
     assert "slots/table/accumulator/mean" in tags
     other = "gradient_sum" if make is wrapped_in_accumulation else "m"
     assert "slots/vector/%s/mean" % other in tags
+    assert ("slots/vector/moving_average/mean" in tags) == (make is averaged)
     assert not any("gradient_rows" in tag for tag in tags)
+
+
+def test_a_session_may_run_where_its_graph_is_not_the_default_one(tmp_path):
+    """Where eager execution is on, as in TensorFlow 2, no writer can be made there."""
+    model, adam = stepping.Stepping(), legacy_opt.LazyAdamOptimizer(0.1)
+    with model.graph.as_default():
+        train_op = adam.minimize(model.loss, global_step=model.step)
+        hook = legacy_opt.SlotSummaryHook(adam, str(tmp_path))
+        session = v1.train.MonitoredSession(hooks=[hook])
+    with session:
+        session.run(train_op)
+    assert ("slots/w/m/mean", 1) in written(tmp_path)
 
 
 def test_a_slot_is_read_where_it_lives(tmp_path):
@@ -275,14 +368,14 @@ def test_what_statistics_refuse(tmp_path):
 
 
 @pytest.mark.in_turn(5)
-@pytest.mark.parametrize("part", range(1, 6), ids="{} of 5".format)
-def test_all_hooks_at_once_change_nothing(part, tmp_path):
+@pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
+def test_all_hooks_at_once(part, tmp_path):
     """They train to the bits of a plain Session, every class, a fifth of them at a time."""
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
         made = ways.models(kinds)
         train_op = ways.minimize(made)
-        with v1.Session() as session:
+        with v1.Session(config=running.AS_WRITTEN) as session:
             expected = ways.run(session, train_op)
         for last in (4, ways.STEPS):  # the second session goes on from the first one's checkpoint
             monitored(train_op, all_hooks(made, str(tmp_path), last), last, str(tmp_path))
@@ -328,8 +421,11 @@ def test_a_loss_that_is_no_number_stops_the_training(checked, tmp_path):
             loss = v1.debugging.check_numerics(loss, "loss")
         train_op = legacy_opt.AdagradDecayOptimizer(1.0, step).minimize(loss, step)
         error = tf.errors.InvalidArgumentError if checked else v1.train.NanLossDuringTrainingError
+        output = io.StringIO()
+        hooks = [legacy_opt.ProgressBarHook(loss, file=output), v1.train.NanTensorHook(loss)]
         with pytest.raises(error):
-            monitored(train_op, [v1.train.NanTensorHook(loss)], 9, str(tmp_path), 1)
+            monitored(train_op, hooks, 9, str(tmp_path), 1)
+        assert ("loss=nan" in bar(output)) != checked
     last = v1.train.load_checkpoint(v1.train.latest_checkpoint(str(tmp_path)))
     assert last.get_tensor("global_step") == (2 if checked else 3)
     for name in ("w", "w/AdagradDecay"):

@@ -1,5 +1,7 @@
 """Gradients that are not finite: what they do, and how to stop before anything is touched."""
 
+import re
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -205,6 +207,55 @@ def test_what_waits_for_the_checks():
     assert [list(each.control_inputs) for each in checks] == [[], checks[:1]]
     for operation in counted:
         assert set(checks) <= waited_for(operation)
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+def test_on_several_parameter_servers_all_that_is_written_waits_for_all_checks(use_resource):
+    def make(step):
+        decay = legacy_opt.AdagradDecayOptimizer(0.1, step)
+        accumulated = legacy_opt.GradientAccumulationOptimizer(decay, steps=2)
+        routed = legacy_opt.MultiOptimizer([(accumulated, "table")], v1.train.AdamOptimizer())
+        return legacy_opt.MovingAverageOptimizer(routed)
+
+    setter = v1.train.replica_device_setter(ps_tasks=3)
+    with tf.Graph().as_default(), v1.device(setter):
+        with v1.variable_scope("", use_resource=use_resource):
+            step = v1.train.get_or_create_global_step()
+            table, w = v1.get_variable("table", [4, 2]), v1.get_variable("w", [2])
+        loss = tf.reduce_sum(tf.gather(table, [1, 3, 1]) * w)
+        train_op = create_train_op(loss, make(step))
+    before = waited_for(train_op.op)
+    checks = {each for each in before if each.type == "CheckNumerics"}
+    writes = [each for each in before if re.match("Assign|.*Scatter|.*Apply", each.type)]
+    assert len(checks) == 3 and {"/job:ps/task:%d" % n for n in range(3)} <= {
+        each.device for each in writes
+    }
+    for each in writes:
+        assert checks <= waited_for(each), each.name
+
+
+# Its threads end with an error when the session closes.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("holder", ["itself", "wrapped"])
+def test_synchronous_replicas(holder):
+    """What SyncReplicasOptimizer's threads run besides the workers' steps computes no loss."""
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [2])
+        sync = v1.train.SyncReplicasOptimizer(sgd(), 1)
+        optimizer = sync if holder == "itself" else legacy_opt.ClipByNormOptimizer(sync, 1e9)
+        train_op = create_train_op(tf.reduce_sum(w * fed), optimizer, check_numerics=True)
+        hook = sync.make_session_run_hook(is_chief=True, num_tokens=0)
+        steps_now, values = step.read_value(), w.read_value()
+        with v1.train.MonitoredTrainingSession(
+            hooks=[hook], stop_grace_period_secs=0, log_step_count_steps=None
+        ) as session:
+            session.run(train_op, {fed: [0.25, 0.5]})
+            with pytest.raises(tf.errors.InvalidArgumentError, match="is inf or nan"):
+                session._tf_sess().run(train_op, {fed: [1.0, np.nan]})
+            found = session._tf_sess().run([steps_now, values])
+    assert found[0] == 1
+    np.testing.assert_array_equal(found[1], [0.75, 0.5])
 
 
 def test_two_replicas_stop_together():

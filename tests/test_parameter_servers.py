@@ -8,17 +8,21 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension
+from legacy_opt import (
+    AdagradDecayOptimizer,
+    AdagradDecayOptimizerV2,
+    DecoupledWeightDecayExtension,
+)
 from tests.cases import CASES, one_of_each_class
-from tests.local_cluster import LocalCluster, bytes_between_servers
+from tests.local_cluster import SECONDS, LocalCluster, bytes_between_servers
 
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-SECONDS = 60
 KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 # Every so manieth class: all classes at once would take one lane too long.
 PARTS = pytest.mark.parametrize("part", range(4))
+BETA_POWERS = ["LazyAdam", "Nadam", "AdaMax", "DiffGrad"]  # on one server, needed on both
 pytestmark = pytest.mark.in_turn(5)
 
 
@@ -49,9 +53,9 @@ def make_variable(name, shape, use_resource):
     return v1.get_variable(name, shape, tf.float32, initializer, use_resource=use_resource)
 
 
-def make_step(use_resource):
-    zero = v1.zeros_initializer()
-    return v1.get_variable("step", [], tf.int64, zero, trainable=False, use_resource=use_resource)
+def make_step(use_resource, start=0):
+    start = v1.constant_initializer(start)
+    return v1.get_variable("step", [], tf.int64, start, trainable=False, use_resource=use_resource)
 
 
 def waits_for_gradients(name):
@@ -66,7 +70,7 @@ def apply_behind_gate(name, gate, use_resource):
       The operation, and the variables by server.
     """
     with scope_of(name, use_resource):
-        step = make_step(use_resource)
+        step = make_step(use_resource, start=1000)  # late enough for decays to be due
         names = ["matrix", "another_matrix", "table", "another_table"]
         variables = [make_variable(each, [5, 3], use_resource) for each in names]
         optimizer, pairs = CASES[name].make(step), []
@@ -191,3 +195,132 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
             thread.join(SECONDS)
         assert not failures and not any(thread.is_alive() for thread in threads)
         assert session.run(step) == sum(steps)
+
+
+@KINDS
+def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_resource):
+    """What a session reads that sees one server alone is on that server."""
+    with tf.Graph().as_default(), cluster.placing():
+        with scope_of("holding", use_resource):
+            step = make_step(use_resource)
+            variables = [make_variable(each, [5, 3], use_resource) for each in "abcd"]
+            optimizer = MAKERS["AdagradDecay"](step)
+            train_op = optimizer.minimize(tf.add_n([tf.nn.l2_loss(v) for v in variables]), step)
+        held = {0: [], 1: []}
+        for variable in variables:
+            slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
+            held[server_of(variable)] += [variable] + slots
+        with cluster.session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            expected = session.run(held)
+    for server in (0, 1):
+        assert len(held[server]) == 2 * 3
+        with tf.Graph().as_default(), v1.device("/job:ps/task:%d" % server):
+            same = [
+                v1.get_variable(v.op.name, v.shape, v.dtype.base_dtype, use_resource=use_resource)
+                for v in held[server]
+            ]
+            with cluster.session_of_server(server) as session:
+                found = session.run(same)
+        for value, expected_value in zip(found, expected[server]):
+            np.testing.assert_array_equal(value, expected_value)
+
+
+@KINDS
+@pytest.mark.parametrize("name", BETA_POWERS)
+def test_values_that_all_variables_share_are_read_on_every_server(cluster, name, use_resource):
+    """Once "Cannot colocate" with resource variables."""
+
+    def build():
+        with scope_of("sharing" + name, use_resource):
+            step = make_step(use_resource)
+            names = ["matrix", "another_matrix", "table", "another_table"]
+            variables = [make_variable(each, [5, 3], use_resource) for each in names]
+            looked_up = [tf.nn.embedding_lookup(each, [1, 3, 1]) for each in variables[2:]]
+            loss = tf.add_n([tf.nn.l2_loss(each) for each in variables[:2] + looked_up])
+            return CASES[name].make(step).minimize(loss, global_step=step), variables
+
+    def train(session, train_op, variables):
+        session.run(v1.global_variables_initializer())
+        for _ in range(3):
+            session.run(train_op)
+        return session.run(variables)
+
+    with tf.Graph().as_default(), cluster.placing():
+        train_op, variables = build()
+        assert [server_of(each) for each in variables].count(0) == 2
+        with cluster.session() as session:
+            found = train(session, train_op, variables)
+    with tf.Graph().as_default(), v1.Session() as session:
+        expected = train(session, *build())
+    np.testing.assert_array_equal(found, expected)
+
+
+@KINDS
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
+def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(
+    cluster, optimizer, kind, use_resource
+):
+    """One step waits for its gradient, with all else done that it can do; another decays."""
+    scope = "meanwhile" + optimizer.__name__ + kind
+    with tf.Graph().as_default(), cluster.placing():
+        with scope_of(scope, use_resource):
+            step = make_step(use_resource)
+            table = make_variable("table", [3, 2], use_resource)
+        made = optimizer(1.0, step, 1.0, accumulator_decay_step=1, accumulator_decay_rate=0.5)
+        gate, tell = (
+            tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=name + scope + str(use_resource))
+            for name in ("gate", "tell")
+        )
+        let_go, told = gate.enqueue(True), tell.dequeue()
+        behind_gate = gate.dequeue()
+
+        def apply_zeros(after):
+            with tf.control_dependencies(after):
+                grad = tf.zeros([3, 2]) if kind == "dense" else tf.zeros([2, 2])
+                grad = tf.identity(grad)
+            if kind == "sparse":
+                grad = tf.IndexedSlices(grad, tf.constant([0, 2]), tf.constant([3, 2]))
+            return made.apply_gradients([(grad, table)], global_step=step)
+
+        slow, quick = apply_zeros([behind_gate.op]), apply_zeros([])
+        with tf.control_dependencies(what_does_not_wait(slow, behind_gate.op)):
+            tell_that_it_waits = tell.enqueue(True)
+        accumulator = made.get_slot(table, "accumulator")
+        power = made.get_slot(table, "accumulator_decay_power")
+        set_accumulator = accumulator.assign(tf.fill([3, 2], 64.0))
+        with cluster.session() as session, cluster.session(worker=1) as other:
+            session.run(v1.global_variables_initializer())
+            session.run(set_accumulator.op)
+            fetches = [slow, tell_that_it_waits]
+            waiting = threading.Thread(target=session.run, args=(fetches,), daemon=True)
+            waiting.start()
+            other.run(told)
+            assert (other.run(accumulator) == 64).all()  # who waits has not written either
+            other.run(quick)
+            once = other.run([accumulator, power])
+            assert once[0][0, 0] == 32 and once[1].flat[0] == 1
+            other.run(let_go)
+            waiting.join(SECONDS)
+            assert not waiting.is_alive()
+            twice = other.run([accumulator, power, step])
+            np.testing.assert_array_equal(twice[0], once[0])
+            np.testing.assert_array_equal(twice[1], once[1])
+            assert twice[2] == 2
+
+
+def what_does_not_wait(operation, gate):
+    """Returns all operations that an operation needs and that do not need the gate."""
+    needs = {}
+
+    def visit(each):
+        if each not in needs:
+            needs[each] = each is gate
+            for other in [tensor.op for tensor in each.inputs] + list(each.control_inputs):
+                needs[each] |= visit(other)
+        return needs[each]
+
+    assert visit(operation)
+    return [each for each, waits in needs.items() if not waits]

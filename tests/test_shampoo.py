@@ -1,12 +1,13 @@
 """Shampoo: golden numbers, slots, functions of the step, intervals, and what it refuses."""
 
+import functools
 import warnings
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import GlobalStepWarning, ShampooOptimizer, matrix_roots
+from legacy_opt import GlobalStepWarning, ShampooOptimizer, matrix_roots, versions
 
 v1 = tf.compat.v1
 REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
@@ -118,6 +119,34 @@ def test_powers_of_matrices(power, exponent):
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # iterations end at 1e-6
 
 
+def one_step(make, gradient):
+    """Applies a gradient to a ref variable of zeros in a Session; returns the variable's value."""
+    with tf.Graph().as_default():
+        optimizer = make()
+        w = v1.get_variable("w", initializer=tf.zeros_like(gradient), use_resource=False)
+        train_op = optimizer.apply_gradients([(tf.constant(gradient), w)])
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            sess.run(train_op)
+            return sess.run(w)
+
+
+def test_iterations_for_small_matrices_end_at_once_as_in_the_original():
+    # Of 0.5 I both matrices are 0.25 I / 25 = 0.01 I, whose power of -1/4 is 3.16 I, and so is the
+    # step 0.5 * 3.16 ** 2 = 5. Iterations: 0.01 I / sqrt(norm) is taken for the root, with a norm
+    # of 0.01 * 5, and the power of -1/2 of that is 4.73 I: more than twice as long a step.
+    gradient = 0.5 * np.eye(25, dtype=np.float32)
+    power = (0.01 / np.sqrt(0.05)) ** -0.5
+    assert round(power, 2) == 4.73 and round(0.01**-0.25, 2) == 3.16
+    for iterates, expected in (False, 5.0), (True, 0.5 * power**2):
+        options = {"epsilon": 0.0, "use_iterative_root": iterates}
+        step = -one_step(functools.partial(ShampooOptimizer, **options), gradient)
+        np.testing.assert_allclose(step, expected * np.eye(25), rtol=1e-5, atol=1e-5)
+    if versions.has_contrib():
+        original = functools.partial(tf.contrib.opt.ShampooOptimizer, **options)
+        np.testing.assert_array_equal(step, -one_step(original, gradient))
+
+
 def test_untouched_rows_of_a_long_table_stay():
     rows = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([2, 0]), tf.constant([4, 1]))
     w = trained(ShampooOptimizer(max_matrix_size=2), [rows], [[1.0]] * 4).numpy()
@@ -140,6 +169,8 @@ def test_only_what_depends_on_the_step_warns():
         ({"svd_interval": 0}, "svd_interval must be at least 1"),
         ({"precond_update_interval": 0.5}, "precond_update_interval must be at least 1"),
         ({"epsilon": -1e-4}, "epsilon must be at least 0"),
+        ({"mat_gbar_decay": -0.1}, "mat_gbar_decay must be at least 0"),
+        ({"mat_gbar_weight": -1}, "mat_gbar_weight must be at least 0"),
         ({"alpha": float("nan")}, "alpha must be finite"),
         ({"max_matrix_size": 0}, "max_matrix_size must be positive"),
     ],

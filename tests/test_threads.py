@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests import threads
+from tests import non_finite, threads
 
 v1 = tf.compat.v1
 CELLS = pytest.mark.cells(
@@ -30,19 +30,34 @@ def test_eight_threads(name, use_resource, use_locking, full):
         assert (lost.dense, lost.sparse) == (0, 0)
 
 
+ADVANCING = {
+    **non_finite.optimizers(),
+    **non_finite.wrappers(),  # around a stock optimizer
+    "extended": lambda step: legacy_opt.extend_with_decoupled_weight_decay(v1.train.AdamOptimizer)(
+        0.1, 0.1
+    ),
+}
+
+
 @NO_LOCKS
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
-@pytest.mark.parametrize("name", ["AdagradDecay", "multi"])
-def test_the_global_step_is_advanced_under_its_lock(name, use_resource):
-    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
-        w = v1.get_variable("w", [2])
+@pytest.mark.in_turn(3)
+@pytest.mark.parametrize("name", ADVANCING)
+def test_the_global_step_is_advanced_under_its_lock(name):
+    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=False):
+        w = v1.get_variable("w", [2, 2])
         step = v1.train.get_or_create_global_step()
-        optimizer = threads.adagrad_decay(step, False)
-        if name == "multi":
-            optimizer = legacy_opt.MultiOptimizer([(optimizer, ".*")])
-        optimizer.apply_gradients([(tf.ones([2]), w)], global_step=step)
-        adds = [each for each in graph.get_operations() if each.type == "AssignAdd"]
-    assert [each.get_attr("use_locking") for each in adds] == ([] if use_resource else [True])
+        ADVANCING[name](step).apply_gradients([(tf.ones([2, 2]), w)], global_step=step)
+    adds = [each for each in graph.get_operations() if each.type == "AssignAdd"]
+    locks = [each.get_attr("use_locking") for each in adds if variable_of(each) == step.op]
+    assert locks == [True]
+
+
+def variable_of(operation):
+    """Returns the variable that an operation writes to, also inside of a condition."""
+    source = operation.inputs[0].op
+    while source.type == "RefSwitch":
+        source = source.inputs[0].op
+    return source
 
 
 def test_what_a_thread_raises_is_raised():

@@ -249,8 +249,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for variable in variables:
             with tf.device(variable.device):
                 pairs.append((self._mean(variable, count), variable))
-        (inner,) = self._wrapped
-        applied = inner.apply_gradients(pairs, global_step=global_step)
+        applied = super().apply_gradients(pairs, global_step=global_step)
         forgotten = []
         with after(applied):
             for grad, variable in pairs:

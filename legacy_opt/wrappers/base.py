@@ -61,7 +61,8 @@ class OptimizerWrapper(v1.train.Optimizer):
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Hands on to the wrapped optimizer."""
         (inner,) = self._wrapped
-        return inner.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        done = inner.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        return versions.with_lock(done)
 
     def _create_slots(self, var_list):
         """Makes the slots of all that is inside, for wrappers of other makers that ask for it."""

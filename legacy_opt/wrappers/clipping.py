@@ -1,5 +1,6 @@
 """Optimizers that clip gradients before another optimizer applies them."""
 
+import math
 import numbers
 
 import tensorflow as tf
@@ -63,8 +64,9 @@ class ClipByValueOptimizer(GradientClipping):
 
     def __init__(self, optimizer, clip_value_min, clip_value_max, name=None):
         super().__init__(optimizer, name)
-        self._clip_value_min = checks.hyperparameter("clip_value_min", clip_value_min)
-        self._clip_value_max = checks.hyperparameter("clip_value_max", clip_value_max)
+        # A limit that is beyond the gradient's dtype is none, as for `tf.clip_by_value`.
+        self._clip_value_min = checks.hyperparameter("clip_value_min", clip_value_min, math.inf)
+        self._clip_value_max = checks.hyperparameter("clip_value_max", clip_value_max, math.inf)
         limits = self._clip_value_min, self._clip_value_max
         if all(isinstance(limit, numbers.Real) for limit in limits) and limits[0] >= limits[1]:
             raise ValueError(

@@ -10,6 +10,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients, versions
 from legacy_opt.access import after
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
+from legacy_opt.wrappers.held import all_held_by, held_by
 
 v1 = tf.compat.v1
 _UPDATES = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
@@ -138,22 +139,7 @@ def _inside(value):
 
 def updating_optimizers(optimizer):
     """Returns what updates variables: the optimizer itself or, of a wrapper, all that it holds."""
-    found = {}
-    _find_updating(optimizer, found, set())
-    return list(found.values())
-
-
-def _find_updating(optimizer, found, seen):
-    seen.add(id(optimizer))
-    inside = list(getattr(optimizer, "wrapped", ()))
-    if not isinstance(optimizer, OptimizerWrapper):
-        values = vars(optimizer).values()
-        inside = [each for each in values if isinstance(each, v1.train.Optimizer)]
-    for each in inside:
-        if id(each) not in seen:
-            _find_updating(each, found, seen)
-    if not inside:
-        found[id(optimizer)] = optimizer
+    return [each for each in all_held_by(optimizer) if not held_by(each)]
 
 
 def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):

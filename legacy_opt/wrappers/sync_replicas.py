@@ -2,22 +2,14 @@
 
 import tensorflow as tf
 
+from legacy_opt.wrappers.held import all_held_by
+
 v1 = tf.compat.v1
 
 
 def holds_sync_replicas(optimizer):
-    """Whether an optimizer is a SyncReplicasOptimizer, or holds one in its attributes."""
-    waiting, seen = [optimizer], []
-    while waiting:
-        held = waiting.pop()
-        if isinstance(held, v1.train.SyncReplicasOptimizer):
-            return True
-        if held not in seen:
-            seen.append(held)
-            for value in vars(held).values():
-                several = value if isinstance(value, (list, tuple)) else [value]
-                waiting += [each for each in several if isinstance(each, v1.train.Optimizer)]
-    return False
+    """Whether an optimizer is a SyncReplicasOptimizer, or holds one."""
+    return any(isinstance(each, v1.train.SyncReplicasOptimizer) for each in all_held_by(optimizer))
 
 
 def comes_from_sync_replicas(pairs):

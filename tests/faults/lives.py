@@ -1,15 +1,18 @@
 """Processes to be killed: forked from one that has imported TensorFlow, and heard through a pipe.
 
 A start of TensorFlow costs seconds, a fork nothing. What a forked process has from the other one
-are imported modules and arrays of flights: the other never makes a graph, a Session or a server, so
-whatever a process knows of the training it has read from a checkpoint. What forks share, and new
-processes do not (the seed of Python's hashes, say), a `command` does not share either.
+are imported modules: the other never makes a graph, a Session or a server, so whatever a process
+knows of the training it has read from a checkpoint. What forks share, and new processes do not (the
+seed of Python's hashes, say), a `command` does not share either.
 """
 
+import contextlib
 import json
 import os
+import pathlib
 import select
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -101,11 +104,23 @@ class Life:
         return found[-1] if found else None
 
     def ended(self):
-        """Waits for the end of the process, which has to be a good one."""
+        """Waits for the end of the process; returns whether it was a good one."""
         self.hear(SECONDS)
         self.kill()
-        if self.status:
-            raise RuntimeError("a process ended with status %d" % self.status)
+        return self.status == 0
+
+    def is_alive(self):
+        """Whether the process has not ended."""
+        return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+    def pause(self):
+        """Stops the process where it is; when this returns it stands still, or has ended."""
+        os.kill(self.pid, signal.SIGSTOP)
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+
+    def go_on(self):
+        """Ends the pause."""
+        os.kill(self.pid, signal.SIGCONT)
 
     def kill(self):
         """Ends the process with SIGKILL, wherever it is, and takes what it has still sent.
@@ -130,6 +145,28 @@ class Life:
             message["seconds"] = time.monotonic() - self.started
             self.messages.append(message)
         return bool(text)
+
+
+def run(command, seconds):
+    """Runs a program; when it has ended or the time is over, it and what it started are killed.
+
+    Returns:
+        Its exit code, what it printed, and the same with the end of what it wrote to stderr.
+    """
+    with subprocess.Popen(
+        command,
+        cwd=str(pathlib.Path(__file__).parents[2]),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        universal_newlines=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            output, errors = process.communicate(timeout=seconds)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    return process.returncode, output, output + errors[-10000:]
 
 
 def sender(file):

@@ -2,91 +2,113 @@
 
 import hashlib
 import os
-import pathlib
-import sys
+from typing import Any, NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
 import legacy_opt
 
-sys.path.insert(0, str(pathlib.Path(__file__).parents[2] / "examples_graph_mode"))
-
-from flights_model import Settings, build_optimizer
-from flights_training import CHECKPOINT, Trainer
-
 v1 = tf.compat.v1
-BATCH = 64
+BATCH, FIELDS, ROWS, WIDTH = 16, 4, 5000, 8
 EVERY = 20  # batches between checkpoints; no multiple of ACCUMULATED
 ACCUMULATED = 3
-SETTINGS = {
-    "AdagradDecay": Settings("AdagradDecay", 0.1, decay_step=7),
-    "LazyAdam": Settings("LazyAdam", 0.004),
-    "accumulated AdagradDecay": Settings("AdagradDecay", 0.1, decay_step=3),
+CONFIG = {"intra_op_parallelism_threads": 1}  # more could add up in another order
+
+
+def _adagrad_decay(step, period=7):
+    return legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=period)
+
+
+OPTIMIZERS = {
+    "AdagradDecay": _adagrad_decay,
+    "LazyAdam": lambda step: legacy_opt.LazyAdamOptimizer(0.004),
+    "accumulated AdagradDecay": lambda step: legacy_opt.GradientAccumulationOptimizer(
+        _adagrad_decay(step, period=3), ACCUMULATED
+    ),
 }
-NAMES = tuple(SETTINGS)
-_PLACE = "tower"
+NAMES = tuple(OPTIMIZERS)
 
 
-def make_optimizer(name):
-    """Returns what makes the optimizer of that name, for a `Trainer`."""
+class Model(NamedTuple):
+    """What there is to run in the graph of `build`.
 
-    def make(settings, step):
-        optimizer = build_optimizer(settings, step)
-        if "accumulated" in name:
-            optimizer = legacy_opt.GradientAccumulationOptimizer(optimizer, ACCUMULATED)
-        return optimizer
-
-    return make
-
-
-def position_of(global_step):
-    """Returns the variables of the graph that tell how many batches were learned.
-
-    They are the step and, where gradients are accumulated, the number of those that wait.
+    Attributes:
+        ids: int32 placeholder [batch, fields].
+        labels: float32 placeholder [batch].
+        train_op: learns a batch.
+        position: the variables that tell how many batches were learned, see `batch_of`.
     """
-    every = v1.global_variables()
-    return [global_step] + [v for v in every if v.op.name.endswith("Accumulation/count")]
+
+    ids: Any
+    labels: Any
+    train_op: Any
+    position: list
+
+    def feed(self, batch):
+        """Returns what to feed for the batch of that number."""
+        return dict(zip((self.ids, self.labels), rows_of(batch)))
+
+
+def build(name):
+    """Builds a model with sparse and dense gradients, and the optimizer of that name.
+
+    All numbers that a process starts with are seeded: without a checkpoint each starts alike.
+    """
+    step = v1.train.get_or_create_global_step()
+    ids = v1.placeholder(tf.int32, [None, FIELDS])
+    labels = v1.placeholder(tf.float32, [None])
+    table = _variable("table", [ROWS, WIDTH], 1)
+    hidden = _variable("hidden", [FIELDS * WIDTH, WIDTH], 2)
+    output = _variable("output", [WIDTH, 1], 3)
+    embedded = tf.reshape(tf.nn.embedding_lookup(table, ids), [-1, FIELDS * WIDTH])
+    logits = tf.matmul(tf.tanh(tf.matmul(embedded, hidden)), output)[:, 0]
+    loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
+    train_op = OPTIMIZERS[name](step).minimize(loss, global_step=step)
+    waiting = [v for v in v1.global_variables() if v.op.name.endswith("Accumulation/count")]
+    return Model(ids, labels, train_op, [step] + waiting)
+
+
+def _variable(name, shape, seed):
+    return v1.get_variable(name, shape, initializer=v1.random_normal_initializer(seed=seed))
 
 
 def batch_of(position):
-    """Returns the number of batches that the values of these variables tell."""
+    """Returns the number of batches that the values of `Model.position` tell.
+
+    They are the step and, where gradients are accumulated, the number of those that wait.
+    """
     step, *waiting = map(int, position)
     return step * ACCUMULATED + waiting[0] if waiting else step
 
 
-def rows_of(flights, batch):
-    """Returns ids, dense features and labels of a batch, in a stream without an end."""
-    first = batch * BATCH % (flights.size - BATCH)
-    rows = slice(first, first + BATCH)
-    return flights.ids[rows], flights.dense[rows], flights.late[rows]
+def rows_of(batch):
+    """Returns ids and labels of a batch, in a stream without an end; some ids are twice in it."""
+    random = np.random.RandomState(batch)
+    ids = random.randint(0, ROWS, [BATCH, FIELDS])
+    ids[:, 0] %= 10
+    return ids.astype(np.int32), (ids[:, 0] < 5).astype(np.float32)
 
 
 class Training:
-    """The flights model with one optimizer; its checkpoints say where in the flights it is.
+    """The model with one optimizer; its checkpoints say where in the stream it is.
 
     Args:
-        flights: `Flights`.
         name: one of `NAMES`.
         directory: where the checkpoints are.
         forget: variables whose names hold this text are left out of the checkpoints: a mistake,
             made in order to be found.
     """
 
-    def __init__(self, flights, name, directory, forget=None):
-        self.flights, self.directory = flights, directory
-        self.trainer = Trainer(flights, {_PLACE: SETTINGS[name]}, BATCH, make_optimizer(name))
-        self.saver = self.trainer.saver
-        with self.trainer.graph.as_default():
-            every = v1.global_variables()
-            if forget:
-                kept = [each for each in every if forget not in each.op.name]
-                self.trainer.graph._unsafe_unfinalize()
-                self.saver = v1.train.Saver(kept, max_to_keep=3, save_relative_paths=True)
-            self._position = position_of(self.trainer.global_step)
-
-    def position(self, session):
-        """The number of batches learned."""
-        return batch_of(session.run(self._position))
+    def __init__(self, name, directory, forget=None):
+        self.directory = directory
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.model = build(name)
+            self.variables = {each.op.name: each for each in v1.global_variables()}
+            kept = [v for each, v in self.variables.items() if not (forget and forget in each)]
+            self.saver = v1.train.Saver(kept, max_to_keep=3, save_relative_paths=True)
+            self.initializer = v1.global_variables_initializer()
 
     def live(self, send, stop=None):
         """Trains from the last checkpoint, or from the start, to batch `stop` or for ever.
@@ -94,31 +116,25 @@ class Training:
         Sends "begins", "saved" after each checkpoint, and "ends", each with the batch and the
         digests of all variables.
         """
-        with self.trainer.session() as session:
+        with v1.Session(graph=self.graph, config=v1.ConfigProto(**CONFIG)) as session:
             self._restore(session)
 
+            def batch():
+                return batch_of(session.run(self.model.position))
+
             def tell(event):
-                digests = digests_of(self.trainer.variables(session))
-                send(event, batch=self.position(session), digests=digests)
+                send(event, batch=batch(), digests=digests_of(session.run(self.variables)))
 
             tell("begins")
-            while True:
-                batch = self.position(session)
-                if batch == stop:
-                    break
-                self.trainer.train_op.run(self._feed(batch), session)
-                done = self.position(session)
-                if done % EVERY == 0:
-                    self._save(session, done)
+            while batch() != stop:
+                session.run(self.model.train_op, self.model.feed(batch()))
+                if batch() % EVERY == 0:
+                    self._save(session, batch())
                     tell("saved")
             tell("ends")
 
-    def _feed(self, batch):
-        inputs = self.trainer.ids, self.trainer.dense, self.trainer.late
-        return dict(zip(inputs, rows_of(self.flights, batch)))
-
     def _restore(self, session):
-        session.run(self.trainer.initializer)
+        session.run(self.initializer)
         state = v1.train.get_checkpoint_state(self.directory)
         if state is not None:
             self.saver.restore(session, state.model_checkpoint_path)
@@ -127,7 +143,7 @@ class Training:
     def _save(self, session, batch):
         # Named by batches: a file of the same name would not be replaced in one stroke, and while
         # gradients are accumulated the global step stands still.
-        path = os.path.join(self.directory, CHECKPOINT)
+        path = os.path.join(self.directory, "model.ckpt")
         self.saver.save(session, path, global_step=batch, write_meta_graph=False)
 
 

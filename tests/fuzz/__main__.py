@@ -5,84 +5,108 @@ python -m tests.fuzz --cases 100000 [--seed 0]
 
 import argparse
 import collections
+import re
 import sys
-import time
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
+from tqdm import tqdm
 
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-BLOCK = 200  # cases of one seed, of which one finding is told
+BLOCK = 100  # draws of one seed; each is one case or, in a Session, some
+QUIET = {"unit": " cases", "mininterval": 10.0}  # of the progress bar
 
 
-def profile(count, **options):
-    """Returns the settings of a run of so many cases."""
-    return settings(
+class Account:
+    """What has come of the cases so far.
+
+    Attributes:
+      outcomes: a Counter.
+      findings: a dict from what tells a finding from others to the first `Fuzzed` and its error.
+      drawn: what has been run. It is not run again: many are drawn twice.
+    """
+
+    def __init__(self):
+        self.outcomes = collections.Counter()
+        self.findings = {}
+        self.drawn = set()
+
+    @property
+    def cases(self):
+        return sum(self.outcomes.values())
+
+    def run(self, case):
+        """Runs what was drawn, if it was not before."""
+        if repr(case) in self.drawn:
+            return
+        self.drawn.add(repr(case))
+        try:
+            self.outcomes.update(check(case))
+        except Exception as error:  # whatever it is, it is a finding
+            self.outcomes["failed"] += 1
+            told = re.sub(r"[-\d.e+]+|nan|inf", "#", str(error))
+            kind = case.name, case.wrapper, type(error).__name__, told
+            if kind not in self.findings:
+                self.findings[kind] = smallest(case), error
+                tqdm.write("FOUND %r\n      %s: %s" % (smallest(case), type(error).__name__, error))
+
+    def __str__(self):
+        told = ["%d %s" % (count, outcome) for outcome, count in self.outcomes.most_common()]
+        numbers = self.cases, len(self.drawn), ", ".join(told), len(self.findings)
+        return "%d cases in %d draws: %s; %d findings" % numbers
+
+
+def smallest(case):
+    """Returns a case that fails by itself, in place of many trainings of which one fails."""
+    for gradients in case.trainings:
+        alone = case._replace(trainings=(gradients,))
+        try:
+            check(alone)
+        except Exception:
+            return alone
+    return case
+
+
+def run_block(number, count, account, progress=lambda: None):
+    """Runs what is drawn with one seed.
+
+    Args:
+      number: the seed.
+      count: how many draws.
+      account: the `Account` to which what came of each is added.
+      progress: called after each.
+    """
+
+    @seed(number)
+    @settings(
         max_examples=count,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
-        report_multiple_bugs=False,
-        **options,
+        phases=[Phase.generate],  # a finding is made small by `smallest`, which is quicker
     )
-
-
-def run_block(number, count, outcomes, passed):
-    """Runs the cases of one seed.
-
-    Args:
-      number: the seed.
-      count: how many cases are drawn.
-      outcomes: a Counter, to which what came of each is added.
-      passed: a set of those that have been run, and are not run again: many are drawn twice.
-
-    Returns:
-      The smallest case that fails, and its error; or None.
-    """
-    last = []
-
-    @seed(number)
-    @profile(count, phases=(Phase.generate, Phase.shrink))
     @given(cases())
     def run(case):
-        if repr(case) in passed:
-            return
-        last[:] = [case]
-        outcomes[check(case)] += 1
-        passed.add(repr(case))
+        account.run(case)
+        progress()
 
-    try:
-        run()
-    except Exception as error:  # whatever it is, it is a finding
-        outcomes["found"] += 1
-        return last[0], error
-    return None
+    run()
 
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="how many, at least")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seed", type=int, default=0, help="of the first block; the next has 1")
     options = parser.parse_args(arguments)
-    outcomes, passed, findings = collections.Counter(), set(), {}
-    number, started = options.seed, time.time()
-    while sum(outcomes.values()) < options.cases:
-        found = run_block(number, BLOCK, outcomes, passed)
-        number += 1
-        if found:
-            case, error = found
-            key = case.name, type(error).__name__, str(error)[:60]
-            if key not in findings:
-                findings[key] = found
-                print("FOUND %r\n      %s: %s" % (case, type(error).__name__, error), flush=True)
-        if number % 10 == 0:
-            print("%d cases" % sum(outcomes.values()), file=sys.stderr, flush=True)
-    told = ", ".join("%d %s" % (count, outcome) for outcome, count in outcomes.most_common())
-    seconds = time.time() - started
-    print("%d cases in %.0f s: %s" % (sum(outcomes.values()), seconds, told))
-    print("%d findings" % len(findings))
-    return bool(findings)
+    account, number = Account(), options.seed
+    with tqdm(total=options.cases, **QUIET) as bar:
+        while account.cases < options.cases:
+            run_block(number, BLOCK, account, lambda: bar.update(account.cases - bar.n))
+            number += 1
+    print("seeds %d to %d" % (options.seed, number - 1))
+    print(account)
+    return bool(account.findings)
 
 
 if __name__ == "__main__":

@@ -1,19 +1,31 @@
-"""What is drawn: an optimizer, its hyperparameters, a variable and the gradients of some steps."""
+"""What is drawn: an optimizer, its hyperparameters, a variable, and gradients to train it with."""
 
+import inspect
 import math
 from typing import Any, NamedTuple
 
 import numpy as np
 from hypothesis import strategies as st
 
+import legacy_opt
 from tests.cases import CASES
-from tests.problems import Problem, Rows
+from tests.fuzz.wrapped import WRAPPERS
+from tests.problems import Rows
 
 DTYPES = ("float32", "float32", "float64", "float16")
-# Eager code is quick; a graph is made for each of the other ways.
-WAYS = ("eager",) * 28 + ("session-ref", "session-resource", "function")
-WRONG = (math.nan, math.inf, -math.inf, "0.1", [0.5], True, {}, 1j, b"1", object())
-EXTREME = (0.0, -0.0, 1e-30, 1e-8, 0.999999, 1.0, 1e4, 1e30, 3e38, 1e300, -1e-3, -1.0, 0, 1, 10**9)
+# A graph takes as long to be made as some trainings in eager code. It then trains many times.
+WAYS = ("eager",) * 18 + ("session-ref", "session-resource") * 5 + ("function",)
+TRAININGS = {"session-ref": 32, "session-resource": 32}
+MOST_STEPS = 4
+WRONG = (
+    *(math.nan, math.inf, -math.inf, np.float32(math.nan), "0.1", b"1", True, 1j),
+    *([0.5], {}, object(), np.array([0.1]), lambda x, y: x),
+)
+# No 1e-45: NumPy reckons with it in float32, TensorFlow takes it for zero.
+EXTREME = (
+    *(0.0, -0.0, 1e-50, 1e-30, 1e-8, 0.5, 0.999999, 1.0, 1.5, 1e4, 1e30, 3e38, 4e38, 1e300),
+    *(-1e-3, -1.0, -3e38, 0, 1, 2, -1, 10**9, 2**31, 2**63, 10**30, 10**400),
+)
 # Ranges in which a result can be compared; other numbers are tried as extreme ones.
 USUAL = {
     "learning_rate": (1e-4, 1.0),
@@ -22,6 +34,7 @@ USUAL = {
     "epsilon": (1e-3, 1.0),
     "accumulator_decay_step": (1, 5),
     "initial_accumulator_value": (0.01, 2.0),
+    "clipping_threshold": (0.1, 2.0),
     "weight_decay": (0.0, 0.5),
     "weight_decay_rate": (0.0, 0.5),
     "eeta": (1e-3, 1.0),
@@ -31,10 +44,17 @@ USUAL = {
     "svd_interval": (1, 4),
     "precond_update_interval": (1, 4),
 }
-# By the original's rule for ending them, kept bit for bit, the iterations for the root of a small
-# matrix end before they have begun. The case's own interval comes after the last step.
-NOT_DRAWN = {"Shampoo svd_interval, use_iterative_root": ("svd_interval",)}
 UNIT = (0.01, 0.99)  # of all other numbers
+# What has no default that is a number, and can be one.
+NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
+ITERATIVE = "Shampoo svd_interval, use_iterative_root"
+NOT_DRAWN = {
+    # By the original's rule for ending them, kept bit for bit, the iterations for the root of a
+    # small matrix end before they have begun. The case's own interval comes after the last step.
+    # Only some exponents have such iterations.
+    ITERATIVE: ("svd_interval", "alpha"),
+    "Adafactor factored=False": ("decay_rate",),  # it has a function, which the oracle knows
+}
 MOST_ELEMENTS = 300
 
 
@@ -47,71 +67,104 @@ class Gradient(NamedTuple):
 
 
 class Fuzzed(NamedTuple):
-    """One case.
+    """One or several cases: trainings of a variable from its start.
 
     Attributes:
       name: of a case in tests/cases.py.
-      way: how it is run: see tests/running.py.
+      wrapper: around its optimizer, of tests/fuzz/wrapped.py.
+      way: how it is run, of tests/fuzz/training.py.
       dtype: of the variable.
-      shape: of the variable.
-      gradients: one `Gradient` for each step.
+      variable: its name.
+      shape: its shape.
+      trainings: for each a tuple with one `Gradient` for each step.
       id_dtype: of all ids.
+      step_dtype: of the global step.
       arguments: hyperparameters in place of the case's own.
       kind: whether these are "usual", "extreme" or "wrong".
     """
 
     name: str
+    wrapper: str
     way: str
     dtype: str
+    variable: str
     shape: tuple
-    gradients: tuple
+    trainings: tuple
     id_dtype: str
+    step_dtype: str
     arguments: dict
     kind: str
 
     @property
     def sparse(self):
-        return self.gradients[0].ids is not None
+        return self.trainings[0][0].ids is not None
 
     @property
-    def bad_ids(self):
-        """Whether a step names a row that the variable does not have."""
-        return self.sparse and any(map(self.is_bad, self.gradients))
+    def every(self):
+        """In how many steps there is one update."""
+        return WRAPPERS[self.wrapper].every
 
-    def is_bad(self, gradient):
-        """Whether a gradient does."""
-        return any(not 0 <= row < self.shape[0] for row in gradient.ids)
+    def first_bad(self, gradients):
+        """Returns the first step that names a row that the variable does not have, or None."""
+        for number, gradient in enumerate(gradients):
+            if any(not 0 <= row < self.shape[0] for row in gradient.ids or ()):
+                return number
+        return None
 
     def make(self, step):
-        return CASES[self.name].make(step, **self.arguments)
+        optimizer = CASES[self.name].make(step, **self.arguments)
+        return WRAPPERS[self.wrapper].make(optimizer, self.variable)
 
-    def problem(self):
-        """Returns the `Problem` with a variable named w."""
-        cast = np.dtype(self.dtype).type
+    def start(self):
+        """Returns the variable's first value."""
         random = np.random.RandomState(len(self.shape))
-        steps = []
-        for gradient in self.gradients:
-            draw = np.random.RandomState(gradient.seed)
-            shape = ((len(gradient.ids),) + self.shape[1:]) if self.sparse else self.shape
-            values = np.asarray(draw.randn(*shape) * gradient.scale).astype(cast)
-            if self.sparse:
-                values = Rows(values, np.array(gradient.ids, self.id_dtype))
-            steps.append({"w": values})
-        start = np.asarray(random.randn(*self.shape)).astype(cast)
-        return Problem({"w": start}, steps, ("w",) if self.sparse else (), self.dtype)
+        return np.asarray(random.randn(*self.shape)).astype(self.dtype)
+
+    def array(self, gradient):
+        """Returns a `Gradient` as an array, or as `Rows`."""
+        random = np.random.RandomState(gradient.seed)
+        shape = ((len(gradient.ids),) + self.shape[1:]) if self.sparse else self.shape
+        values = np.asarray(random.randn(*shape) * gradient.scale).astype(self.dtype)
+        return Rows(values, np.array(gradient.ids, self.id_dtype)) if self.sparse else values
+
+
+def known_to_the_oracle(name):
+    """Returns the names of the hyperparameters that a case's oracle takes."""
+    oracle = CASES[name].oracle.func
+    return {
+        key
+        for cls in oracle.__mro__
+        if "__init__" in vars(cls)
+        for key in inspect.signature(cls.__init__).parameters
+    }
 
 
 def numbers_of(name):
-    """Returns the hyperparameters of a case that are numbers and checked by this package."""
+    """Returns the hyperparameters of a case that can be numbers and are checked by this package.
+
+    Returns:
+      A dict from the name of each to a usual value.
+    """
     case = CASES[name]
-    base = getattr(case.optimizer, "base_optimizer", None)
-    theirs = base is not None and base.__module__.split(".")[0] != "legacy_opt"
-    return [
-        key
-        for key, value in case.arguments.items()
+    signature = inspect.signature(case.optimizer.__init__).parameters
+    values = {key: parameter.default for key, parameter in signature.items()}
+    values = dict(NUMBERS, **{key: value for key, value in values.items() if value is not None})
+    values = dict({key: values[key] for key in values if key in signature}, **case.arguments)
+    base = getattr(case.optimizer, "base_optimizer", legacy_opt.RuleOptimizer)
+    ours = hasattr(legacy_opt, case.optimizer.__name__) or base.__module__.startswith("legacy_opt.")
+    return {
+        key: value
+        for key, value in values.items()
         if isinstance(value, (int, float)) and not isinstance(value, bool)
-        if (not theirs or key == "weight_decay") and key not in NOT_DRAWN.get(name, ())
-    ]
+        if ours or key == "weight_decay"
+        if key not in NOT_DRAWN.get(name, ()) and key != "global_step"
+    }
+
+
+NUMBERS_OF = {name: numbers_of(name) for name in CASES}
+KNOWN = {
+    name: sorted(known_to_the_oracle(name).intersection(keys)) for name, keys in NUMBERS_OF.items()
+}
 
 
 def _usual(key, value):
@@ -121,17 +174,26 @@ def _usual(key, value):
     return st.floats(low, high).map(lambda x: float("%.3g" % x))
 
 
+def extremes_of(key):
+    """Returns the extreme numbers that are tried for a hyperparameter."""
+    without = ()
+    if key.endswith("_interval"):
+        without = (1.5,)  # nobody has said what an interval of one step and a half is
+    if key == "mat_gbar_weight":
+        without = (3e38,)  # times an interval it is infinite, and nothing times that is no number
+    return [number for number in EXTREME if number not in without]
+
+
 @st.composite
 def arguments(draw, name, kind):
     """Draws hyperparameters: any number of usual ones, or one of another kind."""
-    keys = numbers_of(name)
-    if not keys:
-        return {}
     if kind == "usual":
-        chosen = draw(st.lists(st.sampled_from(keys), unique=True))
-        return {key: draw(_usual(key, CASES[name].arguments[key])) for key in chosen}
-    key = draw(st.sampled_from(keys))
-    return {key: draw(st.sampled_from(WRONG if kind == "wrong" else EXTREME))}
+        chosen = draw(st.lists(st.sampled_from(KNOWN[name]), unique=True, max_size=4))
+        return {key: draw(_usual(key, NUMBERS_OF[name][key])) for key in chosen}
+    if kind == "wrong":
+        return {draw(st.sampled_from(list(NUMBERS_OF[name]))): draw(st.sampled_from(WRONG))}
+    key = draw(st.sampled_from(KNOWN[name]))
+    return {key: draw(st.sampled_from(extremes_of(key)))}
 
 
 @st.composite
@@ -146,10 +208,27 @@ def shapes(draw, sparse):
 
 
 @st.composite
-def ids(draw, rows):
+def ids(draw, rows, may_be_bad):
     """Draws the ids of one step: repeated, in no order, perhaps none, seldom such as are none."""
-    least, most = draw(st.sampled_from([(0, rows - 1)] * 7 + [(-2, rows + 1)]))
-    return tuple(draw(st.lists(st.integers(least, max(most, least)), max_size=7)))
+    bad = draw(st.integers(0, 15)) == 15 and may_be_bad
+    least, most = (-2, rows + 1) if bad else (0, rows - 1)
+    return tuple(draw(st.lists(st.integers(least, most), max_size=7))) if rows or bad else ()
+
+
+@st.composite
+def trainings(draw, way, rows, wrapper):
+    """Draws the gradients of some trainings; of `rows` rows, or dense ones if that is None."""
+    made = []
+    # The rows that are kept for an update that failed come again with the next.
+    may_be_bad = WRAPPERS[wrapper].every == 1
+    for _ in range(draw(st.integers(1, TRAININGS.get(way, 1)))):
+        gradients = []
+        for _ in range(draw(st.integers(1, MOST_STEPS))):
+            chosen = None if rows is None else draw(ids(rows, may_be_bad))
+            scale = draw(st.sampled_from((1.0, 0.1, 10.0, 0.0, 1e-5)))
+            gradients.append(Gradient(draw(st.integers(0, 99)), scale, chosen))
+        made.append(tuple(gradients))
+    return tuple(made)
 
 
 @st.composite
@@ -157,22 +236,28 @@ def cases(draw):
     """Draws a `Fuzzed`."""
     name = draw(st.sampled_from(list(CASES)))
     kind = draw(st.sampled_from(("usual",) * 4 + ("extreme", "wrong")))
-    kind = kind if numbers_of(name) else "usual"
+    way = draw(st.sampled_from(WAYS))
+    dtype = draw(st.sampled_from(DTYPES))
+    wrapper = draw(st.sampled_from(("",) * 8 + tuple(WRAPPERS)))
+    if dtype not in WRAPPERS[wrapper].dtypes:
+        wrapper = ""
     sparse = draw(st.booleans())
     shape = draw(shapes(sparse))
-    gradients = []
-    for _ in range(draw(st.integers(1, 4))):
-        rows = draw(ids(shape[0])) if sparse else None
-        scale = draw(st.sampled_from((1.0, 0.1, 10.0, 0.0)))
-        gradients.append(Gradient(draw(st.integers(0, 99)), scale, rows))
-    way = draw(st.sampled_from(WAYS))
+    chosen = draw(arguments(name, kind if KNOWN[name] else "usual"))
+    if kind == "wrong":
+        gradients = ((Gradient(0, 1.0, () if sparse else None),),)  # it does not come to that
+    else:
+        gradients = draw(trainings(way, shape[0] if sparse else None, wrapper))
     return Fuzzed(
         name,
+        wrapper,
         way,
-        draw(st.sampled_from(DTYPES)),
+        dtype,
+        draw(st.sampled_from(("w", "bias_vector"))),  # the latter is excluded or skipped by some
         shape,
-        tuple(gradients),
-        "int64" if way != "eager" else draw(st.sampled_from(("int64", "int32"))),
-        draw(arguments(name, kind)),
+        gradients,
+        draw(st.sampled_from(("int64", "int32"))),
+        draw(st.sampled_from(("int64", "int32"))),
+        chosen,
         kind,
     )

@@ -1,0 +1,135 @@
+"""Ways to train the variable of a case from its start, again and again, with a look at each state.
+
+A state is a dict of arrays: the variable is "value", the global step "global_step", slots have
+their names.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tests.problems import Rows
+from tests.running import slots_of
+
+v1 = tf.compat.v1
+# To hand what is so small on to other threads would take longer than to do it.
+ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
+
+
+def state_of(optimizer, variable, step):
+    """Returns the variables of a state."""
+    slots = slots_of(optimizer, {"": variable})
+    return dict({name: slot for (_, name), slot in slots.items()}, value=variable, global_step=step)
+
+
+def as_gradient(gradient, shape):
+    if isinstance(gradient, tuple):
+        return tf.IndexedSlices(*gradient, dense_shape=shape)
+    return gradient
+
+
+class InSession:
+    """A graph in a Session."""
+
+    def __init__(self, case, use_resource):
+        self.case = case
+        with tf.Graph().as_default() as graph:
+            options = {"use_resource": use_resource}
+            start = v1.constant_initializer(case.start())
+            dtype = tf.as_dtype(case.dtype)
+            variable = v1.get_variable(case.variable, case.shape, dtype, start, **options)
+            step = v1.get_variable(
+                "global_step",
+                initializer=tf.constant(0, case.step_dtype),
+                trainable=False,
+                collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+                **options,
+            )
+            self.gradient = self.placeholders()
+            optimizer = case.make(step)
+            pair = as_gradient(self.gradient, case.shape), variable
+            train_op = optimizer.apply_gradients([pair], global_step=step)
+            variables = state_of(optimizer, variable, step)
+            self.state = {key: each.read_value() for key, each in variables.items()}
+            with tf.control_dependencies([train_op]):
+                self.next_state = {key: each.read_value() for key, each in variables.items()}
+            self.init = v1.global_variables_initializer()
+        self.session = v1.Session(graph=graph, config=ONE_THREAD)
+
+    def placeholders(self):
+        case = self.case
+        if not case.sparse:
+            return v1.placeholder(case.dtype, case.shape)
+        rows = v1.placeholder(case.dtype, (None,) + case.shape[1:])
+        return rows, v1.placeholder(case.id_dtype, [None])
+
+    def begin(self):
+        self.session.run(self.init)
+
+    def train(self, gradient):
+        """Returns the state after one more step."""
+        feed = {self.gradient: gradient}
+        if isinstance(gradient, Rows):
+            feed = dict(zip(self.gradient, gradient))
+        return self.session.run(self.next_state, feed)
+
+    def look(self):
+        """Returns the state as it is."""
+        return self.session.run(self.state)
+
+    def close(self):
+        self.session.close()
+
+
+class InEager:
+    """Eager execution; there are no slots before the first step."""
+
+    def __init__(self, case):
+        self.case = case
+
+    def begin(self):
+        case = self.case
+        self.variable = tf.Variable(case.start(), name=case.variable, dtype=case.dtype)
+        self.step = tf.Variable(tf.constant(0, case.step_dtype), trainable=False)
+        self.optimizer = case.make(self.step)
+
+    def apply(self, gradient):
+        pair = as_gradient(gradient, self.case.shape), self.variable
+        self.optimizer.apply_gradients([pair], global_step=self.step)
+
+    def train(self, gradient):
+        self.apply(tf.nest.map_structure(tf.constant, as_plain(gradient)))
+        return self.look()
+
+    def look(self):
+        variables = state_of(self.optimizer, self.variable, self.step)
+        return {key: np.array(each.numpy()) for key, each in variables.items()}
+
+    def close(self):
+        pass
+
+
+class InFunction(InEager):
+    """A tf.function, for any number of rows."""
+
+    def begin(self):
+        super().begin()
+        case = self.case
+        spec = tf.TensorSpec(case.shape, case.dtype)
+        if case.sparse:
+            rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
+            spec = rows, tf.TensorSpec([None], case.id_dtype)
+        # AutoGraph, which tests/running.py has, takes seconds.
+        self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
+
+
+def as_plain(gradient):
+    """A gradient as a structure that `tf.nest` agrees on with that of a `tf.function`."""
+    return tuple(gradient) if isinstance(gradient, Rows) else gradient
+
+
+WAYS = {
+    "eager": InEager,
+    "function": InFunction,
+    "session-ref": lambda case: InSession(case, use_resource=False),
+    "session-resource": lambda case: InSession(case, use_resource=True),
+}

@@ -1,0 +1,93 @@
+"""Wrappers around the optimizer of a case: how they are made, and what they make of gradients."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+from tests.oracles import sum_duplicates
+from tests.problems import Rows
+
+
+def unchanged(gradient):
+    return gradient
+
+
+def summed(change):
+    """Returns a function that sums rows of the same id, and changes what is left."""
+
+    def changed(gradient):
+        if isinstance(gradient, Rows):
+            values, ids = sum_duplicates(*gradient)
+            return Rows(change(values), ids)
+        return change(gradient)
+
+    return changed
+
+
+def clipped_to(limit):
+    """Returns a function that shortens an array to a norm of `limit`."""
+
+    def shortened(values):
+        norm = np.sqrt(np.sum(np.square(values.astype(np.float64))))
+        return values * values.dtype.type(min(1.0, limit / norm) if norm else 1.0)
+
+    return shortened
+
+
+def mean_of(gradients):
+    """Returns the mean of dense gradients; of rows one gradient with all of them."""
+    first = gradients[0].values if isinstance(gradients[0], Rows) else gradients[0]
+    wide = np.promote_types(first.dtype, np.float32).type
+    count = wide(len(gradients))
+    if isinstance(gradients[0], Rows):
+        values, ids = (np.concatenate(parts) for parts in zip(*gradients))
+        return Rows((values.astype(wide) / count).astype(first.dtype), ids)
+    total = sum(gradient.astype(wide) for gradient in gradients)
+    return np.asarray(total / count).astype(first.dtype)
+
+
+class Wrapper(NamedTuple):
+    """What there is to know of one.
+
+    Attributes:
+      make: called with an optimizer and the variable's name, returns what wraps it.
+      change: called with a gradient, returns the one that gets to the optimizer.
+      every: in which of its calls the optimizer is called, with the mean of the gradients.
+      dtypes: in which the norms of `change` are as exact as all else.
+    """
+
+    make: Any = lambda optimizer, variable: optimizer
+    change: Any = unchanged
+    every: int = 1
+    dtypes: tuple = ("float16", "float32", "float64")
+
+
+def _multi(optimizer, variable):
+    other = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    return legacy_opt.MultiOptimizer([(optimizer, variable)], default=other)
+
+
+EXACT_NORMS = ("float32", "float64")
+WRAPPERS = {
+    "": Wrapper(),
+    "multi": Wrapper(_multi),
+    "by value": Wrapper(
+        lambda optimizer, _: legacy_opt.ClipByValueOptimizer(optimizer, -0.5, 0.75),
+        summed(lambda values: np.clip(values, values.dtype.type(-0.5), values.dtype.type(0.75))),
+    ),
+    "by norm": Wrapper(
+        lambda optimizer, _: legacy_opt.ClipByNormOptimizer(optimizer, 0.7),
+        summed(clipped_to(0.7)),
+        dtypes=EXACT_NORMS,
+    ),
+    "by global norm": Wrapper(
+        lambda optimizer, _: legacy_opt.ClipByGlobalNormOptimizer(optimizer, 0.9),
+        summed(clipped_to(0.9)),
+        dtypes=EXACT_NORMS,
+    ),
+    "accumulation": Wrapper(
+        lambda optimizer, _: legacy_opt.GradientAccumulationOptimizer(optimizer, 2), every=2
+    ),
+}

@@ -1,0 +1,66 @@
+"""Numbers that are too large or too small: what constructors refuse, what becomes of others."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import checks
+
+
+def trained(optimizer, dtype):
+    """Returns a variable of ones after one step with a gradient of 2 and -3."""
+    w = tf.Variable(np.ones([2]), dtype=dtype)
+    optimizer.apply_gradients([(tf.constant([2.0, -3.0], dtype), w)])
+    return w.numpy()
+
+
+@pytest.mark.parametrize("number", [4e38, -1e300, 10**39, pytest.param(10**400, id="googols")])
+def test_numbers_beyond_float32_are_refused(number):
+    with pytest.raises(ValueError, match="learning_rate must"):
+        legacy_opt.LazyAdamOptimizer(learning_rate=number)
+
+
+def test_tensorflow_takes_no_numbers_beyond_float32_either():
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(1e300)
+    with pytest.raises(ValueError, match="out of range"):
+        trained(optimizer, tf.float64)
+
+
+@pytest.mark.parametrize("number", [1e-45, 1e-300])
+def test_what_float32_takes_for_zero_is_not_positive(number):
+    step = tf.Variable(0, dtype=tf.int64)
+    with pytest.raises(ValueError, match="initial_accumulator_value must be positive in float32"):
+        legacy_opt.AdagradDecayOptimizer(0.1, step, initial_accumulator_value=number)
+    with pytest.raises(ValueError, match="clipping_threshold must be positive in float32"):
+        legacy_opt.AdafactorOptimizer(clipping_threshold=number)
+    legacy_opt.LazyAdamOptimizer(learning_rate=number, epsilon=number)
+
+
+@pytest.mark.parametrize("number", [3e38, -3e38, 1e-50, 2**63 - 1])
+def test_others_are_taken_as_they_are(number):
+    assert checks.hyperparameter("x", number) is number
+
+
+def test_integers_beyond_int64_are_floats():
+    assert type(checks.hyperparameter("x", 2**63)) is float
+    for make in legacy_opt.LazyAdamOptimizer, legacy_opt.AddSignOptimizer:
+        for_int, for_float = (trained(make(number), tf.float32) for number in (10**30, 1e30))
+        np.testing.assert_array_equal(for_int, for_float)
+
+
+@pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
+def test_a_period_may_be_longer_than_steps_can_be_counted(dtype):
+    values = []
+    for period in 10**6, 2**31, 2**63:
+        step = tf.Variable(tf.constant(5, dtype))
+        optimizer = legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=period)
+        values.append(trained(optimizer, tf.float32))
+    np.testing.assert_array_equal(values[1:], values[:1] * 2)
+
+
+@pytest.mark.parametrize("dtype", [tf.float16, tf.float32, tf.float64])
+def test_a_limit_beyond_all_numbers_clips_nothing(dtype):
+    sgd = tf.compat.v1.train.GradientDescentOptimizer(1.0)
+    clips = legacy_opt.ClipByValueOptimizer(sgd, -1e300, 1.0)
+    np.testing.assert_array_equal(trained(clips, dtype), [0.0, 4.0])
