@@ -28,8 +28,9 @@ def test_many_of_them(capsys):
 
 
 def fuzzed(name, shape=(3, 2), ids=None, way="eager", **arguments):
-    """Returns a case of two steps, of float32."""
-    gradients = (Gradient(1, 1.0, ids), Gradient(2, 1.0, ids))
+    """Returns a case of three steps, of float32."""
+    last = arguments.pop("ids_of_the_last", ids)
+    gradients = (Gradient(1, 1.0, ids), Gradient(2, 1.0, ids), Gradient(3, 1.0, last))
     kind = arguments.pop("kind", "usual")
     wrapper, dtype = arguments.pop("wrapper", ""), arguments.pop("dtype", "float32")
     return Fuzzed(
@@ -57,6 +58,9 @@ FOUND = {
     "matrices below zero": fuzzed("Shampoo", mat_gbar_weight=-1e-3, kind="extreme"),
     "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
     "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
+    "numbers that were NaN before a step that failed": fuzzed(
+        "AdagradDecayV2", ids=(0, 1), ids_of_the_last=(-1,), kind="extreme", learning_rate=-3e38
+    ),
     "a kernel that cancels": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
 }
 
@@ -108,7 +112,7 @@ def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
 
 def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
     def check(case):
-        if len(case.shape) == 2:
+        if len(case.shape) == 2 and not case.wrapper:
             raise checking.Finding("%d is wrong" % case.shape[0])
         return collections.Counter(["compared"] * len(case.trainings))
 

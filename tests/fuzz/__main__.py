@@ -48,8 +48,8 @@ class Account:
             told = re.sub(r"[-\d.e+]+|nan|inf", "#", str(error))
             kind = case.name, case.wrapper, type(error).__name__, told
             if kind not in self.findings:
-                self.findings[kind] = smallest(case), error
-                tqdm.write("FOUND %r\n      %s: %s" % (smallest(case), type(error).__name__, error))
+                self.findings[kind] = alone, _ = smallest(case), error
+                tqdm.write("FOUND %r\n      %s: %s" % (alone, type(error).__name__, error))
 
     def __str__(self):
         told = ["%d %s" % (count, outcome) for outcome, count in self.outcomes.most_common()]

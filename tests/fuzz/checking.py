@@ -105,8 +105,9 @@ def unchanged(state, before):
     """Checks that a step that failed changed nothing."""
     before = dict(before, global_step=before.get("global_step", 0))
     for key, array in state.items():
-        if key in before and not np.array_equal(array, before[key]):
-            raise Finding("%s changed by a failed step: %r was %r" % (key, array, before[key]))
+        wanted = before.get(key, array)
+        if not ((array == wanted) | ((array != array) & (wanted != wanted))).all():  # NaN stays NaN
+            raise Finding("%s changed by a failed step: %r was %r" % (key, array, wanted))
 
 
 def compare(expected, number, state):
