@@ -3,9 +3,10 @@
     python examples_graph_mode/estimator_cluster.py
 
 All processes run `train_and_evaluate`. TF_CONFIG tells each its place, and makes it a
-server, a worker, or the chief, who also writes the checkpoints. Chief and worker take turns at the
-batches. When both are done, the last checkpoint is evaluated on the flights that follow those of
-the training. All processes are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
+server, a worker, or the chief, who also writes the checkpoints. Chief and worker have every other
+batch each, and begin again at the end, until both together have done all steps. Then the last
+checkpoint is evaluated on the flights that follow those of the training. All processes are stopped
+at the end, after a failure, and on Ctrl-C and SIGTERM.
 
 Estimator is part of TensorFlow up to 2.15.
 """
@@ -55,7 +56,7 @@ def be_process(arguments):
         tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
         tf.estimator.EvalSpec(input_fn, steps=1),  # where there is an evaluator
     )
-    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+    os._exit(0)  # its server has no end of its own
 
 
 def main(argv=None):
@@ -69,6 +70,8 @@ def main(argv=None):
     if not has_estimator():
         sys.exit(NO_ESTIMATOR % tf.__version__)
     if "TF_CONFIG" in os.environ:
+        if not arguments.out:
+            sys.exit("With TF_CONFIG, give --out: all processes train in one directory.")
         be_process(arguments)
     flights = load_flights()
     following = flights.after(arguments.steps * arguments.batch_size).first(20000)
@@ -79,8 +82,7 @@ def main(argv=None):
         with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
             for job in ("ps", "chief", "worker"):
                 cluster.start(job, os.path.abspath(__file__), *argv, "--out", arguments.out)
-            cluster.wait("chief")
-            cluster.wait("worker")
+            cluster.wait("chief", "worker")
         estimator = make_estimator(arguments, flights.vocabulary_size)
         metrics = estimator.evaluate(make_input_fn(following, 1024))
         numbers = tf.__version__, metrics["global_step"], following.size, metrics["log_loss"]

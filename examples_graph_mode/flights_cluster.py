@@ -97,9 +97,16 @@ def build_graph(cluster, index, sizes, settings, sync):
     with tf.device("/job:ps/task:0"):
         done = tf.FIFOQueue(workers, tf.int32, [[]], shared_name="workers_that_are_done")
         finish, wait_for_all = done.enqueue(index), done.dequeue_many(workers)
-    probability = tf.nn.sigmoid(logits)
     return WorkerGraph(
-        ids, dense, late, probability, reached, finish, wait_for_all, global_step, hooks
+        ids=ids,
+        dense=dense,
+        late=late,
+        prediction=tf.nn.sigmoid(logits),
+        train=reached,
+        finish=finish,
+        wait_for_all=wait_for_all,
+        global_step=global_step,
+        hooks=hooks,
     )
 
 
@@ -128,7 +135,9 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
         rows = slice(batch * batch_size, (batch + 1) * batch_size)
         feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
         # The gradient needs the prediction, so the prediction has not seen this batch's update.
-        predictions[rows], reached = session.run([graph.prediction, graph.train], feed)
+        prediction, reached = session.run([graph.prediction, graph.train], feed)
+        if np.isnan(predictions[rows]).all():  # a batch that comes again has been learned from
+            predictions[rows] = prediction
         steps += 1
         if last_step is not None and reached >= last_step:
             break
@@ -156,7 +165,7 @@ def be_worker(arguments):
         "vocabulary": int(flights["vocabulary_size"]),
     }
     workers, chief = len(cluster["worker"]), index == 0
-    share = range(index, -(-flights["late"].size // arguments.batch_size), workers)
+    share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
     if arguments.sync:  # a worker may do part of another's share, so what counts is the total
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
@@ -185,7 +194,7 @@ def be_worker(arguments):
         report_placement(os.path.join(arguments.directory, "devices.json"))
     np.savez(os.path.join(arguments.directory, "worker %d.npz" % index), **found)
     sys.stdout.flush()
-    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+    os._exit(0)  # its server has no end of its own
 
 
 def parse_arguments(argv=None):

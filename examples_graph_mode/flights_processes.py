@@ -1,6 +1,6 @@
 """Processes of a cluster on this machine: starts them, stops them, leaves none behind.
 
-Run as a program, it is a worker or a parameter server of a `ParameterServerStrategy`.
+Run as a program, it is a server: a parameter server, or a worker of a `ParameterServerStrategy`.
 """
 
 import contextlib
@@ -16,6 +16,7 @@ import threading
 import time
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
+STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # in the environment of what `Cluster` starts
 
 
 class Cluster:
@@ -46,30 +47,30 @@ class Cluster:
                 errors = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed in __exit__
                 process = subprocess.Popen(
                     [sys.executable, program] + list(arguments),
-                    env=dict(os.environ, TF_CONFIG=json.dumps(place)),
+                    env=dict(os.environ, TF_CONFIG=json.dumps(place), **{STARTED: "1"}),
                     stdin=subprocess.PIPE,
                     stderr=errors,
                 )
                 self.processes["%s %d" % (job, index)] = process, errors
 
-    def wait(self, job):
-        """Waits for the processes of a job.
+    def wait(self, *jobs):
+        """Waits for the processes of some jobs.
 
         Raises:
             SystemExit: if some process fails, or if they take too long.
         """
         stop = time.time() + self.seconds
-        waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] == job]
-        while any(process.poll() is None for process in waiting):
+        waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] in jobs]
+        while True:
+            done = all(process.poll() is not None for process in waiting)
             for name, (process, errors) in self.processes.items():
                 if process.poll():  # the others would wait for it
                     sys.exit(describe_failure(name, process, errors))
+            if done:
+                return
             if time.time() > stop:
-                sys.exit("The processes are not ready after %d s; stopped them." % self.seconds)
+                sys.exit("The processes have not ended after %d s; stopped them." % self.seconds)
             time.sleep(0.1)
-        for name, (process, errors) in self.processes.items():
-            if process in waiting and process.poll():
-                sys.exit(describe_failure(name, process, errors))
 
     def __exit__(self, *error):
         for process, _ in self.processes.values():
@@ -138,7 +139,9 @@ def signals_held():
 
 
 def stop_with_parent():
-    """Ends this process as soon as the one that started it is gone, however it ended."""
+    """Ends this process as soon as the `Cluster` that started it is gone, however it ended."""
+    if STARTED not in os.environ:  # somebody else has, and looks after it
+        return
 
     def wait():
         sys.stdin.read()  # until the other end of the pipe is closed

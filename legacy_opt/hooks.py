@@ -10,7 +10,7 @@ from legacy_opt import checks
 
 v1 = tf.compat.v1
 _NO_SCALAR = "loss must be a scalar, got a tensor of shape %s."
-STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_max}
+_STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_max}
 
 
 class ProgressBarHook(v1.train.SessionRunHook):
@@ -111,8 +111,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     Let one worker write them: the chief, as with an Estimator's `training_chief_hooks`.
 
     Slots that change their size are left out (the rows that `GradientAccumulationOptimizer`
-    collects), and empty ones. AdagradDecay counts the decays of a dense variable in its first
-    element, and its first layout those of row r in the flat element r: of counts take the maximum.
+    collects), and empty ones. Of AdagradDecay's counts of decays only some elements are used, of a
+    dense variable the first: look at their maximum, not at their mean.
 
     Args:
       optimizer: the `tf.compat.v1.train.Optimizer`, or Keras OptimizerV2, that trains in the graph;
@@ -151,7 +151,6 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._written = None  # the step under which statistics were written last
 
     def begin(self):
-        self._timer.reset()
         self._written = None
         step = _global_step("SlotSummaryHook")
         statistics = {}
@@ -160,11 +159,15 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                 values = slot.read_value()  # elsewhere, the whole table would travel
                 if values.dtype not in (tf.float32, tf.float64):
                     values = tf.cast(values, tf.float32)  # 16 bits cannot sum up a table
-                for statistic, reduce in STATISTICS.items():
+                for statistic, reduce in _STATISTICS.items():
                     tag = "slots/%s/%s/%s" % (variable.op.name, name, statistic)
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
+
+    def after_create_session(self, session, coord):
+        del session, coord
+        self._timer.reset()  # after a session that was lost the step may be one of long ago
 
     def before_run(self, run_context):
         del run_context
@@ -218,7 +221,11 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Has the place of a thread in a coordinator, which looks after it when the session closes."""
+    """Has the place of a thread in a coordinator, which asks it when the session closes.
+
+    `Coordinator.join`, with which each session ends, however it ends, asks all threads whether they
+    are alive.
+    """
 
     name = "ProgressBarHook"
 

@@ -160,9 +160,10 @@ def create_train_op(
       aggregation_method: see there.
       colocate_gradients_with_ops: whether gradients are computed where their operations are.
       check_numerics: whether a step whose loss, or a gradient as it is to be applied, is NaN or
-        infinite raises an InvalidArgumentError before any variable is updated. The gradients of a
-        LossScaleOptimizer, which leaves such steps out, are not checked. "loss" is what True is in
-        the original: of the loss alone, when the step that has it may have been trained.
+        infinite raises an InvalidArgumentError before a trained variable, a slot or the step is
+        written; `update_ops` belong to the loss and may have run. The gradients of a
+        LossScaleOptimizer, which leaves such steps out, are not checked. "loss" checks the loss
+        alone, as True does in the original; the step may have been trained by then.
 
     Returns:
       The loss of the step, a tensor that when evaluated has trained. It is in the collection

@@ -103,7 +103,8 @@ def test_our_wrappers_are_optimizers_as_others(stepping, helper):
 
 
 def test_two_replicas():
-    strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
+    with tf.Graph().as_default():  # where the second device need not exist yet
+        strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():
         step = v1.train.get_or_create_global_step()

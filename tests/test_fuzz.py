@@ -59,7 +59,12 @@ FOUND = {
     "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
     "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
     "numbers that were NaN before a step that failed": fuzzed(
-        "AdagradDecayV2", ids=(0, 1), ids_of_the_last=(-1,), kind="extreme", learning_rate=-3e38
+        "AdagradDecayV2",
+        ids=(0, 1),
+        ids_of_the_last=(-1,),
+        kind="extreme",
+        learning_rate=-3e38,
+        dtype="float16",
     ),
     "a kernel that cancels": fuzzed("LazyAdam", beta2=0.0, kind="extreme"),
 }

@@ -104,23 +104,26 @@ def test_a_bar_is_used_again_after_a_training_that_failed():
     assert " 3/3 " in bar(output)
 
 
+class LosesTheSession(v1.train.SessionRunHook):
+    """After three steps, once; it goes on at the last checkpoint, where the lost steps began."""
+
+    def __init__(self, step):
+        self.step, self.lost = step, False
+
+    def before_run(self, run_context):
+        if run_context.session.run(self.step) == 3 and not self.lost:
+            self.lost = True
+            raise tf.errors.AbortedError(None, None, "preempted")
+
+
 def test_a_session_that_is_lost_gets_another_bar(tmp_path):
-    """It goes on at the last checkpoint, which is where the lost steps began."""
-
-    class LosesTheSession(v1.train.SessionRunHook):
-        lost = False
-
-        def before_run(self, run_context):
-            step = run_context.session.run(model.step)
-            if step == 3 and not self.lost:
-                self.lost = True
-                raise tf.errors.AbortedError(None, None, "preempted")
-
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
         hook = legacy_opt.ProgressBarHook(total_steps=6, file=output)
-        monitored(train_op, [hook, LosesTheSession()], 6, str(tmp_path), steps_between_saves=2)
+        monitored(
+            train_op, [hook, LosesTheSession(model.step)], 6, str(tmp_path), steps_between_saves=2
+        )
     lost, another, end = output.getvalue().split("\n")
     assert re.search(" [23]/6 ", lost.split("\r")[-1])
     shown = another.strip("\r").split("\r")
@@ -231,6 +234,18 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
     # A dense gradient tests and counts once, in the first element.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
+
+
+def test_statistics_after_a_session_that_is_lost(tmp_path):
+    """They are written at once, and not when the lost steps would have been due again."""
+    model = stepping.Stepping()
+    with model.graph.as_default():
+        optimizer = v1.train.AdagradOptimizer(0.1)
+        train_op = optimizer.minimize(model.loss, global_step=model.step)
+        hooks = [legacy_opt.SlotSummaryHook(optimizer, tmp_path), LosesTheSession(model.step)]
+        monitored(train_op, hooks, 6, str(tmp_path), steps_between_saves=2)
+    events = [step for tag, step in written(tmp_path) if tag.startswith("slots/")]
+    assert sorted(set(events)) == [1, 3, 6]
 
 
 def test_statistics_of_16_bits_and_of_chosen_slots(tmp_path):

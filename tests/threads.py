@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "threads.md"
 THREADS = 8
 TIMEOUT = 300
-ROWS, WIDTH = 4, 2
+ROWS = 4
 
 
 class Composed(legacy_opt.RuleOptimizer):
@@ -119,16 +119,16 @@ def in_threads(function, threads=THREADS):
         raise errors[0]
 
 
-def train(counted, use_resource, use_locking, steps):
+def train(counted, use_resource, use_locking, steps, width=2):
     """Trains with `THREADS` threads, `steps` each; returns what is `Lost`."""
     with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
         dense, table = (
-            v1.get_variable(name, initializer=tf.zeros([ROWS, WIDTH])) for name in ("w", "table")
+            v1.get_variable(name, initializer=tf.zeros([ROWS, width])) for name in ("w", "table")
         )
         step = v1.train.get_or_create_global_step()
         optimizer = counted.make(step, use_locking)
-        rows = tf.IndexedSlices(tf.ones([2, WIDTH]), tf.constant([3, 1]), [ROWS, WIDTH])
-        pairs = [(tf.ones([ROWS, WIDTH]), dense), (rows, table)]
+        rows = tf.IndexedSlices(tf.ones([2, width]), tf.constant([3, 1]), [ROWS, width])
+        pairs = [(tf.ones([ROWS, width]), dense), (rows, table)]
         train_op = optimizer.apply_gradients(pairs, global_step=step)
         slots = [optimizer.get_slot(variable, counted.slot) for variable in (dense, table)]
         initializer = v1.global_variables_initializer()
@@ -145,7 +145,7 @@ def train(counted, use_resource, use_locking, steps):
     return Lost(done, done - int(advanced), *lost)
 
 
-def table(steps=3000, repeats=1):
+def table(steps=250, width=20000, repeats=3):
     """Returns the table of the page: the most that was lost in so many runs."""
     lines = [
         "| optimizer | variables | `use_locking` | global step | slot, dense | slot, sparse |",
@@ -154,7 +154,9 @@ def table(steps=3000, repeats=1):
     for name, counted in COUNTED.items():
         for use_resource in (False, True):
             for use_locking in (False, True):
-                runs = [train(counted, use_resource, use_locking, steps) for _ in range(repeats)]
+                runs = [
+                    train(counted, use_resource, use_locking, steps, width) for _ in range(repeats)
+                ]
                 lost = [max(getattr(run, field) for run in runs) for field in Lost._fields[1:]]
                 words = (name, "resource" if use_resource else "ref", use_locking, *lost)
                 lines.append("| %s |" % " | ".join(map(str, words)))
