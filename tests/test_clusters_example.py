@@ -91,7 +91,7 @@ def test_waiting_has_an_end(tmp_path):
     program.write_text("import time\ntime.sleep(60)\n")
     with flights_processes.Cluster(0.5, worker=1) as cluster:
         cluster.start("worker", str(program))
-        with pytest.raises(SystemExit, match="not ready"):
+        with pytest.raises(SystemExit, match="have not ended after"):
             cluster.wait("worker")
 
 
