@@ -181,6 +181,8 @@ def extremes_of(key):
         without = (1.5,)  # nobody has said what an interval of one step and a half is
     if key == "mat_gbar_weight":
         without = (3e38,)  # times an interval it is infinite, and nothing times that is no number
+    if key == "alpha":  # with such exponents the last bit decides between nothing and infinity
+        without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]
 
 

@@ -14,7 +14,7 @@ from tests.fuzz.wrapped import WRAPPERS, mean_of
 from tests.problems import Rows
 
 SEEDS = (1, 2, 3)  # of the oracle's other runs
-ENLARGED = 8  # how far off it may be, in what these runs differ by
+ENLARGED = 16  # how far off it may be, in what these runs differ by
 WIDE_INSIDE = (legacy_opt.ShampooOptimizer, legacy_opt.AdafactorOptimizer)
 
 
