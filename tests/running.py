@@ -92,10 +92,12 @@ def _feed(placeholders, step):
 
 def _plain(gradients):
     """One step's gradients as a structure that `tf.nest` agrees on with `signature`."""
-    return {
-        name: tuple(gradient) if isinstance(gradient, Rows) else gradient
-        for name, gradient in gradients.items()
-    }
+    return {name: plain(gradient) for name, gradient in gradients.items()}
+
+
+def plain(gradient):
+    """One gradient in that form: rows as a tuple."""
+    return tuple(gradient) if isinstance(gradient, Rows) else gradient
 
 
 def _global_step(dtype, use_resource=True):

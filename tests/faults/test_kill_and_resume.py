@@ -5,19 +5,19 @@ import pathlib
 import re
 import subprocess
 import sys
-import time
 
 import pytest
 
-from tests.faults import checkpoints, kill_and_resume, lives, training
+from tests import programs
+from tests.faults import checkpoints, kill_and_resume, training
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
 HARDEST = "accumulated AdagradDecay"  # its position is more than a step
 
 
 def kill_and_look(*arguments):
-    command = [sys.executable, str(PROGRAM)] + list(arguments)
-    return lives.run(command, seconds=600)
+    done = programs.run(PROGRAM, *arguments, seconds=600)
+    return done.returncode, done.stdout, done.stdout + done.stderr
 
 
 @pytest.mark.one_lane_of(5)
@@ -69,7 +69,7 @@ def test_processes_end_with_the_one_that_forked_them(tmp_path):
         "    print(life.pid, flush=True)\n    time.sleep(600)\n"
     )
     process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=str(PROGRAM.parents[2]), stdout=subprocess.PIPE
+        [sys.executable, "-c", script], cwd=str(programs.ROOT), stdout=subprocess.PIPE
     )
     try:
         pid = int(process.stdout.readline())
@@ -77,10 +77,7 @@ def test_processes_end_with_the_one_that_forked_them(tmp_path):
     finally:
         process.kill()
         process.communicate()
-    stop = time.monotonic() + 60
-    while pathlib.Path("/proc/%d" % pid).exists():
-        assert time.monotonic() < stop
-        time.sleep(0.05)
+    programs.wait_until(lambda: not pathlib.Path("/proc/%d" % pid).exists(), seconds=60)
 
 
 def message(event, batch, **digests):

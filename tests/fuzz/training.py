@@ -7,8 +7,8 @@ their names.
 import numpy as np
 import tensorflow as tf
 
+from tests import running
 from tests.problems import Rows
-from tests.running import slots_of
 
 v1 = tf.compat.v1
 # To hand what is so small on to other threads would take longer than to do it.
@@ -17,7 +17,7 @@ ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism
 
 def state_of(optimizer, variable, step):
     """Returns the variables of a state."""
-    slots = slots_of(optimizer, {"": variable})
+    slots = running.slots_of(optimizer, {"": variable})
     return dict({name: slot for (_, name), slot in slots.items()}, value=variable, global_step=step)
 
 
@@ -33,17 +33,12 @@ class InSession:
     def __init__(self, case, use_resource):
         self.case = case
         with tf.Graph().as_default() as graph:
-            options = {"use_resource": use_resource}
             start = v1.constant_initializer(case.start())
             dtype = tf.as_dtype(case.dtype)
-            variable = v1.get_variable(case.variable, case.shape, dtype, start, **options)
-            step = v1.get_variable(
-                "global_step",
-                initializer=tf.constant(0, case.step_dtype),
-                trainable=False,
-                collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
-                **options,
+            variable = v1.get_variable(
+                case.variable, case.shape, dtype, start, use_resource=use_resource
             )
+            step = running._global_step(tf.as_dtype(case.step_dtype), use_resource)
             self.gradient = self.placeholders()
             optimizer = case.make(step)
             pair = as_gradient(self.gradient, case.shape), variable
@@ -97,7 +92,7 @@ class InEager:
         self.optimizer.apply_gradients([pair], global_step=self.step)
 
     def train(self, gradient):
-        self.apply(tf.nest.map_structure(tf.constant, as_plain(gradient)))
+        self.apply(tf.nest.map_structure(tf.constant, running.plain(gradient)))
         return self.look()
 
     def look(self):
@@ -120,11 +115,6 @@ class InFunction(InEager):
             spec = rows, tf.TensorSpec([None], case.id_dtype)
         # AutoGraph, which tests/running.py has, takes seconds.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
-
-
-def as_plain(gradient):
-    """A gradient as a structure that `tf.nest` agrees on with that of a `tf.function`."""
-    return tuple(gradient) if isinstance(gradient, Rows) else gradient
 
 
 WAYS = {
