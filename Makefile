@@ -8,7 +8,7 @@ NOX = $(TOOLS) -m nox --session
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations \
+.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -44,6 +44,9 @@ matrix: $(TOOLS) ## write docs/keras_exactness.md: is the Keras bridge exact?
 
 mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in a copy, and see the tests fail
 	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")
+
+defects: $(TOOLS) ## run the tests of mended defects on an old product, too: BEFORE=e1d2d3a
+	$(NOX) defects -- $(BEFORE)
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)

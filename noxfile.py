@@ -206,6 +206,34 @@ def mutations(session, lane):
 
 
 @nox.session(python=False)
+def defects(session):
+    """Runs the tests of mended defects with the product of an old commit, and with today's."""
+    (commit,) = session.posargs or session.error("usage: make defects BEFORE=<the commit before>")
+    home = ENVIRONMENTS / "defects"
+    old, archive = home / "old", str(home / "old.tar")
+    shutil.rmtree(str(home), ignore_errors=True)
+    old.mkdir(parents=True)
+    session.run("git", "archive", "--output", archive, commit, external=True)
+    shutil.unpack_archive(archive, str(old))
+    for name in (
+        "tests",
+        "pyproject.toml",
+        "lanes.py",
+    ):  # today's tests; the product is the old one
+        shutil.rmtree(str(old / name)) if (old / name).is_dir() else (old / name).unlink()
+        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
+        copy(str(ROOT / name), str(old / name))
+    paths = []
+    for lane in LANES:
+        for tree in (old, ROOT):
+            paths.append(str(home / ("%s-%s.json" % (lane.name, tree.name))))
+            with session.chdir(str(tree)):
+                command = [environment(session, lane), "-m", "tests.defects", "run", paths[-1]]
+                session.run(*command, env={"PYTHONPATH": str(tree)}, external=True)
+    session.run(sys.executable, "tests/defects.py", "compare", *paths, external=True)
+
+
+@nox.session(python=False)
 def demo(session):
     """Trains on real input, on the newest lane that this machine has a Python for."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]

@@ -12,9 +12,10 @@ from typing import NamedTuple, Optional
 import numpy as np
 
 from legacy_opt.compat import deeprec, keras_in_graphs, partitioned_slots, slot_signatures
-from legacy_opt.compat.partitioned_slots import PART
+from legacy_opt.compat.partitioned_slots import PART, position
 
 TENSOR, PARTS, EMBEDDING_VARIABLE = "tensor", "parts", "EmbeddingVariable"
+OF_EACH_PART, INCOMPLETE = "of each part", "incomplete"
 _NUMBER = re.compile(r"_\d+$")
 _POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
 _STEP_NAMES = ("global_step", "iter", "iteration")
@@ -26,9 +27,10 @@ class Item(NamedTuple):
     Attributes:
       name: its name; that of the whole for parts.
       dtype: a `tf.DType`; of an EmbeddingVariable that of its values.
-      shape: a tuple of ints, the whole one for parts; None where parts make no whole. Of an
-        EmbeddingVariable: its rows and their length.
-      kind: TENSOR, PARTS or EMBEDDING_VARIABLE.
+      shape: a tuple of ints, the whole one for parts; None where parts make no whole, and are not
+        all of one shape. Of an EmbeddingVariable: its rows and their length.
+      kind: TENSOR, PARTS, EMBEDDING_VARIABLE; OF_EACH_PART, a slot of which each part of a variable
+        has one of its own; or INCOMPLETE, a tensor of which the file holds some slices only.
       pieces: the names of its tensors in the checkpoint; parts in their order.
       numbers: how many numbers all its tensors hold.
       bytes: how many bytes.
@@ -164,7 +166,9 @@ def item_of(name, tensors, pieces=None):
     pieces = pieces or (name,)
     first = tensors[pieces[0]]
     shape = tuple(first.shape) if len(pieces) == 1 else None
-    return _item(name, first.dtype, shape, TENSOR, pieces, tensors)
+    incomplete = any(getattr(tensors[piece], "missing", 0) for piece in pieces)
+    kind = INCOMPLETE if incomplete else TENSOR
+    return _item(name, first.dtype, shape, kind, pieces, tensors)
 
 
 def _item(name, dtype, shape, kind, pieces, tensors):
@@ -192,18 +196,29 @@ def _items(tensors):
     axes = _partitioned(names, tensors)
     wholes = collections.defaultdict(list)
     for name in names:
-        variable = _partitioned_variable(name, axes)
+        variable = _variable_of_part(name, axes) or _variable_of_slot(name, tensors)
         wholes[name if variable is None else PART.sub("", name), variable].append(name)
     for (whole, variable), pieces in wholes.items():
-        parts = sorted(pieces, key=part_number) if variable else pieces
-        shape = None
-        if variable and list(map(part_number, parts)) == list(range(len(parts))):
-            shape = joined_shape([tuple(tensors[part].shape) for part in parts], axes[variable])
-        if shape is not None:
-            yield _item(whole, tensors[parts[0]].dtype, shape, PARTS, parts, tensors)
-        else:
+        parts = sorted(pieces, key=position) if variable else pieces
+        shapes = [tuple(tensors[part].shape) for part in parts]
+        numbered = bool(variable) and list(map(position, parts)) == list(range(len(parts)))
+        if variable is None or (variable in axes and not numbered):
             for part in parts:
                 yield item_of(part, tensors)
+            continue
+        shape, kind = None, PARTS
+        if variable in axes:
+            shape = joined_shape(shapes, axes[variable])
+        elif set(shapes) == {()}:
+            shape = ()
+        elif numbered and all(map(partitioned_slots.is_numbered, parts)):
+            # The variable is saved whole, and the slot part by part.
+            full = tuple(tensors[variable].shape)
+            joined = [joined_shape(shapes, axis) for axis in range(len(full))]
+            shape = full if full in joined else None
+        if shape is None:
+            shape, kind = (shapes[0] if len(set(shapes)) == 1 else None), OF_EACH_PART
+        yield _item(whole, tensors[parts[0]].dtype, shape, kind, parts, tensors)
 
 
 def _sliced_item(name, pieces, tensors):
@@ -223,26 +238,26 @@ def _partitioned(names, tensors):
             parts[name[: found.start()]].append(name)
     axes = {}
     for name, pieces in parts.items():
-        pieces = sorted(pieces, key=part_number)
+        pieces = sorted(pieces, key=position)
         axis = joined_axis([tuple(tensors[piece].shape) for piece in pieces])
-        complete = list(map(part_number, pieces)) == list(range(len(pieces)))
+        complete = list(map(position, pieces)) == list(range(len(pieces)))
         if complete and axis is not None and name not in tensors:
             axes[name] = axis
     return axes
 
 
-def _partitioned_variable(name, axes):
-    """Returns the partitioned variable that a part, or a slot of a part, belongs to, or None."""
+def _variable_of_part(name, variables):
+    """Returns which of these variables has a part that this is, or is a slot of, or None."""
     found = PART.search(name)
     words = name[: found.start()].split("/") if found else []
     candidates = ["/".join(words[start:]) for start in range(len(words))]
-    return next((each for each in candidates if each in axes), None)
+    return next((each for each in candidates if each in variables), None)
 
 
-def part_number(name):
-    """Returns the number of the part that a name tells, or None."""
-    found = PART.search(name)
-    return None if found is None else int(found.group(1))
+def _variable_of_slot(name, tensors):
+    """Returns the variable, saved whole, whose part has a slot of this name, or None."""
+    variable = _variable_of_part(name, tensors)
+    return variable if variable and PART.sub("", name) != variable else None
 
 
 def joined_axis(shapes):

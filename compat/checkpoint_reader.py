@@ -39,6 +39,12 @@ class TensorInfo(NamedTuple):
     nbytes: int
     parts: tuple = ()
 
+    @property
+    def missing(self):
+        """How many of its numbers are in none of its parts."""
+        held = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
+        return int(np.prod(self.shape, dtype=np.int64)) - held if self.parts else 0
+
 
 def open_checkpoint(path):
     """Opens a checkpoint, and sees whether it is whole without reading its data.
@@ -181,6 +187,8 @@ def _info(dtype, shape, nbytes=0, parts=()):
         dtype = tf.as_dtype(dtype)
     except (TypeError, KeyError, ValueError):
         dtype = UnknownType("type %s" % dtype)
+    if parts == ((shape, (0,) * len(shape)),):  # one that is all of it
+        parts = ()
     return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
 
 

@@ -6,7 +6,12 @@ from typing import Any, Callable, NamedTuple, Optional
 import numpy as np
 
 from legacy_opt.compat import checkpoint_contents, decay_counts, deeprec, tables
-from legacy_opt.compat.checkpoint_contents import EMBEDDING_VARIABLE, PARTS
+from legacy_opt.compat.checkpoint_contents import (
+    EMBEDDING_VARIABLE,
+    INCOMPLETE,
+    OF_EACH_PART,
+    PARTS,
+)
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter
 from legacy_opt.compat.checkpoint_report import Report, Transfer
 
@@ -135,7 +140,7 @@ def to_saver(checkpoint, name_map=None):
       CheckpointError: it holds what TensorFlow cannot restore, or lacks a name of the map.
     """
     found = checkpoint_contents.contents(checkpoint)
-    refuse_embedding_variables(checkpoint, found)
+    refuse_what_is_no_tensor(checkpoint, found)
     rename = Renaming(checkpoint, name_map)
     moves = []
     for variable in found.variables:
@@ -143,10 +148,12 @@ def to_saver(checkpoint, name_map=None):
         moves.append(_move(variable.item, name))
         for slot in variable.slots:
             target = rename(slot.item.name, _slot_name(slot, variable.item.name, name))
-            if variable.item.kind == PARTS and slot.item.kind != PARTS and target is not None:
+            alone = variable.item.kind == PARTS and slot.item.kind != PARTS
+            if target is not None and (alone or slot.item.kind == OF_EACH_PART):
                 raise CheckpointError(
-                    "%r: %s cannot be put together with those of the other parts of %s."
-                    % (checkpoint.path, slot.item.name, variable.item.name)
+                    "%r: the parts of %s have %s each for itself, and none for the whole. Restore "
+                    "it with the same partitions; or leave it out, with null in the name map."
+                    % (checkpoint.path, variable.item.name, slot.item.name)
                 )
             counts = slot.role == decay_counts.SLOT and variable.item.kind == PARTS
             moves.append(_move(slot.item, target, counts))
@@ -226,13 +233,14 @@ class Renaming:
             )
 
 
-def refuse_embedding_variables(checkpoint, found):
-    """Raises a CheckpointError if there are EmbeddingVariables of DeepRec."""
-    names = [item.name for item in found.items() if item.kind == EMBEDDING_VARIABLE]
-    if names:
-        raise CheckpointError(
-            "%r: %s cannot be converted: %s." % (checkpoint.path, ", ".join(names), deeprec.WHY)
-        )
+def refuse_what_is_no_tensor(checkpoint, found):
+    """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
+    for kind, why in (EMBEDDING_VARIABLE, deeprec.WHY), (INCOMPLETE, "parts of it are missing"):
+        names = [item.name for item in found.items() if item.kind == kind]
+        if names:
+            raise CheckpointError(
+                "%r: %s cannot be converted: %s." % (checkpoint.path, ", ".join(names), why)
+            )
 
 
 def to_decay_layout(checkpoint, layout):
@@ -249,12 +257,13 @@ def to_decay_layout(checkpoint, layout):
       CheckpointError: there are no such counts, or they belong to variables in parts.
     """
     found = checkpoint_contents.contents(checkpoint)
+    refuse_what_is_no_tensor(checkpoint, found)
     moves, counts = {}, 0
     for variable in found.variables:
         for slot in variable.slots:
             if slot.role != decay_counts.SLOT:
                 continue
-            if PARTS in (variable.item.kind, slot.item.kind):
+            if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
                 raise CheckpointError(
                     "%r holds %s in parts. Put them together first: --to v1"
                     % (checkpoint.path, slot.item.name)

@@ -116,6 +116,10 @@ def _row(indent, item, what):
     notes = [what] if what else []
     if item.kind == "parts":
         notes.append(tables.counted(len(item.pieces), "part"))
+    elif item.kind == "of each part":
+        notes.append("of each of %s its own" % tables.counted(len(item.pieces), "part"))
+    elif item.kind == "incomplete":
+        notes.append("INCOMPLETE: parts of it are not in the file")
     elif item.kind == "EmbeddingVariable":
         notes.append("EmbeddingVariable of DeepRec, %s" % tables.counted(item.shape[0], "row"))
     shape = "?" if item.shape is None else str(list(item.shape))

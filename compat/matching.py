@@ -250,12 +250,17 @@ def _parts_of(part, scope, tensors):
     variable = part.variable
     if variable is None or not (part.name == variable or part.name.startswith(variable + "/")):
         return ()
-    names = []
-    while True:
-        name = "%s%s/part_%d%s" % (scope, variable, len(names), part.name[len(variable) :])
-        if name not in tensors:
-            return tuple(names)
-        names.append(name)
+    before, after = scope + variable, part.name[len(variable) :]
+    names = [
+        name
+        for name in tensors
+        if name.startswith(before + "/") and PART.sub("", name[len(before) :], 1) == after
+        if PART.match(name, len(before))
+    ]
+    names = sorted(names, key=lambda name: partitioned_slots.position(name[len(before) :]))
+    numbers = [partitioned_slots.position(name[len(before) :]) for name in names]
+    numbered = all(partitioned_slots.is_numbered(name[len(before) :]) for name in names)
+    return () if numbered and numbers != list(range(len(names))) else tuple(names)
 
 
 def _cast(value, dtype):

@@ -12,8 +12,21 @@ import re
 
 import numpy as np
 
-PART = re.compile(r"/part_(\d+)(?=/|$)")  # what stands in the name of a part
+# What stands in the name of a part: its number or, for a slot of another shape than the variable,
+# which belongs to the part alone, what it has of the whole.
+PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
+
+
+def position(name):
+    """Returns a number by which parts are in their order; None if the name is none of a part."""
+    found = PART.search(name)
+    return None if found is None else int(found.group(1) or found.group(2))
+
+
+def is_numbered(name):
+    """Whether a part's name tells its number, and not what it has of the whole."""
+    return PART.search(name).group(1) is not None
 
 
 def slot_of(name, variable):

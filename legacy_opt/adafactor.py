@@ -61,7 +61,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     * `m`, only if `beta1` is not 0: shape and dtype of the variable.
     * `vr` and `vc`, float32, for a variable of two or more axes: the means over its last and over
       its last but one axis. A matrix ``[a, b]`` has ``[a]`` and ``[b]``; more axes are many
-      matrices.
+      matrices. Each part of a partitioned variable is a matrix of its own: only a graph with the
+      same partitions restores its means over the axis that is cut.
     * `v`, float32, of the variable's shape, for all others, or for all if `factored` is False.
 
     The arithmetic is float32, with float64 variables float64; the step is rounded to the variable's
@@ -150,8 +151,11 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:
-            layouts["vr"] = TensorSlot(shape[:-1], dtype=tf.float32)
-            layouts["vc"] = TensorSlot(shape[:-2].concatenate(shape[-1:]), dtype=tf.float32)
+            rows = tuple(range(shape.rank - 1))
+            columns = rows[:-1] + (shape.rank - 1,)
+            for name, axes in ("vr", rows), ("vc", columns):
+                sizes = [shape[axis] for axis in axes]
+                layouts[name] = TensorSlot(sizes, dtype=tf.float32, axes=axes)
         else:
             layouts["v"] = Slot(dtype=tf.float32)
         return layouts

@@ -18,7 +18,7 @@ from legacy_opt import checks, kernels, versions
 from legacy_opt.access import Rows, WholeVariable, gather_nd, variable_op, variable_shape
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, Slot, as_column
-from legacy_opt.update import Addition
+from legacy_opt.update import Addition, RepartitionWarning, warn
 
 _MOST_AXES = 7  # of GatherNd and ScatterNdAdd
 
@@ -31,7 +31,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator`: shape and dtype of the variable, starts at `initial_accumulator_value`.
     * `accumulator_decay_power`: how often it has decayed; dtype of the global step, shape of the
       variable, starts at zero. A dense visit tests and counts the flat element 0 for the whole
-      variable; a sparse visit tests and counts the flat element `row` for each touched row.
+      variable (of a part of a partitioned variable, it counts in all elements); a sparse visit
+      tests and counts the flat element `row` for each touched row.
 
     A visit decays once at most: a row that nobody touched for three periods decays once at each
     of its next three visits. The counting needs somebody to advance the global step; a
@@ -260,7 +261,8 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 class FlatElement(Slot):
     """Stored like the variable; a rule sees flat element 0, or element `row` for each row.
 
-    It can be added to, not assigned.
+    It can be added to, not assigned. What is added to element 0 of a part of a partitioned variable
+    reaches all elements of the part: whichever of them begins a part after a restart has it, too.
     """
 
     def read(self, slot, access, like):
@@ -280,6 +282,19 @@ class FlatElement(Slot):
         return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
 
     def add(self, slot, access, value):
+        part = versions.part_of(slot)
+        is_cut = part is not None and part.axis is not None
+        if is_cut and access.indices is None:
+            times = tf.reshape(value, [])
+            reached = times * (self.read(slot, access, None) + times)
+            return access.assign(slot, tf.maximum(slot.read_value(), reached))
+        if is_cut and slot.shape.rank > 1:  # of a vector they are by row as well
+            warn(
+                "AdagradDecayOptimizer counts the decays of rows by their position in each part of "
+                "a partitioned variable: a checkpoint goes on rightly with the same partitions "
+                "alone. AdagradDecayOptimizerV2 computes the same and has no such limit.",
+                RepartitionWarning,
+            )
         if access.indices is not None:
             positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
         elif slot.shape.rank == 0:

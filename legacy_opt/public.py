@@ -47,7 +47,14 @@ from legacy_opt.sign_decay import get_cosine_decay_fn, get_linear_decay_fn, get_
 from legacy_opt.signs import AddSignOptimizer, PowerSignOptimizer
 from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
 from legacy_opt.training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
-from legacy_opt.update import Addition, Fading, GlobalStepWarning, Update, UseLockingWarning
+from legacy_opt.update import (
+    Addition,
+    Fading,
+    GlobalStepWarning,
+    RepartitionWarning,
+    Update,
+    UseLockingWarning,
+)
 from legacy_opt.wrappers.accumulation import GradientAccumulationOptimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
 from legacy_opt.wrappers.clipping import (
@@ -95,6 +102,7 @@ __all__ = [
     "PowerSignOptimizer",
     "ProgressBarHook",
     "RegAdagradOptimizer",
+    "RepartitionWarning",
     "RowSlot",
     "RuleOptimizer",
     "ScalarSlot",

@@ -138,7 +138,7 @@ class ShampooOptimizer(RuleOptimizer):
         layouts = {"gbar": Slot()}
         for axis, length in enumerate(shape):
             if length > self._max_matrix_size:
-                layout = TensorSlot([length], dtype=dtype) if axis else RowSlot(dtype=dtype)
+                layout = TensorSlot([length], dtype=dtype) if axis else _RowsOfAPart(dtype=dtype)
             else:
                 layout = TensorSlot([length, length], dtype=dtype)
                 if not _is(self._svd_interval, 1):
@@ -260,6 +260,13 @@ class ShampooOptimizer(RuleOptimizer):
         )
         changes["H_%d" % axis] = power
         return power
+
+
+class _RowsOfAPart(RowSlot):
+    """One value per row, whose scale is that of the part: another one may have a matrix instead."""
+
+    def axes(self, variable):
+        return ()
 
 
 class IdentitySlot(TensorSlot):

@@ -47,6 +47,16 @@ class Slot:
         """Returns the stored shape as a tensor, for variables without a static shape."""
         return tf.shape(first_value(variable))
 
+    def axes(self, variable):
+        """Returns the axes of the variable that the slot's axes are, in their order, a tuple.
+
+        It decides what a checkpoint holds of a partitioned variable's slots. Those with the axis
+        along which the variable is cut are slices of one tensor, and a graph with other partitions
+        restores them. Others belong to their part alone: a graph with other partitions does not
+        find them. None means one slot for all parts.
+        """
+        return tuple(range(variable.shape.rank))
+
     def create(self, optimizer, variable, slot_name, op_name):
         """Finds or makes the slot variable, through TF1's own slot machinery."""
         dtype = self.dtype or variable.dtype.base_dtype
@@ -55,7 +65,9 @@ class Slot:
         slot = optimizer._get_or_make_slot_with_initializer(
             variable, initializer, shape, dtype, slot_name, self.op_name or op_name
         )
-        versions.fit_slice_info(slot, variable, part_by_part=self.op_name is not None)
+        if versions.part_of(variable) is not None:
+            part_by_part = self.op_name is not None
+            versions.fit_slice_info(slot, variable, self.axes(variable), part_by_part)
         return slot
 
     def initializer(self, variable, shape, dtype):
@@ -99,6 +111,9 @@ class Slot:
 class RowSlot(Slot):
     """One value per row of the variable (one per variable if it is a scalar)."""
 
+    def axes(self, variable):
+        return (0,)
+
     def static_shape(self, variable):
         return variable.shape if variable.shape.rank is None else variable.shape[:1]
 
@@ -131,19 +146,26 @@ class TensorSlot(Slot):
       shape: the stored shape, fully defined.
       initial_value: a number; every element starts there.
       dtype: the slot's dtype; None takes the variable's.
+      axes: the axes of the variable that the slot's axes are, as (0,) for one value per row, where
+        that is so: see `Slot.axes`. By default each part of a partitioned variable has a tensor
+        of its own, which only a graph with the same partitions restores.
 
     Raises:
       ValueError: not all of the shape is known.
     """
 
-    def __init__(self, shape, initial_value=0, dtype=None):
+    def __init__(self, shape, initial_value=0, dtype=None, axes=()):
         super().__init__(initial_value, dtype)
         self.shape = tf.TensorShape(shape)
+        self._axes = tuple(axes)
         if not self.shape.is_fully_defined():
             raise ValueError("TensorSlot: shape must be fully defined, got %s" % self.shape)
 
     def static_shape(self, variable):
         return self.shape
+
+    def axes(self, variable):
+        return self._axes
 
     def read(self, slot, access, like):
         return access.whole.read(slot)

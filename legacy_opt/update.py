@@ -14,6 +14,10 @@ class UseLockingWarning(UserWarning):
     """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
 
 
+class RepartitionWarning(UserWarning):
+    """A checkpoint of a partitioned variable will go on rightly with the same partitions alone."""
+
+
 def users_frame():
     """Returns the frame of the user's own code that led here, or None.
 

@@ -9,6 +9,7 @@ import functools
 import importlib
 import os
 import sys
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -47,36 +48,85 @@ def for_a_session():
         return not tf.executing_eagerly()
 
 
-def fit_slice_info(slot, variable, part_by_part=False):
-    """Corrects what a slot of another shape than its partitioned variable tells the Saver.
+class Part(NamedTuple):
+    """What a part of a partitioned variable is of the whole.
 
-    TensorFlow gives the slot of a partitioned variable the variable's own slice of the full
-    shape, which is wrong for slots with a value per row or per variable. One value per row of a
-    variable that is partitioned by rows makes one tensor ``[all rows]`` in the checkpoint, like
-    the variable itself; other slots are saved part by part under their own names, and all are with
-    `part_by_part`.
+    Attributes:
+      full_name: the name of the whole.
+      full_shape: its shape, a list.
+      shape: the part's shape, a list.
+      offset: where the part begins in each axis, a list.
     """
+
+    full_name: str
+    full_shape: list
+    shape: list
+    offset: list
+
+    @property
+    def axis(self):
+        """The axis along which the variable is cut; None if this part is all of it."""
+        sizes = enumerate(zip(self.shape, self.full_shape))
+        return next((axis for axis, (size, full) in sizes if size != full), None)
+
+    @property
+    def place(self):
+        """The name of this part, by what it has of the whole: "w/rows_0_to_3_of_7"."""
+        if self.axis is None:
+            return self.full_name
+        unit = {0: "rows", 1: "columns"}.get(self.axis, "axis_%d" % self.axis)
+        begin, size, full = (each[self.axis] for each in (self.offset, self.shape, self.full_shape))
+        return "%s/%s_%d_to_%d_of_%d" % (self.full_name, unit, begin, begin + size, full)
+
+
+def part_of(variable):
+    """Returns the `Part` that a variable is of a partitioned one; None if it is none."""
     whole = getattr(variable, "_save_slice_info", None)
     if whole is None:
-        return
-    if part_by_part:
-        slot._set_save_slice_info(None)
-        return
-    if slot.shape.as_list() == variable.shape.as_list():
-        return
-    by_rows = all(offset == 0 for offset in whole.var_offset[1:]) and (
-        list(whole.var_shape[1:]) == list(whole.full_shape[1:])
+        return None
+    return Part(
+        whole.full_name, list(whole.full_shape), list(whole.var_shape), list(whole.var_offset)
     )
-    info = None
-    if by_rows and slot.shape.as_list() == [whole.var_shape[0]]:
-        real_name = slot.op.name[len(variable.op.name) + 1 :]
-        info = tf.Variable.SaveSliceInfo(
-            "%s/%s" % (whole.full_name, real_name),
-            [whole.full_shape[0]],
-            [whole.var_offset[0]],
-            [whole.var_shape[0]],
-        )
-    slot._set_save_slice_info(info)
+
+
+class _Unsliced(tf.Variable.SaveSliceInfo):
+    """Makes a Saver save a variable as a tensor of its own, under another name than the graph's."""
+
+    spec = ""
+
+
+def fit_slice_info(slot, variable, axes, part_by_part=False):
+    """Tells the Saver what the slot of a partitioned variable holds.
+
+    TensorFlow gives it the variable's own slice of the full shape, which is wrong for slots of
+    other shapes. A slot whose axes include the one that the variable is cut along is a slice of
+    one tensor, like the variable itself. Any other belongs to its part alone: its name in the
+    checkpoint says which, so that a graph with other partitions does not find it.
+
+    Args:
+      slot: the slot variable.
+      variable: its variable.
+      axes: the variable's axes that the slot's are, in their order; () if it has others; None if
+        the slot is of the whole variable, whichever part it lies beside.
+      part_by_part: whether the checkpoint is to have each part's slot under its name in the graph.
+    """
+    part = part_of(variable)
+    if part is None:
+        return
+    if not part_by_part and axes is not None:
+        if list(axes) == list(range(len(part.shape))):
+            return  # as TensorFlow has it
+        if part.axis in axes:
+            name = "%s/%s" % (part.full_name, slot.op.name[len(variable.op.name) + 1 :])
+            full_shape, shape, offset = ([each[axis] for axis in axes] for each in part[1:])
+            slot._set_save_slice_info(tf.Variable.SaveSliceInfo(name, full_shape, offset, shape))
+            return
+    place = part.full_name if axes is None else part.place
+    name = slot.op.name.replace(variable.op.name, variable.op.name if part_by_part else place, 1)
+    # A slice, be it all of the tensor, makes the Saver compare shapes; but not all have one.
+    shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
+    kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
+    slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
 
 
 @contextlib.contextmanager

@@ -318,7 +318,9 @@ def test_slots_of_parts_belong_to_the_variable_that_is_there_as_a_whole():
     tensors.update({"x/part_%d/AdamAsync_2" % number: info() for number in range(3)})
     (variable,) = named_contents(tensors).variables
     assert variable.item.name == "x"
-    assert [slot.item.name for slot in variable.slots] == sorted(set(tensors) - {"x"})
+    (slot,) = variable.slots
+    assert (slot.item.name, slot.item.shape) == ("x/AdamAsync_2", ())
+    assert slot.item.pieces == tuple(sorted(set(tensors) - {"x"}))
 
 
 def test_embedding_variables_of_deeprec():

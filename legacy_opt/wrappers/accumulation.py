@@ -8,6 +8,8 @@ Source: a technique of many names: `MultistepAdamOptimizer` of tensor2tensor, th
 aggregation of Lingvo, "accumulated SGD". Here it holds any v1 optimizer.
 """
 
+import collections
+
 import numpy as np
 import tensorflow as tf
 
@@ -16,7 +18,7 @@ from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_
 from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.slots import Slot
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
-from legacy_opt.wrappers.growing import GrowingSlot, rows_shape
+from legacy_opt.wrappers.growing import GrowingSlot, is_cut_by_rows, rows_shape
 from legacy_opt.wrappers.sync_replicas import comes_from_sync_replicas, holds_sync_replicas
 
 v1 = tf.compat.v1
@@ -55,7 +57,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     * `gradient_sum`: of variables with dense gradients; the variable's shape and dtype (float32
       for 16-bit variables).
     * `gradient_ids`, `gradient_rows`: of variables with sparse gradients; ``[n]``, int64, and
-      ``[n, …]``, of the variable's dtype. Empty after each update.
+      ``[n, …]``, of the variable's dtype. Empty after each update. The parts of a variable that is
+      partitioned by rows keep theirs together, beside the first of them, so that a graph with other
+      partitions goes on with them.
 
     The number of gradients in them is one more variable, `GradientAccumulation/count`.
 
@@ -81,6 +85,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def __init__(self, optimizer, steps, name="GradientAccumulation"):
         super().__init__([optimizer], name=name)
+        self._parts = {}  # those of one variable that keep their rows together, by graph and name
         self._steps = checks.positive_integer("steps", steps)
         if self._steps > 1 and holds_sync_replicas(optimizer):
             raise ValueError(_NO_SYNC_REPLICAS % "hold")
@@ -161,7 +166,13 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for grad, variable in new:
             self._create_kept(variable, _ROWS if isinstance(grad, tf.IndexedSlices) else _SUM)
         known = [variable for _, variable in pairs if self._keeps(variable)]
-        if self._number_of_variables_kept() > len(known):
+        homes = {id(self._home(variable)) for variable in known}
+        left_out = any(
+            part.name not in [variable.name for variable in known]
+            for variable in known
+            for part in self._kept_together(variable)
+        )
+        if left_out or self._number_of_variables_kept() > len(homes):
             raise ValueError(
                 "%s keeps gradients of variables that this call leaves out. Pass them with None as "
                 "gradient, or make one optimizer for each list of variables." % type(self).__name__
@@ -189,12 +200,37 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             )
 
     def _create_kept(self, variable, slot_names):
+        if slot_names == _ROWS and is_cut_by_rows(variable):
+            self._kept_together(variable).append(variable)
+            variable = self._home(variable)
         for name in slot_names:
             op_name = "%s/%s" % (self._name, name)
-            _layout(name, variable, op_name).create(self, variable, name, op_name)
+            _layout(name, variable).create(self, variable, name, op_name)
+
+    def _kept_together(self, variable):
+        """Returns the list of the parts that keep their rows with this one; [] if it is none."""
+        part = versions.part_of(variable)
+        if part is None:
+            return []
+        return self._parts.setdefault((variable.graph, part.full_name), [])
+
+    def _home(self, variable):
+        """Returns the variable whose slots keep the gradients of `variable`: mostly itself."""
+        together = self._kept_together(variable)
+        return together[0] if any(variable is part for part in together) else variable
+
+    def _by_home(self, pairs):
+        """Returns for each variable that keeps gradients itself: it, and the pairs it keeps."""
+        homes = collections.OrderedDict()
+        for grad, variable in pairs:
+            if grad is not None:
+                home = self._home(variable)
+                homes.setdefault(id(home), (home, []))[1].append((grad, variable))
+        return homes.values()
 
     def _keeps(self, variable):
-        return any(self.own_slot(variable, name) is not None for name in _ONE_EACH)
+        home = self._home(variable)
+        return any(self.own_slot(home, name) is not None for name in _ONE_EACH)
 
     def _number_of_variables_kept(self):
         graph = _graph_of_variables()
@@ -220,28 +256,25 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _accumulate(self, pairs):
         """Adds the gradients to what is kept; returns the number of gradients in it by then."""
         added = []
-        for grad, variable in pairs:
-            if grad is not None:
-                with tf.device(variable.device):
-                    added.append(self._add(grad, variable))
+        for home, members in self._by_home(pairs):
+            with tf.device(home.device):
+                added.append(self._add(home, members))
         with after(*added):
             counted = _WHOLE.add(self._count(), 1)
         with after(counted):
             return self._count().read_value()
 
-    def _add(self, grad, variable):
-        total = self.own_slot(variable, "gradient_sum")
-        sparse = isinstance(grad, tf.IndexedSlices)
-        if total is not None:
-            if sparse:
-                return Rows(grad.indices).add(total, tf.cast(grad.values, total.dtype.base_dtype))
-            return _WHOLE.add(total, tf.cast(grad, total.dtype.base_dtype))
-        ids, values = (grad.indices, grad.values) if sparse else (tf.range(tf.shape(grad)[0]), grad)
-        ids = tf.cast(ids, tf.int64)
-        kept_ids, kept_rows = self._kept_rows(variable)
-        all_ids, all_rows = tf.concat([kept_ids, ids], 0), tf.concat([kept_rows, values], 0)
-        with after(all_ids, all_rows):
-            return tf.group(*self._keep_rows(variable, all_ids, all_rows))
+    def _add(self, home, pairs):
+        total = self.own_slot(home, "gradient_sum")
+        if total is None:
+            ids, rows = zip(self._kept_rows(home), *(_ids_and_rows(*pair) for pair in pairs))
+            ids, rows = tf.concat(ids, 0), tf.concat(rows, 0)
+            with after(ids, rows):
+                return tf.group(*self._keep_rows(home, ids, rows))
+        ((grad, _),) = pairs
+        if isinstance(grad, tf.IndexedSlices):
+            return Rows(grad.indices).add(total, tf.cast(grad.values, total.dtype.base_dtype))
+        return _WHOLE.add(total, tf.cast(grad, total.dtype.base_dtype))
 
     def _flush(self, variables, count, global_step):
         """Applies the means and forgets them."""
@@ -252,10 +285,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         applied = super().apply_gradients(pairs, global_step=global_step)
         forgotten = []
         with after(applied):
-            for grad, variable in pairs:
-                if grad is not None:
-                    with tf.device(variable.device):
-                        forgotten += self._forget(variable)
+            for home, _ in self._by_home(pairs):
+                with tf.device(home.device):
+                    forgotten += self._forget(home)
             forgotten.append(_WHOLE.assign(self._count(), 0))
         return tf.group(*forgotten)
 
@@ -268,7 +300,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
             return tf.cast(total.read_value() / divisor, dtype)
-        ids, rows = self._kept_rows(variable)
+        ids, rows = self._kept_rows_of(variable)
         rows = tf.cast(tf.cast(rows, divisor.dtype) / divisor, dtype)
         return tf.IndexedSlices(rows, ids, variable_shape(variable))
 
@@ -284,6 +316,18 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         rows = self.own_slot(variable, "gradient_rows").read_value()
         # A ref variable that changes its shape tells none.
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
+
+    def _kept_rows_of(self, variable):
+        """Returns the ids and rows that are a variable's own, of a part those of the part."""
+        home = self._home(variable)
+        with tf.device(home.device):
+            ids, rows = self._kept_rows(home)
+            if not is_cut_by_rows(variable):
+                return ids, rows
+            part = versions.part_of(variable)
+            begin, size = part.offset[0], part.shape[0]
+            its = tf.logical_and(ids >= begin, ids < begin + size)
+            return tf.boolean_mask(ids, its) - begin, tf.boolean_mask(rows, its)
 
     def _keep_rows(self, variable, ids, rows):
         writes = []
@@ -330,7 +374,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not versions.compiling_with_xla():
             return
         for _, variable in pairs:
-            if self.own_slot(variable, "gradient_ids") is not None:
+            if self.own_slot(self._home(variable), "gradient_ids") is not None:
                 raise ValueError(
                     "%s keeps the sparse gradients of %r in a variable whose shape changes, which "
                     "XLA cannot compile. Compile without XLA: jit_compile=False."
@@ -338,11 +382,20 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 )
 
 
-def _layout(name, variable, op_name):
+def _ids_and_rows(grad, variable):
+    """Returns a gradient as rows, with their ids; those in the whole of a partitioned variable."""
+    if isinstance(grad, tf.IndexedSlices):
+        ids, rows = tf.cast(grad.indices, tf.int64), grad.values
+    else:
+        ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
+    return ids + versions.part_of(variable).offset[0] if is_cut_by_rows(variable) else ids, rows
+
+
+def _layout(name, variable):
     if name == "gradient_ids":
-        return GrowingSlot(op_name, of_rows=False, dtype=tf.int64)
+        return GrowingSlot(of_rows=False, dtype=tf.int64)
     if name == "gradient_rows":
-        return GrowingSlot(op_name, of_rows=True)
+        return GrowingSlot(of_rows=True)
     return Slot(dtype=wide_dtype(variable.dtype.base_dtype))
 
 

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.access import is_resource
 from legacy_opt.slots import Slot
 
@@ -9,15 +10,19 @@ from legacy_opt.slots import Slot
 class GrowingSlot(Slot):
     """Rows, as many as there are: a slot that changes its first dimension and starts with none.
 
+    Those of a variable that is partitioned by rows are kept together, beside one of its parts.
+
     Args:
-      op_name: see `Slot`; a checkpoint has such rows of a partitioned variable part by part.
       of_rows: whether each is as a row of the variable; else they are scalars.
       dtype: the slot's dtype; None takes the variable's.
     """
 
-    def __init__(self, op_name, of_rows, dtype=None):
-        super().__init__(dtype=dtype, op_name=op_name)
+    def __init__(self, of_rows, dtype=None):
+        super().__init__(dtype=dtype)
         self.of_rows = of_rows
+
+    def axes(self, variable):
+        return None if is_cut_by_rows(variable) else ()
 
     def static_shape(self, variable):
         return rows_shape(variable) if self.of_rows else tf.TensorShape([None])
@@ -37,6 +42,12 @@ class GrowingSlot(Slot):
 
         with tf.variable_creator_scope(make):
             return super().create(optimizer, variable, slot_name, op_name)
+
+
+def is_cut_by_rows(variable):
+    """Whether this is a part of a partitioned variable with whole rows."""
+    part = versions.part_of(variable)
+    return part is not None and part.axis in (None, 0)
 
 
 def rows_shape(variable):

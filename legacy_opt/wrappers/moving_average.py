@@ -233,9 +233,9 @@ def _by_name(var_list):
     for each in var_list:
         if not hasattr(each, "name"):
             raise TypeError("var_list of swapping_saver holds %r, which is no variable." % (each,))
-        whole = getattr(each, "_save_slice_info", None)
-        if whole is not None:
-            found.setdefault(whole.full_name, []).append(each)
+        part = versions.part_of(each)
+        if part is not None:
+            found.setdefault(part.full_name, []).append(each)
         else:
             parts = _parts(each)
             found[each.name if isinstance(parts, list) else _op_name(each) or each.name] = parts

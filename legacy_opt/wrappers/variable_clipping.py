@@ -171,8 +171,8 @@ def _dimension(variable, number):
     if not -rank <= number < rank:
         raise ValueError("%s has %d, and its shape is %s." % (what, number, variable.shape))
     number %= rank
-    whole = getattr(variable, "_save_slice_info", None)
-    if whole is not None and whole.var_shape[number] != whole.full_shape[number]:
+    part = versions.part_of(variable)
+    if part is not None and part.axis == number:
         raise ValueError(
             "%s has %d, along which it is partitioned: no part has the norm of all. Partition it "
             "along another dimension." % (what, number)
