@@ -58,6 +58,11 @@ class OfOneGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
+            # Keras does not declare what a slot has of its variable. One of another shape may have
+            # anything.
+            by_element = variable.shape.as_list() == owner.shape.as_list()
+            axes = tuple(range(owner.shape.rank)) if by_element else ()
+            versions.fit_slice_info(variable, owner, axes)
             self._slots.setdefault(slot_name, {})[owner._unique_id] = variable
             self._slot_ids.add(id(variable))
         return variable

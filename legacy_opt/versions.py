@@ -114,7 +114,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     if part is None:
         return
     if not part_by_part and axes is not None:
-        if list(axes) == list(range(len(part.shape))):
+        if list(axes) == list(range(len(part.shape))) and part_of(slot) is not None:
             return  # as TensorFlow has it
         if part.axis in axes:
             name = "%s/%s" % (part.full_name, slot.op.name[len(variable.op.name) + 1 :])

@@ -11,7 +11,8 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat import checkpoint_contents, conversion
+from legacy_opt import versions
+from legacy_opt.compat import checkpoint_contents, conversion, to_v1
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from tests.cases import CASES, one_of_each_class
 
@@ -206,6 +207,23 @@ def test_what_belongs_to_a_part_is_not_restored_into_another(name, tmp_path):
     for parts in 1, 2:
         with pytest.raises(tf.errors.OpError, match="w/(part_0|rows_0_to_4_of_7|Ada.*)"):
             Training(make, [7, 3], parts).restore(path)
+
+
+def of_keras(step):
+    """Keras' own Adam in a graph."""
+    del step
+    optimizers = tf.keras.optimizers
+    generation = versions.keras_facts()["generation"]
+    home = getattr(optimizers, "legacy", optimizers) if generation == 2 else optimizers
+    return to_v1(lambda: home.Adam(0.1))
+
+
+@pytest.mark.defect(15)
+@pytest.mark.in_turn
+@pytest.mark.parametrize("parts", [(3, 2), (2, 0)], ids=str)
+def test_optimizers_of_keras_in_other_parts(parts, tmp_path):
+    actual, expected = moved(of_keras, [7, 3], parts, (2, 2), tmp_path)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
 # --- What inspect and convert make of it.
