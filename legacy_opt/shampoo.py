@@ -35,7 +35,8 @@ class ShampooOptimizer(RuleOptimizer):
     * `gbar`: shape and dtype of the variable, starts at zero.
     * for each axis i, only if `svd_interval` is not 1 and the axis has a matrix, `H_i`, a matrix
       that starts as identity; then `Gbar_i`, a matrix or its diagonal, starting at zero. Both are
-      float32, with float64 variables float64; so is the arithmetic.
+      float32, with float64 variables float64; so is the arithmetic. Each part of a partitioned
+      variable has matrices of its own, which only a graph with the same partitions restores.
 
     With the default ``global_step=0`` nothing counts steps, and nothing needs to, unless an
     interval is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` tells

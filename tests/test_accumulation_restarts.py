@@ -145,3 +145,16 @@ def test_partitioned_variables(tmp_path):
     saved = {name for name, _ in v1.train.list_variables(path)}
     kept = {"table/GradientAccumulation/gradient_%s" % each for each in ROWS}
     assert kept | {"dense/GradientAccumulation/gradient_sum"} <= saved
+
+
+def test_a_call_that_leaves_out_parts_is_refused():
+    with tf.Graph().as_default():
+        halves = v1.fixed_size_partitioner(2)
+        table = list(v1.get_variable("table", [6, 2], partitioner=halves))
+        rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([0]), tf.constant([3, 2]))
+        optimizer = GradientAccumulationOptimizer(v1.train.AdagradOptimizer(0.5), 2)
+        optimizer.apply_gradients([(rows, part) for part in table])
+        optimizer.apply_gradients([(rows, table[0]), (None, table[1])])
+        for some in table[:1], table[1:]:
+            with pytest.raises(ValueError, match="variables that this call leaves out"):
+                optimizer.apply_gradients([(rows, part) for part in some])

@@ -8,8 +8,6 @@ Source: a technique of many names: `MultistepAdamOptimizer` of tensor2tensor, th
 aggregation of Lingvo, "accumulated SGD". Here it holds any v1 optimizer.
 """
 
-import collections
-
 import numpy as np
 import tensorflow as tf
 
@@ -18,7 +16,13 @@ from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_
 from legacy_opt.hyperparameters import wide_dtype
 from legacy_opt.slots import Slot
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
-from legacy_opt.wrappers.growing import GrowingSlot, is_cut_by_rows, rows_shape
+from legacy_opt.wrappers.growing import (
+    GrowingSlot,
+    Homes,
+    ids_and_rows,
+    is_cut_by_rows,
+    rows_shape,
+)
 from legacy_opt.wrappers.sync_replicas import comes_from_sync_replicas, holds_sync_replicas
 
 v1 = tf.compat.v1
@@ -85,7 +89,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def __init__(self, optimizer, steps, name="GradientAccumulation"):
         super().__init__([optimizer], name=name)
-        self._parts = {}  # those of one variable that keep their rows together, by graph and name
+        self._homes = Homes()
         self._steps = checks.positive_integer("steps", steps)
         if self._steps > 1 and holds_sync_replicas(optimizer):
             raise ValueError(_NO_SYNC_REPLICAS % "hold")
@@ -166,12 +170,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for grad, variable in new:
             self._create_kept(variable, _ROWS if isinstance(grad, tf.IndexedSlices) else _SUM)
         known = [variable for _, variable in pairs if self._keeps(variable)]
-        homes = {id(self._home(variable)) for variable in known}
-        left_out = any(
-            part.name not in [variable.name for variable in known]
-            for variable in known
-            for part in self._kept_together(variable)
-        )
+        homes = self._homes.group(pair for pair in pairs if self._keeps(pair[1]))
+        left_out = any(len(members) < len(self._homes.together(home)) for home, members in homes)
         if left_out or self._number_of_variables_kept() > len(homes):
             raise ValueError(
                 "%s keeps gradients of variables that this call leaves out. Pass them with None as "
@@ -201,35 +201,13 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def _create_kept(self, variable, slot_names):
         if slot_names == _ROWS and is_cut_by_rows(variable):
-            self._kept_together(variable).append(variable)
-            variable = self._home(variable)
+            variable = self._homes.add(variable)
         for name in slot_names:
             op_name = "%s/%s" % (self._name, name)
             _layout(name, variable).create(self, variable, name, op_name)
 
-    def _kept_together(self, variable):
-        """Returns the list of the parts that keep their rows with this one; [] if it is none."""
-        part = versions.part_of(variable)
-        if part is None:
-            return []
-        return self._parts.setdefault((variable.graph, part.full_name), [])
-
-    def _home(self, variable):
-        """Returns the variable whose slots keep the gradients of `variable`: mostly itself."""
-        together = self._kept_together(variable)
-        return together[0] if any(variable is part for part in together) else variable
-
-    def _by_home(self, pairs):
-        """Returns for each variable that keeps gradients itself: it, and the pairs it keeps."""
-        homes = collections.OrderedDict()
-        for grad, variable in pairs:
-            if grad is not None:
-                home = self._home(variable)
-                homes.setdefault(id(home), (home, []))[1].append((grad, variable))
-        return homes.values()
-
     def _keeps(self, variable):
-        home = self._home(variable)
+        home = self._homes.of(variable)
         return any(self.own_slot(home, name) is not None for name in _ONE_EACH)
 
     def _number_of_variables_kept(self):
@@ -256,7 +234,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _accumulate(self, pairs):
         """Adds the gradients to what is kept; returns the number of gradients in it by then."""
         added = []
-        for home, members in self._by_home(pairs):
+        for home, members in self._homes.group(pair for pair in pairs if pair[0] is not None):
             with tf.device(home.device):
                 added.append(self._add(home, members))
         with after(*added):
@@ -267,7 +245,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     def _add(self, home, pairs):
         total = self.own_slot(home, "gradient_sum")
         if total is None:
-            ids, rows = zip(self._kept_rows(home), *(_ids_and_rows(*pair) for pair in pairs))
+            ids, rows = zip(self._kept_rows(home), *(ids_and_rows(*pair) for pair in pairs))
             ids, rows = tf.concat(ids, 0), tf.concat(rows, 0)
             with after(ids, rows):
                 return tf.group(*self._keep_rows(home, ids, rows))
@@ -285,7 +263,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         applied = super().apply_gradients(pairs, global_step=global_step)
         forgotten = []
         with after(applied):
-            for home, _ in self._by_home(pairs):
+            for home, _ in self._homes.group(pair for pair in pairs if pair[0] is not None):
                 with tf.device(home.device):
                     forgotten += self._forget(home)
             forgotten.append(_WHOLE.assign(self._count(), 0))
@@ -319,7 +297,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     def _kept_rows_of(self, variable):
         """Returns the ids and rows that are a variable's own, of a part those of the part."""
-        home = self._home(variable)
+        home = self._homes.of(variable)
         with tf.device(home.device):
             ids, rows = self._kept_rows(home)
             if not is_cut_by_rows(variable):
@@ -374,21 +352,12 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not versions.compiling_with_xla():
             return
         for _, variable in pairs:
-            if self.own_slot(self._home(variable), "gradient_ids") is not None:
+            if self.own_slot(self._homes.of(variable), "gradient_ids") is not None:
                 raise ValueError(
                     "%s keeps the sparse gradients of %r in a variable whose shape changes, which "
                     "XLA cannot compile. Compile without XLA: jit_compile=False."
                     % (type(self).__name__, variable.name)
                 )
-
-
-def _ids_and_rows(grad, variable):
-    """Returns a gradient as rows, with their ids; those in the whole of a partitioned variable."""
-    if isinstance(grad, tf.IndexedSlices):
-        ids, rows = tf.cast(grad.indices, tf.int64), grad.values
-    else:
-        ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
-    return ids + versions.part_of(variable).offset[0] if is_cut_by_rows(variable) else ids, rows
 
 
 def _layout(name, variable):

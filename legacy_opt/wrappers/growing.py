@@ -1,5 +1,7 @@
 """A slot that grows: rows, of which there may be more after each step."""
 
+import collections
+
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -42,6 +44,46 @@ class GrowingSlot(Slot):
 
         with tf.variable_creator_scope(make):
             return super().create(optimizer, variable, slot_name, op_name)
+
+
+class Homes:
+    """Tells beside which variable rows are kept: of parts, beside the first that was added."""
+
+    def __init__(self):
+        self._parts = {}  # by graph and the name of the whole
+
+    def add(self, part):
+        """Adds a part whose rows are kept with those of the others; returns their home."""
+        key = part.graph, versions.part_of(part).full_name
+        self._parts.setdefault(key, []).append(part)
+        return self._parts[key][0]
+
+    def together(self, variable):
+        """Returns the parts that keep their rows with this variable, [] if it is no part."""
+        part = versions.part_of(variable)
+        return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
+
+    def of(self, variable):
+        """Returns the home of a variable: itself, unless it was added."""
+        together = self.together(variable)
+        return together[0] if any(variable is part for part in together) else variable
+
+    def group(self, pairs):
+        """Returns a list of (home, the pairs at home there) of (gradient, variable) pairs."""
+        homes = collections.OrderedDict()
+        for grad, variable in pairs:
+            home = self.of(variable)
+            homes.setdefault(id(home), (home, []))[1].append((grad, variable))
+        return list(homes.values())
+
+
+def ids_and_rows(grad, variable):
+    """Returns a gradient as rows, with their ids; those in the whole of a partitioned variable."""
+    if isinstance(grad, tf.IndexedSlices):
+        ids, rows = tf.cast(grad.indices, tf.int64), grad.values
+    else:
+        ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
+    return ids + versions.part_of(variable).offset[0] if is_cut_by_rows(variable) else ids, rows
 
 
 def is_cut_by_rows(variable):
