@@ -110,9 +110,15 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     ]
 
 
-@pytest.mark.defect(7)
-@pytest.mark.parametrize("work", [save_v1_checkpoint, load_v1_checkpoint])
-@pytest.mark.parametrize("old", ["w", "w/Momentum"])
+@pytest.mark.parametrize(
+    ["work", "old"],
+    [
+        pytest.param(save_v1_checkpoint, "w/Momentum", marks=pytest.mark.defect(7)),
+        (save_v1_checkpoint, "w"),
+        (load_v1_checkpoint, "w/Momentum"),
+        (load_v1_checkpoint, "w"),
+    ],
+)
 def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     w = tf.compat.v2.Variable([1.0], name="w")
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
@@ -136,7 +142,7 @@ def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
         pytest.param('{"x": "\\u0000y"}', "begins with a NUL", marks=pytest.mark.defect(7)),
         pytest.param('{"x": "\\ud800"}', "UTF-8 does not have", marks=pytest.mark.defect(7)),
         pytest.param('{"x": "y", "x": "z"}', "has 'x' twice", marks=pytest.mark.defect(7)),
-        pytest.param("{'x': 'y', 'x': 'z'}", "has 'x' twice", marks=pytest.mark.defect(7)),
+        ("{'x': 'y', 'x': 'z'}", "has 'x' twice"),
         pytest.param('{"a":' * 100000, "map.json' cannot be read", marks=pytest.mark.defect(7)),
         ("{'x': open('y')}", "cannot be read"),
         ("{'x': {'y': 'z'}}", "must be one object"),

@@ -68,9 +68,11 @@ def zipped(path, members):
             archive.writestr(name, content)
 
 
-@pytest.mark.defect(19)
 @pytest.mark.parametrize("function", ["build", "without"])
-@pytest.mark.parametrize("member", ["model.weights.h5", "config.json"])
+@pytest.mark.parametrize(
+    "member",
+    [pytest.param("model.weights.h5", marks=pytest.mark.defect(19)), "config.json"],
+)
 def test_a_zip_archive_that_would_fill_the_memory(tmp_path, screen, member, function):
     zipped(tmp_path / "small.keras", {member: bytes(BOMB)})
     assert (tmp_path / "small.keras").stat().st_size < BOMB / 500
