@@ -170,7 +170,7 @@ def save_json(path, results, states, facts):
         "results": [result.as_json() for result in results],
         "state": [state.as_json() for state in states],
     }
-    temporary = path + ".tmp"
+    temporary = "%s.%d.tmp" % (path, os.getpid())
     with open(temporary, "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")

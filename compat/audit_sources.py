@@ -8,6 +8,8 @@ import sys
 import tokenize
 from typing import Callable, List, NamedTuple
 
+from legacy_opt.compat import special_files
+
 _ENDINGS = (".py", ".ipynb")
 _LEFT_OUT = ("node_modules", "__pycache__")  # besides hidden folders
 # What a folder holds that is a virtual environment: other people's packages.
@@ -77,6 +79,7 @@ def find(paths):
     for path in paths:
         if not os.path.exists(path):
             raise ValueError("There is no %r." % path)
+        special_files.refuse(path)
         files = list(_below(path)) if os.path.isdir(path) else [path]
         if not files:
             raise ValueError("There are no .py or .ipynb files in %r." % path)
@@ -105,9 +108,10 @@ def read(path):
     Raises:
       UnreadableError: Python cannot read it.
     """
-    if path.endswith(".ipynb"):
-        return _read_notebook(path)
     try:
+        special_files.refuse(path)  # as one that a folder holds
+        if path.endswith(".ipynb"):
+            return _read_notebook(path)
         with tokenize.open(path) as file:
             lines = file.read().split("\n")  # and not at form feeds
     except (SyntaxError, ValueError, OSError) as error:
@@ -144,7 +148,7 @@ def _read_notebook(path):
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]
         cells = [(cell["cell_type"], "".join(cell["source"]).splitlines()) for cell in cells]
-    except (ValueError, KeyError, TypeError, OSError) as error:
+    except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
         why = "it is no notebook of nbformat 4: %s: %s." % (type(error).__name__, error)
         raise UnreadableError(path, 1, 1, why) from error
     lines, places, unread = [], [], []

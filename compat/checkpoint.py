@@ -46,11 +46,12 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
       A `Report` of what went where.
 
     Raises:
-      CheckpointError: there is no such checkpoint, or it is damaged.
+      CheckpointError: there is no such checkpoint, it is damaged, or it is written anew meanwhile.
       CheckpointMismatch: it does not fit, and `strict` is true. Its `report` tells all of it.
       TypeError: an argument is of the wrong kind.
       ValueError: two variables have the same name, or the optimizer trains other variables.
-      In all these cases nothing has been changed.
+      In all these cases nothing has been changed, unless the checkpoint is written anew in the
+        middle of it: the message tells.
     """
     ignore = _patterns(ignore)
     checkpoint = _open_name_based(path)
@@ -74,8 +75,14 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
     for found in matches:  # all is read before anything is assigned: it may be damaged
         _read(found, checkpoint, report)
     state.build()
-    for found in matches:
-        state.assign(found.part, _read(found, checkpoint, report))
+    for number, found in enumerate(matches):
+        try:
+            state.assign(found.part, _read(found, checkpoint, report))
+        except CheckpointError as error:  # it has changed just now
+            raise CheckpointError(
+                "%s %d of %d tensors had been loaded by then: load a checkpoint again before you "
+                "go on." % (error, number, len(matches))
+            ) from error
     state.begin_anew()
     return report
 

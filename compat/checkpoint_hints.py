@@ -1,6 +1,6 @@
 """What may help where a checkpoint does not fit: sentences for the error."""
 
-from legacy_opt.compat import checkpoint_contents
+from legacy_opt.compat import checkpoint_contents, name_maps
 from legacy_opt.compat.keras_state import SLOT, VARIABLE
 from legacy_opt.compat.parts import parts
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -25,8 +25,8 @@ def hints(checkpoint, state, matches, misfits):
         [part for part in missing if part.kind == VARIABLE],
     )
     if name_map:
-        yield "By their shapes, this could be meant: name_map=%r%s" % (
-            name_map,
+        yield "By their shapes, this could be meant: name_map=%s%s" % (
+            name_maps.as_text(name_map),
             " (for the others, several fit)" if unclear else "",
         )
     slots = {slot.item.name for each in found.variables for slot in each.slots}

@@ -10,7 +10,7 @@ here: TensorFlow's reader does, and is to be asked first.
 import struct
 from typing import NamedTuple
 
-import tensorflow as tf
+from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import tensor_bundle_pb2
 
 _FOOTER_BYTES = 48
@@ -52,11 +52,11 @@ def is_table(content):
     return content[-len(_MAGIC) :] == _MAGIC
 
 
-def read_index(path):
-    """Reads an index file.
+def parse_index(content):
+    """Parses an index.
 
     Args:
-      path: its name, with `.index`.
+      content: the bytes of its file.
 
     Returns:
       An Index.
@@ -64,12 +64,10 @@ def read_index(path):
     Raises:
       ValueError: this is no index, or one in a form that is not known here.
     """
-    with tf.io.gfile.GFile(path, "rb") as file:
-        content = file.read()
     try:
         return _as_index(list(_records(content)))
-    except (IndexError, struct.error, tf.errors.OpError) as error:
-        raise ValueError("%s is no index of a checkpoint: %s" % (path, error)) from error
+    except (IndexError, struct.error, DecodeError) as error:
+        raise ValueError("this is no index of a checkpoint: %s" % error) from error
 
 
 def _as_index(records):

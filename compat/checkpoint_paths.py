@@ -5,6 +5,7 @@ import re
 
 import tensorflow as tf
 
+from legacy_opt.compat import special_files
 from legacy_opt.compat.checkpoint_index import is_table
 
 V1, V2 = "V1", "V2"
@@ -17,6 +18,14 @@ _V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # as the Saver returns and 
 
 class CheckpointError(ValueError):
     """A checkpoint is missing, truncated or corrupt, or a file is no checkpoint at all."""
+
+
+def refuse_special(*paths):
+    """Raises a CheckpointError if one of the paths leads to neither a regular file nor a folder."""
+    try:
+        special_files.refuse(*paths)
+    except special_files.SpecialFileError as error:
+        raise CheckpointError(str(error)) from error
 
 
 def reason(error):
@@ -43,6 +52,7 @@ def locate(path):
     prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
     if is_file(prefix + INDEX):
         return prefix, V2
+    refuse_special(path, prefix + INDEX, os.path.join(path, "checkpoint"))
     if tf.io.gfile.isdir(path):
         return _latest(path)
     if is_file(path):
@@ -55,8 +65,10 @@ def locate(path):
 
 
 def is_file(path):
-    """Whether there is a file, and no folder, at a path."""
-    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+    """Whether there is a regular file at a path."""
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    return special_files.kind(path) is None
 
 
 def data_files(prefix):

@@ -4,6 +4,7 @@ TensorFlow's own reader copies what it has read, to twice the size of the tensor
 parts in V1 format. So tensors are read by the Saver's operation, in a graph of their own.
 """
 
+import hashlib
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,8 +12,9 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import checkpoint_paths
-from legacy_opt.compat.checkpoint_index import read_index
-from legacy_opt.compat.checkpoint_paths import V1, CheckpointError, reason
+from legacy_opt.compat.checkpoint_index import parse_index
+from legacy_opt.compat.checkpoint_paths import V1, V2, CheckpointError, reason
+from legacy_opt.compat.file_watch import Watch, stamp
 from legacy_opt.compat.object_graph import OBJECT_GRAPH, parse_object_graph
 
 
@@ -74,13 +76,17 @@ class Checkpoint:
     def __init__(self, path, format):
         self.path = path
         self.format = format
+        self._watch = Watch([self._listing] if format == V2 else self._open_v1_files())
         try:
             reader = tf.compat.v1.train.NewCheckpointReader(path)
+            index = _content(self._listing) if format == V2 else b""
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+            self._refuse_change()
             raise CheckpointError(
                 "%r is corrupt, or no checkpoint: %s" % (self._listing, reason(error))
             ) from error
-        infos = _infos_v1(reader) if format == V1 else self._infos_v2()
+        self._digest = hashlib.sha256(index).digest()
+        infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
         self._infos = dict(sorted(infos.items()))
         self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
         self._object_graph = None
@@ -89,33 +95,85 @@ class Checkpoint:
     def _listing(self):
         return self.path if self.format == V1 else self.path + checkpoint_paths.INDEX
 
-    def _infos_v2(self):
+    def _open_v1_files(self):
+        files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
+        checkpoint_paths.refuse_special(*files)
+        return files
+
+    def _infos_v2(self, content):
         try:
-            index = read_index(self._listing)
+            index = parse_index(content)
         except ValueError as error:
             raise CheckpointError("%r is corrupt: %s" % (self._listing, error)) from error
-        for shard, needed in enumerate(index.data_bytes):
-            self._check_data(
-                "%s.data-%05d-of-%05d" % (self.path, shard, len(index.data_bytes)), needed
-            )
-        return {
+        names = [
+            "%s.data-%05d-of-%05d" % (self.path, shard, len(index.data_bytes))
+            for shard in range(len(index.data_bytes))
+        ]
+        for name, needed in zip(names, index.data_bytes):
+            self._check_data(name, needed)
+        self._watch = Watch([self._listing] + names)
+        infos = {
             name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
             for name, entry in index.entries.items()
         }
+        for name, entry in index.entries.items():
+            self._check_size(name, entry, infos[name])
+        return infos
 
     def _check_data(self, data_file, needed):
+        checkpoint_paths.refuse_special(data_file)
         if not tf.io.gfile.exists(data_file):
+            self._refuse_change()
             raise CheckpointError(
                 "%r is incomplete: the data file %r is missing. Copy it from where the checkpoint "
                 "was written." % (self.path, data_file)
             )
         found = tf.io.gfile.stat(data_file).length
         if found < needed:
+            self._refuse_change()
             raise CheckpointError(
                 "%r is truncated: the data file %r has %d bytes, and the index needs %d. Copy it "
                 "anew from where the checkpoint was written."
                 % (self.path, data_file, found, needed)
             )
+
+    def _check_size(self, name, entry, info):
+        """Refuses a shape for which there are no data: TensorFlow would allocate it first."""
+        needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
+        if needed > entry.nbytes or any(size < 0 for size in info.shape):
+            raise CheckpointError(
+                "%r is corrupt: the tensor %r has %d bytes, and its shape %s needs %d."
+                % (self._listing, name, entry.nbytes, list(info.shape), needed)
+            )
+
+    def check_unchanged(self):
+        """Sees whether the checkpoint is still the one that was opened.
+
+        Raises:
+          CheckpointError: it was written anew, or deleted, since.
+        """
+        if self.format == V1:
+            self._refuse_change()
+        elif self._is_another_index():
+            raise _changed(self._watch.changes() or "%r was written anew." % self._listing)
+
+    def _is_another_index(self):
+        """Whether the index differs; it holds the checksums of all data."""
+        now = stamp(self._listing)
+        if now is not None and now == self._watch.stamps[self._listing]:
+            return False
+        try:
+            same = hashlib.sha256(_content(self._listing)).digest() == self._digest
+        except tf.errors.OpError:
+            return True
+        if same:
+            self._watch.stamps[self._listing] = now
+        return not same
+
+    def _refuse_change(self):
+        changes = self._watch.changes()
+        if changes is not None:
+            raise _changed(changes)
 
     def info(self, name):
         """Returns the TensorInfo of a tensor.
@@ -138,7 +196,8 @@ class Checkpoint:
           A NumPy array.
 
         Raises:
-          CheckpointError: there is none of that name, or its data are lost.
+          CheckpointError: there is none of that name, its data are lost, or the checkpoint has
+            been written anew since it was opened.
         """
         info = self.info(name)
         if isinstance(info.dtype, UnknownType):
@@ -149,12 +208,15 @@ class Checkpoint:
         try:
             with tf.Graph().as_default(), session() as sess:
                 spec = "" if part is None else slice_spec(info.shape, *part)
-                return as_array(sess.run(restored(self.path, [name], [info.dtype], [spec])[0]))
+                value = sess.run(restored(self.path, [name], [info.dtype], [spec])[0])
         except tf.errors.OpError as error:
+            self._refuse_change()
             raise CheckpointError(
                 "%r is corrupt: the tensor %r cannot be read: %s. Copy the checkpoint anew from "
                 "where it was written." % (self.path, name, reason(error).rstrip("."))
             ) from error
+        self.check_unchanged()
+        return as_array(value)
 
     @property
     def object_graph(self):
@@ -172,6 +234,18 @@ class Checkpoint:
             raise CheckpointError(
                 "%r is corrupt: its object graph cannot be read: %s" % (self.path, error)
             ) from error
+
+
+def _content(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def _changed(what):
+    return CheckpointError(
+        "%s Begin again; if that does not help, copy the checkpoint to where nothing changes it."
+        % what
+    )
 
 
 def _infos_v1(reader):

@@ -1,5 +1,6 @@
 """Writes checkpoints as files, tensor by tensor, whole or not at all."""
 
+import contextlib
 import os
 import time
 from typing import NamedTuple
@@ -7,13 +8,15 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.compat import checkpoint_paths, checkpoint_reader
+from legacy_opt.compat import checkpoint_paths, checkpoint_reader, tensor_names
 from legacy_opt.compat.checkpoint_paths import CheckpointError, reason
+from legacy_opt.compat.working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
 # Small tensors share a data file of this size; a tensor of this size or more has one of its own.
 SHARD_BYTES = 64 << 20
+_STATE_FILE = "checkpoint"
 
 
 class CheckpointWriter:
@@ -21,9 +24,9 @@ class CheckpointWriter:
 
     A context manager. The checkpoint appears when its block ends, whole or not at all: until then
     all is in a hidden folder beside it, which an exception removes, and a later write if the
-    process was killed. At most one large tensor is in memory at a time, or small ones of 64 MB
-    together. The folder's `checkpoint` file names the new checkpoint as the latest, as
-    `Saver.save` leaves it.
+    process was killed. That folder has one writer at a time, of all threads and processes. At most
+    one large tensor is in memory at a time, or small ones of 64 MB together. The folder's
+    `checkpoint` file names the new checkpoint as the latest, as `Saver.save` leaves it.
 
     A checkpoint that is overwritten stays readable up to the instant when the new one replaces it.
     (One exception: if the new one has as many data files, and fewer than two small tensors, there
@@ -34,41 +37,42 @@ class CheckpointWriter:
       overwrite: whether to replace a checkpoint that is there.
 
     Raises:
-      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, or there is a checkpoint
-        and `overwrite` is False; on leaving: writing failed, or there is nothing to write.
+      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, there is a checkpoint
+        and `overwrite` is False, or another writer has begun to write it; on leaving: writing
+        failed, there is nothing to write, or a checkpoint that was copied from has changed.
     """
 
     def __init__(self, path, overwrite=False):
         path = os.fsdecode(path)
         self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
         self._folder, self._name = os.path.split(self.path)
-        self._working = os.path.join(self._folder, ".%s.writing" % self._name)
+        self._working = WorkingFolder(self.path)
         self._overwrite = overwrite
         self._names = set()
         self._pending = []
         self._shards = []
-        self._made_folders = []
+        self._sources = {}
 
     def __enter__(self):
-        try:
-            self._check_destination()
-            self._make_working_folder()
-        except tf.errors.OpError as failure:
-            raise CheckpointError(
-                "%r cannot be written: %s" % (self.path, reason(failure))
-            ) from failure
+        self._check_path()
+        with self._errors("cannot be written"):
+            self._working.__enter__()
+            try:
+                self._check_what_is_there()
+            except BaseException:
+                self._clean_up()
+                raise
         return self
 
-    def _make_working_folder(self):
-        if tf.io.gfile.exists(self._working):
-            tf.io.gfile.rmtree(self._working)
-        folder = self._folder
-        while folder and not tf.io.gfile.exists(folder):
-            self._made_folders.append(folder)
-            folder = os.path.dirname(folder)
-        tf.io.gfile.makedirs(self._working)
+    @contextlib.contextmanager
+    def _errors(self, what):
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as failure:
+            text = "%r %s: %s" % (self.path, what, reason(failure))
+            raise CheckpointError(text) from failure
 
-    def _check_destination(self):
+    def _check_path(self):
         if set(self.path) & set("*?[]"):
             raise CheckpointError(
                 "%r: TensorFlow takes *, ?, [ and ] in a path for a pattern, and could not read "
@@ -79,10 +83,19 @@ class CheckpointWriter:
                 "%r is a folder. Name the checkpoint in it: %r"
                 % (self.path, os.path.join(self.path, "model.ckpt"))
             )
+        state = os.path.join(self._folder, _STATE_FILE)
+        checkpoint_paths.refuse_special(self.path, self.path + checkpoint_paths.INDEX, state)
+        if tf.io.gfile.isdir(state):
+            raise CheckpointError(
+                "%r is a folder, where TensorFlow keeps the name of the latest checkpoint. Choose "
+                "another folder for %r." % (state, self._name)
+            )
+
+    def _check_what_is_there(self):
         if self._overwrite:
             return
         there = checkpoint_paths.files_of(self.path)
-        if tf.io.gfile.exists(self._working) and self.path + checkpoint_paths.INDEX not in there:
+        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in there:
             return  # what a killed process left while it renamed its files
         if there:
             raise CheckpointError(
@@ -93,21 +106,13 @@ class CheckpointWriter:
     def __exit__(self, kind, error, traceback):
         try:
             if kind is None:
-                self._finish()
-                self._made_folders = []
-        except tf.errors.OpError as failure:
-            raise CheckpointError(
-                "%r could not be written: %s" % (self.path, reason(failure))
-            ) from failure
+                with self._errors("could not be written"):
+                    self._finish()
         finally:
             self._clean_up()
 
     def _clean_up(self):
-        if tf.io.gfile.exists(self._working):
-            tf.io.gfile.rmtree(self._working)
-        for folder in self._made_folders:
-            if not tf.io.gfile.listdir(folder):
-                tf.io.gfile.rmtree(folder)
+        self._working.__exit__(None, None, None)
 
     def add(self, name, array, part=None):
         """Writes an array.
@@ -119,7 +124,7 @@ class CheckpointWriter:
             the position of the array in it. There may be one call for each part.
 
         Raises:
-          CheckpointError: there is a tensor of that name already, or writing failed.
+          CheckpointError: no tensor can have that name, there is one already, or writing failed.
         """
         array = checkpoint_reader.as_array(array)
         dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
@@ -138,10 +143,11 @@ class CheckpointWriter:
           part: where it becomes a part of a bigger tensor, a pair as in `add`.
 
         Raises:
-          CheckpointError: `checkpoint` does not hold it, its data are lost, there is a tensor of
-            the new name already, or writing failed.
+          CheckpointError: `checkpoint` does not hold it, its data are lost, no tensor can have the
+            new name, there is one already, or writing failed.
         """
         source_name = name if source_name is None else source_name
+        self._sources[id(checkpoint)] = checkpoint
         info = checkpoint.info(source_name)
         if isinstance(info.dtype, checkpoint_reader.UnknownType):
             checkpoint.read(source_name)  # raises
@@ -158,6 +164,11 @@ class CheckpointWriter:
             self._write(source._replace(spec=spec, source_spec=spec, nbytes=nbytes))
 
     def _write(self, item):
+        problem = tensor_names.problem(item.name)
+        if problem is not None and item.name != item.source_name:  # a graph is copied as it is
+            raise CheckpointError(
+                "%r: %r can be no tensor's name: it %s." % (self.path, item.name, problem)
+            )
         if (item.name, item.spec) in self._names or (item.name, "") in self._names:
             raise CheckpointError("%r: the tensor %r is written twice." % (self.path, item.name))
         self._names.add((item.name, item.spec))
@@ -174,7 +185,7 @@ class CheckpointWriter:
         self._pending = []
 
     def _save_shard(self, items):
-        prefix = os.path.join(self._working, "shard-%d" % len(self._shards), "part")
+        prefix = os.path.join(self._working.path, "shard-%d" % len(self._shards), "part")
         try:
             _save(prefix, items)
         except tf.errors.OpError as error:
@@ -196,7 +207,9 @@ class CheckpointWriter:
             self._flush()
             self._pending = [last]
         self._flush()
-        merged = os.path.join(self._working, self._name)
+        for checkpoint in self._sources.values():
+            checkpoint.check_unchanged()
+        merged = os.path.join(self._working.path, self._name)
         _merge(self._shards, merged)
         self._publish(merged)
         _name_as_latest(self._folder, self._name)
@@ -281,6 +294,16 @@ def _shard_counts(prefix):
 def _name_as_latest(folder, name):
     """Names a checkpoint in the folder's `checkpoint` file, and keeps the others there."""
     folder = folder or os.curdir
+    file_name = os.path.join(folder, _STATE_FILE)
+    with WorkingFolder(file_name, wait=True) as working:  # others may name theirs
+        new_file = os.path.join(working.path, _STATE_FILE)
+        with tf.io.gfile.GFile(new_file, "w") as file:
+            file.write(str(_state_with(folder, name)))
+        tf.io.gfile.rename(new_file, file_name, overwrite=True)
+
+
+def _state_with(folder, name):
+    """Returns the content of a `checkpoint` file that names one more checkpoint, the latest."""
     inside, paths, times = os.path.join(folder, ""), [], []
     try:
         state = tf.train.get_checkpoint_state(folder)
@@ -293,13 +316,9 @@ def _name_as_latest(folder, name):
     times = dict(zip(paths, list(times) or [None] * len(paths)))
     times.pop(name, None)
     times[name] = None if None in times.values() or not times else time.time()
-    new = v1.train.generate_checkpoint_state_proto(
+    return v1.train.generate_checkpoint_state_proto(
         os.sep,  # not the folder: relative paths are to stay what they are
         name,
         all_model_checkpoint_paths=list(times),
         all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),
     )
-    file_name = os.path.join(folder, "checkpoint")
-    with tf.io.gfile.GFile(file_name + ".writing", "w") as file:
-        file.write(str(new))
-    tf.io.gfile.rename(file_name + ".writing", file_name, overwrite=True)

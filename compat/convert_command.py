@@ -1,9 +1,8 @@
 """`legacy-opt convert`: a checkpoint in another form."""
 
-import json
 import os
 
-from legacy_opt.compat import tables, terminal
+from legacy_opt.compat import name_maps, special_files, tables, terminal
 
 _DESCRIPTION = """\
 Writes a checkpoint in another form, state and all. --to says which:
@@ -51,8 +50,8 @@ def add_command(commands):
     parser.add_argument(
         "--name-map",
         metavar="FILE.json",
-        help="new names, {old: new}; with --model, from Keras' names to those of the v1 "
-        "checkpoint; null leaves something out",
+        help="new names, {old: new}, as JSON or as a dict of Python; with --model, from Keras' "
+        "names to those of the v1 checkpoint; null leaves something out",
     )
     parser.add_argument(
         "--like",
@@ -75,10 +74,10 @@ def add_command(commands):
 def work(arguments, screen):
     """Converts; returns an `Outcome`."""
     _check(arguments)
-    _refuse_existing(arguments.destination, arguments.overwrite)
+    special_files.refuse_existing(arguments.destination, arguments.overwrite)
     from legacy_opt.compat.checkpoint_report import CheckpointMismatch
 
-    name_map = _read_name_map(arguments.name_map)
+    name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
     try:
         if arguments.model is not None:
             from legacy_opt.compat import keras_conversion
@@ -116,31 +115,8 @@ def _check(arguments):
             raise ValueError("%s has no meaning with --to %s%s." % (option, to, beside))
 
 
-def _refuse_existing(path, overwrite):
-    there = [each for each in (path, path + ".index") if os.path.lexists(each)]
-    if there and not overwrite:
-        raise ValueError("%r is there already. Pass --overwrite to replace it." % there[0])
-    if os.path.isdir(path):
-        raise ValueError("%r is a folder. Name what to write in it." % path)
-
-
 def _is_keras_file(path):
     return path.endswith((".keras", ".h5", ".hdf5"))
-
-
-def _read_name_map(path):
-    if path is None:
-        return None
-    try:
-        with open(path, encoding="utf-8") as file:
-            name_map = json.load(file)
-    except (OSError, ValueError) as error:
-        raise ValueError("The name map %r cannot be read: %s" % (path, error)) from error
-    if not isinstance(name_map, dict) or not all(
-        new is None or isinstance(new, str) for new in name_map.values()
-    ):
-        raise ValueError("The name map %r must be one object, {old name: new name or null}." % path)
-    return name_map
 
 
 def _convert_files(arguments, name_map, screen):

@@ -12,7 +12,7 @@ import re
 import sys
 
 import legacy_opt
-from legacy_opt.compat import terminal
+from legacy_opt.compat import tables, terminal
 
 try:
     from importlib import metadata
@@ -42,7 +42,7 @@ def run(arguments):
     if arguments.json:
         print(json.dumps(facts, indent=2))
     else:
-        print("\n".join(_lines(facts)))
+        tables.show("\n".join(_lines(facts)).splitlines(), sys.stdout)
     return int(any(problem["level"] == "error" for problem in facts["problems"]))
 
 

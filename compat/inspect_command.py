@@ -33,7 +33,7 @@ def work(arguments, screen):
     checkpoint = open_checkpoint(arguments.checkpoint)
     found = checkpoint_contents.contents(checkpoint)
     facts = as_facts(checkpoint, found)
-    return terminal.Outcome(terminal.FINE, facts, (_heading(facts), _table(found)))
+    return terminal.Outcome(terminal.FINE, facts, (*_heading(facts), _table(found)))
 
 
 def as_facts(checkpoint, found):
@@ -97,7 +97,7 @@ def _heading(facts):
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
         lines.append("optimizer: no slots; one without, as GradientDescent, or weights alone")
-    return "\n".join(lines + [""])
+    return lines + [""]
 
 
 def _table(found):

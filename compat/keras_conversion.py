@@ -1,23 +1,18 @@
 """Between v1 checkpoints and files of Keras, through a model that the user's function returns."""
 
 import contextlib
-import io
 import os
-import shutil
-import zipfile
 
-import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import named_objects
+from legacy_opt.compat import keras_files, named_objects, special_files
 from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
+from legacy_opt.compat.file_watch import Watch
 from legacy_opt.compat.tables import counted
-
-_KERAS_FILES = (".keras", ".h5", ".hdf5")
-_STATE_IN_H5 = "optimizer_weights"
+from legacy_opt.compat.working_folder import WorkingFolder
 
 
 def convert(arguments, name_map):
@@ -113,23 +108,15 @@ def _save(model, optimizer, arguments, report):
     """Saves under a temporary name, then renames; returns the report with what was not kept."""
     path = arguments.destination
     folder, name = os.path.split(os.path.abspath(path))
-    working = os.path.join(folder, ".%s.writing" % name)
-    made_folder = not os.path.isdir(folder)
     done = False
-    try:
-        shutil.rmtree(working, ignore_errors=True)  # of a run that was killed
-        os.makedirs(working)
-        kept = _write(os.path.join(working, name), model, optimizer)
+    with WorkingFolder(os.path.join(folder, name)) as working:
+        special_files.refuse_existing(path, arguments.overwrite)  # which may have come since
+        kept = _write(os.path.join(working.path, name), model, optimizer)
         if not kept:
             report = report._replace(left_in_checkpoint=_lost(report, path))
         if kept or arguments.partial:
             _rename_all(working, folder)
             done = True
-    finally:
-        shutil.rmtree(working, ignore_errors=True)
-        if made_folder and not done:
-            with contextlib.suppress(OSError):
-                os.rmdir(folder)
     if not done:
         reason = (
             "Keras does not keep the optimizer's state in %r. Take another ending of DST, or write "
@@ -149,7 +136,7 @@ def _write(path, model, optimizer):
     """Writes one file, or the files of a checkpoint; returns whether the optimizer is in it."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
-    elif path.endswith(_KERAS_FILES):
+    elif path.endswith(keras_files.ENDINGS):
         model.save(path)
     else:
         saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
@@ -159,7 +146,7 @@ def _write(path, model, optimizer):
         # `save`, for its counter, without which `restore` is never complete.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
-    return optimizer is None or _holds_optimizer(path)
+    return optimizer is None or keras_files.holds_optimizer(path)
 
 
 def _rename_counted(written, path):
@@ -172,32 +159,14 @@ def _rename_counted(written, path):
     os.remove(os.path.join(folder, "checkpoint"))
 
 
-def _holds_optimizer(path):
-    """Whether Keras has written an optimizer's variables into a file."""
-    import h5py  # Keras has just used it
-
-    file = path
-    if zipfile.is_zipfile(path):
-        with zipfile.ZipFile(path) as archive:
-            file = io.BytesIO(archive.read("model.weights.h5"))
-    with h5py.File(file, "r") as content:
-        found = []
-        for name in content:
-            if "optimizer" in name and isinstance(content[name], h5py.Group):
-                content[name].visititems(
-                    lambda _, each: found.append(each) if isinstance(each, h5py.Dataset) else None
-                )
-    return bool(found)
-
-
 def _rename_all(working, folder):
     """Renames the files to where they belong, an index last, with which a checkpoint is there."""
-    names = sorted(os.listdir(working), key=lambda name: (name.endswith(".index"), name))
+    names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
     with contextlib.suppress(FileNotFoundError):
         if names[-1].endswith(".index"):  # an old one must not stand for new data
             os.remove(os.path.join(folder, names[-1]))
     for name in names:
-        os.replace(os.path.join(working, name), os.path.join(folder, name))
+        os.replace(os.path.join(working.path, name), os.path.join(folder, name))
 
 
 # From Keras
@@ -205,7 +174,8 @@ def _rename_all(working, folder):
 
 def _load(path, model, optimizer):
     """Loads a file of Keras, or a tf.train.Checkpoint, into the model and the optimizer."""
-    if path.endswith(_KERAS_FILES):
+    if path.endswith(keras_files.ENDINGS):
+        special_files.refuse(path)
         if not os.path.isfile(path):
             raise CheckpointError("%r: there is no such file." % path)
         _load_file(path, model, optimizer)
@@ -243,6 +213,7 @@ def _restore(checkpoint, model, optimizer):
         raise CheckpointError(
             "%r does not hold all of the model that --model returns: %s" % (checkpoint.path, error)
         ) from error
+    checkpoint.check_unchanged()
     if versions.for_a_session():
         status.run_restore_ops(versions.keras_2().backend.get_session())
 
@@ -254,15 +225,17 @@ def _read(objects, path):
 
 def _load_file(path, model, optimizer):
     """Loads a file of Keras into a model, without making that which the file describes."""
+    watch = Watch([path])
     try:
-        if optimizer is not None and not _holds_optimizer(path):
+        keras_files.check_size(path, model)
+        if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
                 "%r holds no state of an optimizer, and --model's is compiled with one. For the "
                 "weights alone let it return (model, None)." % path
             )
         _build(model, optimizer)
         model.load_weights(path)
-        state = None if optimizer is None else _state_in_h5(path)
+        state = None if optimizer is None else keras_files.state_in_h5(path)
         if state is not None:
             optimizer.set_weights(state)
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
@@ -270,28 +243,16 @@ def _load_file(path, model, optimizer):
                 "%r: Keras loads the state of an optimizer from a file of this kind only if the "
                 "model is compiled with it." % path
             )
+        changes = watch.changes()
     except CheckpointError:
         raise
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        raise CheckpointError(
-            "%r cannot be loaded by Keras: %s" % (path, str(error).strip() or type(error).__name__)
-        ) from error
-
-
-def _state_in_h5(path):
-    """Returns the optimizer's arrays in a whole model's .h5 file; None if it is of another kind."""
-    import h5py
-
-    if not h5py.is_hdf5(path):
-        return None
-    with h5py.File(path, "r") as content:
-        if _STATE_IN_H5 not in content:
-            return None
-        group = content[_STATE_IN_H5]
-        # Keras cuts a long list of names into several attributes, weight_names0, weight_names1, …
-        chunks = [key for key in group.attrs if key.startswith("weight_names")]
-        chunks.sort(key=lambda key: int(key[len("weight_names") :] or 0))
-        return [np.array(group[name]) for key in chunks for name in group.attrs[key]]
+    except Exception as error:  # of zip archives, of HDF5, of Keras: any may come
+        changes = watch.changes()
+        if changes is None:
+            text = str(error).strip() or type(error).__name__
+            raise CheckpointError("%r cannot be loaded by Keras: %s" % (path, text)) from error
+    if changes is not None:
+        raise CheckpointError(changes + " Begin again.")
 
 
 def _is_compiled_with(model, optimizer):

@@ -8,11 +8,11 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import v1_names
+from legacy_opt.compat import tensor_names, v1_names
 
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
 _STEP_NAME = "global_step"
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*$")  # of an operation in a graph
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # of an operation in a graph
 
 
 class Part(NamedTuple):
@@ -91,7 +91,7 @@ class KerasState:
                 given[name] = label, variable
         for name, (_, variable) in given.items():
             _check_variable(variable)
-            if not isinstance(name, str) or not _NAME.match(name):
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
                     "%r can be the name of no variable in a TF1 graph. Tell its name there with "
                     "name_map, or pass a dict from names to variables." % (name,)
@@ -288,7 +288,7 @@ def _renaming(name_map):
         return name_map, usual
     if isinstance(name_map, collections.abc.Mapping):
         for name in name_map.values():
-            if name is not None and (not isinstance(name, str) or ":" in name):
+            if name is not None and (tensor_names.problem(name) or ":" in name):
                 raise ValueError(
                     "name_map: %r is no name of a tensor in a checkpoint. It is a string without "
                     "':0', or None to leave a variable out." % (name,)

@@ -20,7 +20,7 @@ from typing import NamedTuple, Optional
 from google.protobuf.message import DecodeError
 from tensorflow.core.protobuf import trackable_object_graph_pb2
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+from legacy_opt.compat.tensor_names import OBJECT_GRAPH  # noqa: F401
 
 SLOT_VARIABLES, NAMED_BY_NUMBER, NUMBERED = "slot variables", "named by number", "numbered"
 

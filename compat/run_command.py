@@ -12,7 +12,7 @@ import sys
 import types
 from importlib.machinery import SourceFileLoader
 
-from legacy_opt.compat import missing_names, terminal
+from legacy_opt.compat import missing_names, special_files, tables, terminal
 
 _DESCRIPTION = """\
 Runs a script of TensorFlow 1, without edits, on the TensorFlow that is here, like `python SCRIPT`:
@@ -102,6 +102,7 @@ def prepare():
 
 def _file(path):
     """Returns the path of a script that can be read, more than once."""
+    special_files.refuse(path)
     with open(path, "rb"):
         if not os.path.isfile(path):
             raise OSError("%r is no file." % path)
@@ -119,7 +120,8 @@ def _module_called(name):
 
 def _tell(missing, all_the_same):
     for each in missing:
-        print("%s:%d: %s: %s" % (each.path, each.line, each.name, each.advice), file=sys.stderr)
+        line = "%s:%d: %s: %s" % (each.path, each.line, each.name, each.advice)
+        print(tables.printable(line, sys.stderr), file=sys.stderr)
     text = "legacy-opt run: nobody provides these names"
     text += "." if all_the_same else "; nothing was run (--force runs it all the same)."
     print(text, file=sys.stderr)

@@ -40,6 +40,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Ends the process."""
+        message = tables.printable(message, sys.stderr)
         self.exit(BAD_INPUT, "%s: %s (%s --help tells more)\n" % (self.prog, message, self.prog))
 
 
@@ -82,7 +83,8 @@ def run(name, work, arguments, with_tensorflow=True):
         return _INTERRUPTED
     except Exception as error:  # of TensorFlow, of Keras, of a user's module: any may come
         if arguments.traceback:
-            traceback.print_exc()
+            for line in traceback.format_exc().splitlines():
+                print(tables.printable(line, sys.stderr), file=sys.stderr)
         print("legacy-opt %s: %s" % (name, one_line(error)), file=sys.stderr)
         return BAD_INPUT
     try:
@@ -98,7 +100,7 @@ def run(name, work, arguments, with_tensorflow=True):
 
 def one_line(error):
     """Returns what an error says, on one line."""
-    text = " ".join(str(error).split())
+    text = tables.printable(" ".join(str(error).split()), sys.stderr)
     # Those are written for people; the others do not say what they are about.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text

@@ -22,12 +22,17 @@ PREDICTIONS = "predictions.npz"
 def replacing(path):
     """Yields a temporary path and renames it to `path` when all went well.
 
-    The temporary name keeps the ending, by which writers of images and arrays go.
+    The temporary name keeps the ending, by which writers of images and arrays go; each process has
+    its own.
     """
     directory, name = os.path.split(path)
-    temporary = os.path.join(directory, ".writing-" + name)
-    yield temporary
-    os.replace(temporary, path)
+    temporary = os.path.join(directory, ".writing-%d-%s" % (os.getpid(), name))
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(temporary)
 
 
 def progress_pace():

@@ -353,7 +353,7 @@ def stop_midway(source, folder, how):
     """Sends a signal to a conversion that is writing; returns (exit code, stdout, stderr)."""
     hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in background
     process = start("convert", source, folder / "out", preexec_fn=hear)  # ignore Ctrl-C
-    while not any(folder.glob(".out.writing/*")):
+    while not any(folder.glob(".out.writing/shard*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
     process.send_signal(how)

@@ -1,5 +1,6 @@
 """`legacy-opt convert` between v1 checkpoints and files of Keras, through the user's model."""
 
+import json
 import os
 import sys
 
@@ -137,6 +138,23 @@ def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
             name = name.replace(old, new)
         expected[name] = value
     assert_equal(tensors(tmp_path / "back"), expected)
+
+
+@pytest.mark.defect(21)
+@pytest.mark.parametrize("argument", ["", "name_map="])
+@pytest.mark.parametrize("python", [False, True])
+def test_the_name_map_that_is_told_can_be_pasted(tmp_path, screen, source, python, argument):
+    """The older form of a message, a dict of Python, is taken as well."""
+    new = {"layer/kernel": "tower/w", "layer/bias": "b"}
+    (tmp_path / "map.json").write_text(json.dumps(new))
+    assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
+    words = ("convert", "renamed", "keras") + options("--to", "keras")
+    (told,) = screen.json(*words, code=1)["notes"]
+    told = told.partition("name_map=")[2]
+    assert json.loads(told) == new
+    text = argument + (repr(new) if python else told)
+    (tmp_path / "pasted.json").write_text(text, encoding="utf-8")
+    assert screen.json(*words + ("--name-map", "pasted.json"))["complete"]
 
 
 def test_like_an_old_checkpoint(tmp_path, screen, source):

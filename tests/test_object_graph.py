@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, compat, versions
-from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.object_graph import (
     NAMED_BY_NUMBER,
     NUMBERED,
@@ -296,9 +296,10 @@ def test_an_optimizer_that_scales_its_loss(tmp_path):
 def test_a_broken_graph(tmp_path, serialized):
     with pytest.raises(ValueError):
         parse_object_graph(serialized)
-    with CheckpointWriter(tmp_path / "model") as writer:
-        writer.add("x", np.float32(1))
-        writer.add(OBJECT_GRAPH, serialized)
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        names, tensors = ["x", OBJECT_GRAPH], [tf.constant(1.0), tf.constant(serialized)]
+        saved = dict(tensor_names=names, shape_and_slices=["", ""], tensors=tensors)
+        session.run(tf.raw_ops.SaveV2(prefix=str(tmp_path / "model"), **saved))
     checkpoint = open_checkpoint(tmp_path / "model")
     assert list(checkpoint.tensors) == ["x"]
     with pytest.raises(CheckpointError, match="its object graph cannot be read"):

@@ -214,7 +214,7 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
     screen = Screen(capsys)
     assert "no_such_script.py" in screen.refused("run", "no_such_script.py")
     assert str(tmp_path) in screen.refused("run", tmp_path)
-    assert "'%s' is no file" % os.devnull in screen.refused("run", os.devnull)
+    assert "'%s' is a character device" % os.devnull in screen.refused("run", os.devnull)
     assert "no_such_module" in screen.refused("run", "-m", "no_such_module.at_all")
     assert "the following arguments are required: SCRIPT" in screen.refused("run")
     code, output, _ = screen.run("run", "--help")

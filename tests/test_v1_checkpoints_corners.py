@@ -164,5 +164,5 @@ def test_inside_a_function(api, tmp_path):
 def test_a_name_map_is_guessed_under_a_scope(api, tmp_path):
     saved = {"a": [1.0], "train/a/Momentum": [3.0], "global_step": np.int64(1)}
     path = write(tmp_path / "model", saved)
-    with pytest.raises(CheckpointMismatch, match="name_map={'w': 'a'}"):
+    with pytest.raises(CheckpointMismatch, match='name_map={"w": "a"}'):
         load_v1_checkpoint(path, [variable("w", 0)], momentum(api))
