@@ -106,6 +106,8 @@ class _LinearDecay(_Decay):
     kind, maker = "linear", "get_linear_decay_fn"
 
     def at(self, step):
+        if step.dtype.is_floating:
+            step = tf.cast(step, tf.int64)  # as the original counts
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
 
 
