@@ -260,7 +260,7 @@ def test_numbers_out_of_range(optimizer, arguments, message):
 
 def test_arguments_of_the_wrong_type():
     with pytest.raises(TypeError, match="global_step must be"):
-        AdamGSOptimizer(0.5)
+        AdamGSOptimizer("0.5")
     with pytest.raises(TypeError, match="apply_sparse_rmsprop must be True or False, got 'yes'"):
         AdamAsyncOptimizer(apply_sparse_rmsprop="yes")
 
