@@ -11,6 +11,7 @@ before section 2.1, as in `tf.compat.v1.train.AdamOptimizer`.
 import tensorflow as tf
 
 from legacy_opt import checks, kernels
+from legacy_opt.hyperparameters import alias_of, tensor_of
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 
@@ -18,18 +19,6 @@ _HOOKS = {
     "_apply_sparse_shared": "override sparse_rule",
     "_get_beta_accumulators": "override non_slots and update_non_slots, or hyperparameters",
 }
-
-
-def _tensor(name):
-    """A hyperparameter's tensor of this step, under the name that stock Adam keeps it by."""
-
-    def read(self):
-        return self._tensors.get(name)
-
-    def write(self, value):
-        self._tensors[name] = value
-
-    return property(read, write)
 
 
 class AdamBase(RuleOptimizer):
@@ -42,28 +31,20 @@ class AdamBase(RuleOptimizer):
     Products and sums stand in the order that `tf.contrib.opt` has them in: the last bit depends
     on it.
 
-    Subclasses find the learning rate under stock Adam's name too, `_lr`, and the tensors that
-    `_prepare` makes: `_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`. Overriding a method that only
-    the originals call is refused.
+    Subclasses find the learning rate under stock Adam's name too, `_lr`, the tensors that
+    `_prepare` makes: `_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`, and the powers of beta:
+    `_get_beta_accumulators()`. Overriding a method that only the originals call is refused.
     """
 
     slots = {"m": Slot(), "v": Slot()}
+    _lr = alias_of("learning_rate")
     _lr_t, _beta1_t, _beta2_t, _epsilon_t = map(
-        _tensor, ("learning_rate", "beta1", "beta2", "epsilon")
+        tensor_of, ("learning_rate", "beta1", "beta2", "epsilon")
     )
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
         checks.refuse_hooks(cls, _HOOKS)
-
-    @property
-    def _lr(self):
-        return self._learning_rate
-
-    @_lr.setter
-    def _lr(self, value):
-        if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
-            self._learning_rate = checks.hyperparameter("learning_rate", value)
 
     def __init__(
         self,
@@ -85,6 +66,10 @@ class AdamBase(RuleOptimizer):
 
     def non_slots(self):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
+
+    def _get_beta_accumulators(self):
+        """Returns the variables of the powers of beta, each None before the first update."""
+        return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(self, grad, value, slots, hyper):
         m, v = moments(grad, slots, hyper, as_stock=self.whole_tensor)

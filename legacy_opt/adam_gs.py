@@ -30,8 +30,9 @@ class AdamGSOptimizer(AdamBase):
     is Adam's): `m` and `v`, of the variable's shape and dtype, starting at zero.
 
     Args:
-      global_step: the scalar int32 or int64 variable that counts steps, or an integer; None takes
-        the graph's own (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar variable that counts steps, int32 or int64 (or of a floating point
+        dtype, which the original takes too; float32 stops counting at 2**24), or a number that is
+        not negative; None takes the graph's own (`tf.compat.v1.train.get_global_step`).
       learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
         `beta1`, `beta2` and `epsilon`.
       beta1: how much of `m` stays, from 0 to below 1.
@@ -66,6 +67,17 @@ class AdamGSOptimizer(AdamBase):
 
     def non_slots(self):
         return {}
+
+    def _get_beta_accumulators(self):
+        """Returns the powers of beta at the step of the last `apply_gradients`, float32 scalars.
+
+        Raises:
+          ValueError: there was none.
+        """
+        if self._step_tensor is None:
+            raise ValueError("%s has applied no gradients yet." % type(self).__name__)
+        hyper = self.hyperparameters(tf.float32)
+        return hyper.beta1_power, hyper.beta2_power
 
     def hyperparameters(self, dtype, non_slots=True):
         hyper = super().hyperparameters(dtype, non_slots)

@@ -54,6 +54,10 @@ class AdaMaxOptimizer(AdamBase):
     def non_slots(self):
         return {"beta1_power": self._beta1}
 
+    def _get_beta_accumulators(self):
+        """Returns the variable of the power of beta1, None before the first update."""
+        return self._non_slot("beta1_power")
+
     def rule(self, grad, value, slots, hyper):
         m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))

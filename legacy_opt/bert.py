@@ -15,22 +15,10 @@ import re
 import tensorflow as tf
 
 from legacy_opt import checks
-from legacy_opt.hyperparameters import complement
+from legacy_opt.hyperparameters import alias_of, complement
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 from legacy_opt.update import GlobalStepWarning, users_frame, warn
-
-
-def _public(name):
-    """A hyperparameter under the name without underscore that BERT's class keeps it by."""
-
-    def read(self):
-        return getattr(self, "_" + name)
-
-    def write(self, value):
-        setattr(self, "_" + name, checks.hyperparameter(name, value))
-
-    return property(read, write)
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):
@@ -83,11 +71,12 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     whole_tensor = True
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
-    learning_rate = _public("learning_rate")
-    weight_decay_rate = _public("weight_decay_rate")
-    beta_1 = _public("beta_1")
-    beta_2 = _public("beta_2")
-    epsilon = _public("epsilon")
+    # Without the underscore, as BERT's class keeps them.
+    learning_rate = alias_of("learning_rate")
+    weight_decay_rate = alias_of("weight_decay_rate")
+    beta_1 = alias_of("beta_1")
+    beta_2 = alias_of("beta_2")
+    epsilon = alias_of("epsilon")
 
     def __init__(
         self,

@@ -15,6 +15,10 @@ _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
+class WrongTypeError(TypeError, ValueError):
+    """A wrong type where the original raises a ValueError: code that catches either goes on."""
+
+
 def is_tensor_like(value):
     """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
@@ -28,7 +32,9 @@ def number(name, value):
       ValueError: if it is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise TypeError("%s must be a number, got %r of type %s." % (name, value, _type(value)))
+        raise WrongTypeError(
+            "%s must be a number, got %r of type %s." % (name, value, _type(value))
+        )
     try:
         finite = math.isfinite(value)
     except OverflowError:  # an integer that is infinite as a float
@@ -58,7 +64,7 @@ def positive_integer(name, value):
     """
     number(name, value)
     if not isinstance(value, numbers.Integral):
-        raise TypeError(
+        raise WrongTypeError(
             "%s must be an integer, got %r of type %s: write it without a decimal point."
             % (name, value, _type(value))
         )
@@ -136,7 +142,7 @@ def hyperparameter(name, value, largest=_LARGEST):
         return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
-        raise TypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))
+        raise WrongTypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))
     if value.shape.rank not in (None, 0):
         raise ValueError("%s must be a scalar, got a tensor of shape %s." % (name, value.shape))
     return value
@@ -175,11 +181,13 @@ def text(name, value):
     """Returns `value` if it is a string that is not empty.
 
     Raises:
-      TypeError: if it is no string.
+      WrongTypeError: if it is no string.
       ValueError: if it is empty.
     """
     if not isinstance(value, str):
-        raise TypeError("%s must be a string, got %r of type %s." % (name, value, _type(value)))
+        raise WrongTypeError(
+            "%s must be a string, got %r of type %s." % (name, value, _type(value))
+        )
     if not value:
         raise ValueError("%s must not be empty." % name)
     return value
@@ -217,27 +225,40 @@ def integer_step(name, value, constant=False):
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      constant: whether it may be a Python integer as well.
+      constant: whether it may be a number as well, and of a floating point dtype.
 
     Raises:
       TypeError: if it is something else.
-      ValueError: if it is not a scalar.
+      ValueError: if it is not a scalar; or is a number below zero, beyond int64, or not finite.
     """
     if value is None:
         return value
-    if constant and isinstance(value, numbers.Integral) and not isinstance(value, bool):
-        return int(value)
+    if constant and isinstance(value, np.ndarray) and value.shape == ():
+        value = value.item()
+    if constant and isinstance(value, numbers.Real) and not isinstance(value, bool):
+        return _constant_step(name, value)
+    if constant and is_tensor_like(value) and value.dtype.is_floating:
+        return hyperparameter(name, value)
     if not is_tensor_like(value):
-        raise TypeError(
+        raise WrongTypeError(
             "%s must be an int32 or int64 variable (as tf.compat.v1.train.get_or_create_global_step"
             "() makes it) or None for the graph's own, got %r of type %s."
             % (name, value, _type(value))
         )
     if value.dtype.base_dtype not in (tf.int32, tf.int64):
-        raise TypeError("%s must be int32 or int64, got %s." % (name, value.dtype.base_dtype.name))
+        raise WrongTypeError(
+            "%s must be int32 or int64, got %s." % (name, value.dtype.base_dtype.name)
+        )
     if value.shape.rank not in (None, 0):
         raise ValueError("%s must be a scalar, got shape %s." % (name, value.shape))
     return value
+
+
+def _constant_step(name, value):
+    number(name, value)
+    if not 0 <= value <= _LARGEST_INTEGER:
+        raise ValueError("%s must be from 0 to %d, got %r." % (name, _LARGEST_INTEGER, value))
+    return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
 def refuse_hooks(cls, hooks):
@@ -249,10 +270,12 @@ def refuse_hooks(cls, hooks):
         does not, to what to do instead.
 
     Raises:
-      TypeError: the class has one of these methods.
+      TypeError: the class has one of these methods from outside of this package.
     """
+    package = __name__.partition(".")[0] + "."
+    theirs = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
     for name, instead in hooks.items():
-        if hasattr(cls, name):
+        if any(name in vars(each) for each in theirs):
             raise TypeError(
                 "%s.%s would never be called here, unlike in the original: %s."
                 % (cls.__name__, name, instead)
@@ -309,10 +332,10 @@ def trainable_dtype(optimizer_name, variable, valid):
     """Checks that an optimizer can train a variable of this dtype.
 
     Raises:
-      TypeError: if it cannot.
+      WrongTypeError: if it cannot.
     """
     if variable.dtype.base_dtype not in valid:
-        raise TypeError(
+        raise WrongTypeError(
             "%s cannot train variable %r of dtype %s; it trains %s."
             % (
                 optimizer_name,

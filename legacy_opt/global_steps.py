@@ -1,7 +1,9 @@
-"""The global step that a wrapper advances for the optimizers inside, which are given none."""
+"""The global step: which one a wrapper advances for the optimizers inside, and where it ends."""
 
 import contextlib
 import threading
+
+import tensorflow as tf
 
 _local = threading.local()
 
@@ -24,3 +26,25 @@ def advancing(global_step):
 def advanced_by_wrapper():
     """Returns the step that a wrapper around the caller will advance, or None."""
     return getattr(_local, "step", None)
+
+
+def step_below_the_end(optimizer_name, step):
+    """Returns a step with a check, when it runs, that an int32 step can advance once more.
+
+    Past its largest value it is negative: powers of beta are infinite, decays start anew or never
+    come. A step of 64 bits does not get there.
+
+    Args:
+      optimizer_name: for the message.
+      step: a scalar tensor.
+    """
+    if step.dtype != tf.int32:
+        return step
+    message = (
+        "%s: an int32 global_step must be from 0 to %d, so that t = global_step + 1 does not "
+        "overflow. Use int64, as tf.compat.v1.train.get_or_create_global_step() does. It is"
+        % (optimizer_name, step.dtype.max - 1)
+    )
+    in_range = tf.logical_and(step >= 0, step < step.dtype.max)
+    with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):
+        return tf.identity(step)

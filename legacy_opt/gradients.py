@@ -74,6 +74,9 @@ def multiply_gradients(grads_and_vars, gradient_multipliers):
         gradient is None.
     """
     pairs = pairs_of("multiply_gradients", grads_and_vars)
+    check_multipliers(gradient_multipliers)
+    if not gradient_multipliers:
+        raise ValueError("gradient_multipliers is empty.")
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.op.name)
     changed = []
     for (grad, variable), multiplier in zip(pairs, multipliers):
@@ -108,15 +111,13 @@ def check_multipliers(multipliers):
 
     Raises:
       TypeError: it is none.
-      ValueError: it is empty, or a number is not finite.
+      ValueError: a number is not finite.
     """
     what = "gradient_multipliers"
     if not isinstance(multipliers, dict):
-        raise TypeError(
+        raise checks.WrongTypeError(
             "%s must be a dict from variables or names to numbers, got %r." % (what, multipliers)
         )
-    if not multipliers:
-        raise ValueError("%s is empty." % what)
     for key, value in multipliers.items():
         if not (checks.is_tensor_like(value) or isinstance(value, np.ndarray)):
             checks.number("%s[%r]" % (what, key), value)
@@ -303,7 +304,7 @@ def pairs_of(what, grads_and_vars):
     try:
         return [(grad, variable) for grad, variable in grads_and_vars]
     except (TypeError, ValueError):
-        raise TypeError(
+        raise checks.WrongTypeError(
             "%s takes a list of (gradient, variable) pairs, as compute_gradients returns it, got "
             "%r." % (what, grads_and_vars)
         ) from None
@@ -329,7 +330,9 @@ def some_gradients(what, grads_and_vars):
 def scalar(name, value):
     """Returns `value` if it is a finite number, or a tensor or variable that is a scalar."""
     if callable(value) and not checks.is_tensor_like(value):
-        raise TypeError("%s must be a number or a scalar tensor, got %r." % (name, value))
+        raise checks.WrongTypeError(
+            "%s must be a number or a scalar tensor, got %r." % (name, value)
+        )
     return checks.hyperparameter(name, value, math.inf)  # it takes the dtype of the gradients
 
 

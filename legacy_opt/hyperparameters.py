@@ -20,6 +20,34 @@ def current(name, value):
     return value
 
 
+def alias_of(name):
+    """Returns an attribute of a `RuleOptimizer`: a hyperparameter under another name."""
+
+    def read(self):
+        return getattr(self, "_" + name)
+
+    def write(self, value):
+        if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
+            setattr(self, "_" + name, checks.hyperparameter(name, value))
+
+    return property(read, write)
+
+
+def tensor_of(name):
+    """Returns an attribute of a `RuleOptimizer`: a hyperparameter's tensor, which `_prepare` made.
+
+    The originals keep these tensors under names that their subclasses read. Before, it is None.
+    """
+
+    def read(self):
+        return self._tensors.get(name)
+
+    def write(self, value):
+        self._tensors[name] = value
+
+    return property(read, write)
+
+
 def takes_step(value):
     """Whether `value` is a function that must be called with one argument, the step."""
     if not callable(value) or checks.is_tensor_like(value):

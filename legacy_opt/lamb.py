@@ -23,7 +23,8 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
     sparse gradients, and **the line to delete from your script: it advances `global_step`**; read
     there.
 
-    The norms are those of a whole variable. Where one of them is zero, and for variables that are
+    The norms are those of a variable; each part of a partitioned one has norms and a rate of its
+    own, as in the original. Where one of them is zero, and for variables that are
     excluded from it, the factor ``|w| / |u|`` is 1. With 16-bit variables norms are computed in
     float32.
 

@@ -12,6 +12,7 @@ constructor, slot, variable names and arithmetic are kept.
 import tensorflow as tf
 
 from legacy_opt import checks, kernels
+from legacy_opt.hyperparameters import tensor_of
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 
@@ -53,10 +54,8 @@ class LARSOptimizer(RuleOptimizer):
 
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
-
-    def __init_subclass__(cls, **kwargs):
-        super().__init_subclass__(**kwargs)
-        checks.refuse_hooks(cls, {"compute_lr": "override update_for"})
+    # As the original keeps them.
+    _learning_rate_tensor, _momentum_tensor = map(tensor_of, ("learning_rate", "momentum"))
 
     def __init__(
         self,
@@ -89,15 +88,23 @@ class LARSOptimizer(RuleOptimizer):
             for name in ("learning_rate", "momentum"):
                 setattr(hyper, name, tf.cast(self._tensors[name], grad.dtype))
             return update
-        rate = hyper.learning_rate
-        name = self.variable_name(variable)
-        name = name if ":" in name else name + ":0"  # paths of Keras 3 have none
-        if not any(text in name for text in self._skip_list or ()):
-            value = tf.convert_to_tensor(variable)
-            rate *= _trust_ratio(grad, value, hyper)
-            grad += hyper.weight_decay * value
+        rate, grad = self.compute_lr(grad, variable)
         hyper.learning_rate = tf.ones([], grad.dtype)
         return update._replace(grad=grad * rate)
+
+    def compute_lr(self, grad, var):
+        """Returns the learning rate of a variable, and its dense gradient with weight decay.
+
+        Called with every dense gradient; subclasses may override it, as in the original.
+        """
+        hyper = self.hyperparameters(var.dtype.base_dtype)
+        rate, name = hyper.learning_rate, self.variable_name(var)
+        name = name if ":" in name else name + ":0"  # paths of Keras 3 have none
+        if not any(text in name for text in self._skip_list or ()):
+            value = tf.convert_to_tensor(var)
+            rate *= _trust_ratio(grad, value, hyper)
+            grad += hyper.weight_decay * value
+        return rate, grad
 
     def rule(self, grad, value, slots, hyper):
         momentum = slots.momentum * hyper.momentum + grad

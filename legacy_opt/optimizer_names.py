@@ -5,6 +5,7 @@ import inspect
 
 import tensorflow as tf
 
+from legacy_opt import checks
 from legacy_opt.adafactor import AdafactorOptimizer
 from legacy_opt.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.adam_async import AdamAsyncOptimizer
@@ -81,7 +82,7 @@ def check_optimizer(optimizer, learning_rate):
         if optimizer not in OPTIMIZER_CLS_NAMES:
             raise ValueError(_unknown_name(optimizer))
     elif not callable(optimizer) or (is_class and not issubclass(optimizer, v1.train.Optimizer)):
-        raise TypeError(_no_optimizer("optimizer", optimizer))
+        raise checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         raise ValueError(
             "learning_rate is None, but optimizer=%r is made with one. Pass a number or tensor, or "
@@ -142,7 +143,7 @@ def v1_optimizer(what, value):
       TypeError: it is none.
     """
     if not isinstance(value, v1.train.Optimizer):
-        raise TypeError(_no_optimizer(what, value))
+        raise checks.WrongTypeError(_no_optimizer(what, value))
     return value
 
 

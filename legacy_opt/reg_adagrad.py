@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import tensorflow as tf
 
 from legacy_opt import checks, kernels
+from legacy_opt.hyperparameters import tensor_of
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 
@@ -75,6 +76,10 @@ class RegAdagradOptimizer(RuleOptimizer):
             yield
         finally:
             self._now.updates_slots = before
+
+    # As the original keeps them.
+    _learning_rate_tensor = tensor_of("learning_rate")
+    _should_update_slots = property(lambda self: self._now.updates_slots)
 
     def slot_layouts(self, variable):
         return {"accumulator": Slot(self._initial_accumulator_value)}

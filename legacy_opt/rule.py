@@ -13,7 +13,7 @@ import tensorflow as tf
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, variable_shape
 from legacy_opt.applying import apply_rule
-from legacy_opt.global_steps import advanced_by_wrapper
+from legacy_opt.global_steps import advanced_by_wrapper, step_below_the_end
 from legacy_opt.hyperparameters import current, unrounded
 from legacy_opt.slots import Slot
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
@@ -62,7 +62,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
       ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` tells users who advance
       none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``. With
       `goes_by_advanced_step = True` the step is the one given to `apply_gradients`, if any, rather
-      than the graph's own; `allows_constant_step = True` lets `global_step` be an integer.
+      than the graph's own; `allows_constant_step = True` lets `global_step` be a number.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
     * `fused`, to hand a whole update to a TensorFlow kernel; ``optimizer.use_fused_kernels =
@@ -243,8 +243,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def _warn_if_the_step_stands_still(self, advanced):
         step = self.global_step_variable()
         remedy = "Pass global_step=… to minimize() or apply_gradients()"
-        if isinstance(self._global_step, int):
-            problem = "goes by the constant global_step=%d" % self._global_step
+        if isinstance(self._global_step, (int, float)):
+            problem = "goes by the constant global_step=%r" % self._global_step
             remedy = "Pass the graph's global step to the constructor: global_step=…"
         elif advanced is None:
             problem = "was given no global_step to advance"
@@ -300,6 +300,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 # The value of a ref variable is its memory, which somebody may advance meanwhile.
                 # The maximum copies it; graphs would move a mere copy behind each of the casts.
                 self._step_tensor = tf.maximum(self._step_tensor, self._step_tensor.dtype.min)
+            self._step_tensor = step_below_the_end(type(self).__name__, self._step_tensor)
         self._prepared = {}
         if self._applying is not None and not tf.distribute.has_strategy():
             pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
@@ -403,8 +404,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           ValueError: the constructor's global_step belongs to another graph.
         """
         step = self._global_step
-        if isinstance(step, int):
-            return tf.constant(step, tf.int64)
+        if isinstance(step, (int, float)):
+            return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
         if step is None and self.goes_by_advanced_step and self._applying is not None:
             step = self._applying[1]
         if step is None:

@@ -40,7 +40,9 @@ class ShampooOptimizer(RuleOptimizer):
 
     With the default ``global_step=0`` nothing counts steps, and nothing needs to, unless an
     interval is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` tells
-    that somebody has to advance one.
+    that somebody has to advance one. As in the original the step is rounded to float32: from step
+    2**24 (1.7e7) on, intervals and functions of the step see only every second step, from 2**25 on
+    every fourth, and so on.
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
     `gbar_decay` is 0: then it moves the touched rows, and `gbar_weight` and the lengths of axes
@@ -56,8 +58,8 @@ class ShampooOptimizer(RuleOptimizer):
     right. It is so in the original, whose numbers are kept bit for bit.
 
     Args:
-      global_step: the scalar int32 or int64 variable that counts steps, or an integer; None takes
-        the graph's own (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar variable that counts steps, or a number that is not negative; None
+        takes the graph's own (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
       gbar_decay: a number, scalar tensor, variable, or callable that returns one, without arguments
         or of ``T``, a float32 tensor; so are `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`,

@@ -34,7 +34,7 @@ def get_linear_decay_fn(decay_steps):
 
     Raises:
       TypeError: decay_steps is no integer.
-      ValueError: decay_steps is not positive.
+      ValueError: decay_steps is not positive, or beyond int64.
     """
     return _LinearDecay(decay_steps=decay_steps)
 
@@ -81,6 +81,8 @@ class _Decay(StepFunction):
 
     def __init__(self, decay_steps, **others):
         self.decay_steps = checks.positive_integer("decay_steps", decay_steps)
+        if self.decay_steps > tf.int64.max:
+            raise ValueError("decay_steps must be an int64, got %r." % (decay_steps,))
         for name, value in others.items():
             setattr(self, name, checks.number(name, value) if value is not None else None)
 
@@ -90,7 +92,10 @@ class _Decay(StepFunction):
                 "The %s decay needs a global_step, got None: pass global_step=… to minimize() or "
                 "apply_gradients()." % self.kind
             )
-        return self.at(tf.minimum(tf.convert_to_tensor(global_step), self.decay_steps))
+        step = tf.convert_to_tensor(global_step)
+        if step.dtype.is_integer:
+            step = tf.cast(step, tf.int64)  # in int32 decay_steps might be another number
+        return self.at(tf.minimum(step, self.decay_steps))
 
     def at(self, step):
         """Returns the decay at a step that is not after the last."""
@@ -106,6 +111,8 @@ class _LinearDecay(_Decay):
     kind, maker = "linear", "get_linear_decay_fn"
 
     def at(self, step):
+        if step.dtype.is_floating:
+            step = tf.cast(step, tf.int64)  # as the original counts
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks, kernels, sign_decay
-from legacy_opt.hyperparameters import wide_dtype
+from legacy_opt.hyperparameters import alias_of, tensor_of, wide_dtype
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import Slot
 from legacy_opt.step_functions import SavesStepFunctions
@@ -28,6 +28,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     goes_by_advanced_step = True
+    # As the originals keep them.
+    _lr = alias_of("learning_rate")
+    _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
 
     def __init__(self, sign_decay_fn, use_locking, name, beta, **hyperparameters):
         self._sign_decay_fn = sign_decay.checked(sign_decay_fn)
@@ -110,6 +113,8 @@ class AddSignOptimizer(_SignOptimizer):
             sign_decay_fn, use_locking, name, learning_rate=learning_rate, alpha=alpha, beta=beta
         )
 
+    _alpha_t = tensor_of("alpha")
+
     def _multiplier(self, sign, hyper):
         return hyper.alpha + sign
 
@@ -165,6 +170,8 @@ class PowerSignOptimizer(_SignOptimizer):
             logbase=_logarithm(self._base),
             beta=beta,
         )
+
+    _logbase_t = tensor_of("logbase")
 
     def _multiplier(self, sign, hyper):
         return tf.exp(hyper.logbase * sign)

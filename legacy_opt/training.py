@@ -304,10 +304,12 @@ def _loss(name, loss):
     if _is_function(loss):
         raise TypeError("%s must be a tensor, got the function %r: call it." % (name, loss))
     if loss is None:
-        raise TypeError("%s must be a tensor, got None." % name)
+        raise checks.WrongTypeError("%s must be a tensor, got None." % name)
     loss = tf.convert_to_tensor(loss)
     if not loss.dtype.base_dtype.is_floating:
-        raise TypeError("%s must be of a floating point dtype, got %s." % (name, loss.dtype.name))
+        raise checks.WrongTypeError(
+            "%s must be of a floating point dtype, got %s." % (name, loss.dtype.name)
+        )
     return loss
 
 
@@ -340,7 +342,7 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
     if learning_rate is None:
         return
     if _is_function(learning_rate):
-        raise TypeError(
+        raise checks.WrongTypeError(
             "learning_rate must be a number, a scalar tensor or variable, or None, got the "
             "function %r: call it, or pass it as learning_rate_decay_fn." % (learning_rate,)
         )
@@ -369,7 +371,7 @@ def _listed(message, values):
             raise TypeError
         return list(values)
     except TypeError:
-        raise TypeError(message) from None
+        raise checks.WrongTypeError(message) from None
 
 
 def _summaries(summaries):

@@ -23,6 +23,14 @@ Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow
 `legacy_opt.compat.to_keras`: 24 steps, dense gradients and rows with repeated ids. Variables after
 each step, all slots and the variables that all share are compared bit for bit.
 
+**On one processor.** One TensorFlow computes other last bits on another processor: its kernels ask
+the processor for an approximate square root (1.15 and 2.4) or reciprocal root (all), and take the
+widest matrix products that it has. In 24 steps of `tf.contrib.opt`'s own optimizers, TensorFlow
+1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest element. So
+"equal" here, and "bit for bit" on every page, is about two ways to run on one TensorFlow and one
+processor. What moves between machines moves its state bit for bit; its further steps are those that
+TensorFlow takes on that processor.
+
 The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
 **eager**, without either, against a Session without graph rewriting; **fit**, a model with an
 embedding and a dense layer, against the same model in a Session. The columns of Keras 3 hold these

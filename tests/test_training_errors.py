@@ -78,7 +78,6 @@ WRONG = {
     "noise": ({"gradient_noise_scale": -1.0}, ValueError, "gradient_noise_scale must not be neg"),
     "noises": ({"gradient_noise_scale": len}, TypeError, "gradient_noise_scale must be a number"),
     "multipliers": ({"gradient_multipliers": 3}, TypeError, "must be a dict from variables"),
-    "no multipliers": ({"gradient_multipliers": {}}, ValueError, "gradient_multipliers is empty"),
     "multiplier": ({"gradient_multipliers": {"w:0": "2"}}, TypeError, "must be a number, got '2'"),
     "unknown name": (
         {"gradient_multipliers": {"w": 2}},

@@ -59,6 +59,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
       ValueError: a number is out of its range, NaN or infinite.
     """
 
+    _optimizer = property(lambda self: self._wrapped[0])  # as the original keeps it
+
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         super().__init__([opt], name="MovingAverage")
         self._average_decay = checks.decay_factor("average_decay", average_decay)

@@ -43,6 +43,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         so in its own `apply_gradients`, not in the methods that TensorFlow calls for each variable.
     """
 
+    _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
+
     def __init__(self, opt):
         super().__init__([opt], name=name_of(checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):

@@ -47,6 +47,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
         such dimension, or is partitioned along it.
     """
 
+    _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
+
     def __init__(
         self,
         opt,
