@@ -7,6 +7,77 @@ executing eagerly.
 
 import tensorflow as tf
 
+from legacy_opt import versions
+
+# Operations whose result may be the memory that they are given, by TensorFlow's kernels.
+_HAND_ON_MEMORY = frozenset(
+    [
+        "AddN",
+        "BatchToSpaceND",
+        "Bitcast",
+        "BroadcastTo",
+        "Case",
+        "Cast",
+        "CheckNumerics",
+        "CheckNumericsV2",
+        "Concat",
+        "ConcatV2",
+        "ConjugateTranspose",
+        "EnsureShape",
+        "Enter",
+        "Exit",
+        "ExpandDims",
+        "Identity",
+        "IdentityN",
+        "If",
+        "Max",
+        "Mean",
+        "Merge",
+        "Min",
+        "MirrorPad",
+        "NextIteration",
+        "Pack",
+        "Pad",
+        "PadV2",
+        "PartitionedCall",
+        "PlaceholderWithDefault",
+        "PreventGradient",
+        "Print",
+        "Prod",
+        "PyFunc",
+        "PyFuncStateless",
+        "RefEnter",
+        "RefExit",
+        "RefIdentity",
+        "RefMerge",
+        "RefNextIteration",
+        "RefSwitch",
+        "Reshape",
+        "Reverse",
+        "ReverseV2",
+        "Select",
+        "SelectV2",
+        "Slice",
+        "Snapshot",
+        "SpaceToBatchND",
+        "Split",
+        "SplitV",
+        "Squeeze",
+        "StatefulPartitionedCall",
+        "StatelessCase",
+        "StatelessIf",
+        "StatelessWhile",
+        "StopGradient",
+        "StridedSlice",
+        "Sum",
+        "Switch",
+        "Tile",
+        "Transpose",
+        "Unpack",
+        "While",
+    ]
+)
+
 
 def is_resource(variable):
     """Whether `variable` is a resource variable (TF 1's default are ref variables)."""
@@ -33,8 +104,51 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """The scope of what runs after these; None is what has run already, executing eagerly."""
-    return tf.control_dependencies([op for op in operations if op is not None])
+    """The scope of what runs after these operations and tensors.
+
+    None and tensors of eager code are there already.
+    """
+    found = [getattr(here(each), "op", each) for each in operations if each is not None]
+    return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
+
+
+def here(value):
+    """Returns a tensor of the branch, loop or function that is being built; all else as it is.
+
+    Nothing can wait for a tensor from outside: v1 control flow drops the control dependency, and
+    TensorFlow 2.4 raises an error.
+    """
+    if not isinstance(value, tf.Tensor):
+        return value
+    building = versions.building()
+    outside = building == versions.CONTROL_FLOW  # of which no public name tells what is inside
+    if building == versions.FUNCTION:
+        outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
+    return tf.identity(value) if outside else value
+
+
+def is_memory(tensor):
+    """Whether a tensor of a graph may be the memory of a ref variable, as `tf.identity(w)` is.
+
+    Then what is written to the variable changes the tensor.
+    """
+    waiting, seen = [tensor], set()
+    while waiting:
+        each = waiting.pop()
+        if each.dtype != each.dtype.base_dtype:
+            return True
+        if each.op.type in _HAND_ON_MEMORY and each.op not in seen:
+            seen.add(each.op)
+            waiting += each.op.inputs
+    return False
+
+
+def copied(tensor):
+    """Returns a copy of a tensor that may be the memory of a ref variable, any other as it is."""
+    in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
+    if not (in_graph and versions.is_symbolic(tensor) and is_memory(tensor)):
+        return tensor
+    return tf.raw_ops.DeepCopy(x=tensor)
 
 
 def gather_nd(variable, positions):

@@ -8,8 +8,6 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
-
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = np.iinfo(np.int64).max
@@ -327,30 +325,6 @@ def _type(value):
     return type(value).__name__
 
 
-def only_variables(optimizer, grads_and_vars):
-    """Refuses the variables of Keras 3, which are no `tf.Variable`, and what is none at all.
-
-    Args:
-      optimizer: the name of the optimizer's class, for the message.
-      grads_and_vars: list of (gradient, variable) pairs.
-
-    Raises:
-      TypeError: one of the variables is Keras', or is a string or number.
-    """
-    for _, variable in grads_and_vars:
-        if isinstance(variable, (str, numbers.Number)):
-            raise TypeError(
-                "%s takes (gradient, variable) pairs, and %r is no variable."
-                % (optimizer, variable)
-            )
-        if versions.is_keras_3_variable(variable):
-            raise TypeError(
-                "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
-                "optimizer of it: legacy_opt.compat.to_keras(optimizer)."
-                % (optimizer, variable.name)
-            )
-
-
 def optimizer(holder, value):
     """Returns `value` if it is a v1 optimizer, which `holder`, an optimizer's name, can hold."""
     if isinstance(value, tf.compat.v1.train.Optimizer):
@@ -363,29 +337,4 @@ def optimizer(holder, value):
     raise TypeError(
         "%s holds tf.compat.v1.train.Optimizer instances, got %r of type %s.%s"
         % (holder, value, _type(value), hint)
-    )
-
-
-def gradients(optimizer, grads_and_vars):
-    """Checks what `apply_gradients` is given.
-
-    Args:
-      optimizer: the name of the optimizer's class, for messages.
-      grads_and_vars: an iterable of (gradient, variable) pairs.
-
-    Returns:
-      The pairs. All who wait for a dense gradient of theirs wait for the check of its shape: the
-      check alone may be left out of a graph, if nothing takes what it returns.
-
-    Raises:
-      TypeError: see `only_variables` and `gradient`.
-      ValueError: see `gradient`.
-    """
-    grads_and_vars = list(grads_and_vars)
-    only_variables(optimizer, grads_and_vars)
-    return tuple(
-        (gradient(optimizer, grad, variable, sparse=False), variable)
-        if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)
-        else (grad, variable)
-        for grad, variable in grads_and_vars
     )

@@ -1,8 +1,11 @@
-"""The global step that a wrapper advances for the optimizers inside, which are given none."""
+"""The global step: the graph's own, a new one, or the one that a wrapper around advances."""
 
 import contextlib
 import threading
 
+import tensorflow as tf
+
+v1 = tf.compat.v1
 _local = threading.local()
 
 
@@ -24,3 +27,28 @@ def advancing(global_step):
 def advanced_by_wrapper():
     """Returns the step that a wrapper around the caller will advance, or None."""
     return getattr(_local, "step", None)
+
+
+def of_graph():
+    """Returns the step of the graph that is being built or of one around it; None without one."""
+    step = v1.train.get_global_step()
+    if step is None:
+        with tf.init_scope():
+            step = v1.train.get_global_step()
+    return step
+
+
+class NewStep:
+    """A step for where there is none."""
+
+    def __init__(self):
+        self._of_eager_code = None
+
+    def get(self):
+        """Returns the step, made once a graph, and once in eager code with its `tf.function`s."""
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                return v1.train.get_or_create_global_step()
+            if self._of_eager_code is None:  # which has no collection to find it in again
+                self._of_eager_code = v1.train.create_global_step()
+            return self._of_eager_code

@@ -10,10 +10,10 @@ from types import SimpleNamespace
 
 import tensorflow as tf
 
-from legacy_opt import checks, versions
-from legacy_opt.access import Rows, WholeVariable, variable_shape
+from legacy_opt import checks, pairs, versions
+from legacy_opt.access import Rows, WholeVariable, after, copied, here, variable_shape
 from legacy_opt.applying import apply_rule
-from legacy_opt.global_steps import advanced_by_wrapper
+from legacy_opt.global_steps import NewStep, advanced_by_wrapper, of_graph
 from legacy_opt.hyperparameters import current, unrounded
 from legacy_opt.slots import Slot
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
@@ -100,6 +100,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self._hyperparameter_names = tuple(hyperparameters)
         self._tensors = {}
         self._step_tensor = None
+        self._new_steps = NewStep()
         self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
         self._prepared = {}
         for key, value in hyperparameters.items():
@@ -213,16 +214,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: a gradient's dtype differs from its variable's, or cannot be trained; or a
-            variable is one of Keras 3.
+          TypeError: see `legacy_opt.pairs.given`; or a variable's dtype cannot be trained.
           ValueError: a gradient's shape does not fit its variable.
         """
-        grads_and_vars = checks.gradients(type(self).__name__, grads_and_vars)
-        with self.applying(grads_and_vars, global_step):
-            if self.uses_global_step and not self.global_step_is_advanced:
-                self._warn_if_the_step_stands_still(self._applying[1])
-            done = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
-            return versions.with_lock(done)
+        with pairs.given(type(self).__name__, grads_and_vars) as given:
+            with self.applying(given, global_step):
+                if self.uses_global_step and not self.global_step_is_advanced:
+                    self._warn_if_the_step_stands_still(self._applying[1])
+                done = super().apply_gradients(given, global_step=global_step, name=name)
+                return versions.with_lock(done)
 
     @contextlib.contextmanager
     def applying(self, grads_and_vars, global_step=None):
@@ -289,7 +289,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         self._tensors = {
-            name: tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name)
+            # A copy, as the variable may be among those that this step trains.
+            name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
         self._step_tensor = None
@@ -321,12 +322,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         names = list(self.non_slots())
         if not names:
             return super()._finish(update_ops, name_scope)
-        with tf.control_dependencies(update_ops):
+        with after(*update_ops):
             variables = {name: self._non_slot(name) for name in names}
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
             changes = self.update_non_slots(SimpleNamespace(**values), hyper)
-        with tf.control_dependencies(list(changes.values())):
+        with after(*changes.values()):
             writes = []
             for name, value in changes.items():
                 with tf.device(variables[name].device):
@@ -337,7 +338,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
-        grad = checks.gradient(type(self).__name__, grad, variable, sparse)
+        grad = here(checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:
             return tf.no_op()
         densified = sparse and self.needs_whole_tensor(variable)
@@ -408,15 +409,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if step is None and self.goes_by_advanced_step and self._applying is not None:
             step = self._applying[1]
         if step is None:
-            step = tf.compat.v1.train.get_global_step()
-        if step is None:
-            with tf.init_scope():
-                step = tf.compat.v1.train.get_global_step()
+            step = of_graph()
         if step is None and self._applying is not None:
             step = self._applying[1]
         if step is None:
-            with tf.init_scope():
-                step = tf.compat.v1.train.get_or_create_global_step()
+            step = self._new_steps.get()
         in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
         if in_graph and step.graph is not tf.compat.v1.get_default_graph():
             raise ValueError(

@@ -68,7 +68,7 @@ class Slot:
         """
         value, known = self.initial_value, shape.is_fully_defined()
         if known and not (callable(value) or checks.is_tensor_like(value)):
-            return tf.compat.v1.constant_initializer(value, dtype=dtype)
+            return tf.compat.v1.constant_initializer(value)  # which is given the dtype
 
         def fill(*_, **__):
             return tf.fill(shape if known else self.dynamic_shape(variable), self.start(dtype))

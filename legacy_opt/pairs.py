@@ -1,0 +1,95 @@
+"""The (gradient, variable) pairs that an optimizer is given: checked, and safe from its writes."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import checks, versions
+from legacy_opt.access import copied
+from legacy_opt.gradients import changed, pairs_of
+from legacy_opt.variable_lists import is_partitioned, is_variable
+
+v1 = tf.compat.v1
+
+
+@contextlib.contextmanager
+def given(optimizer, grads_and_vars):
+    """The scope in which an optimizer applies gradients.
+
+    A gradient may be the memory of a ref variable or slot, as `tf.identity(w)` is. It is copied,
+    and nothing in the scope runs before all copies are made, so that no write changes a gradient.
+
+    Args:
+      optimizer: the name of the optimizer's class, for messages.
+      grads_and_vars: an iterable of (gradient, variable) pairs.
+
+    Yields:
+      A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
+
+    Raises:
+      TypeError: these are no pairs; a variable is none, or is Keras'; or a gradient's dtype is not
+        its variable's.
+      ValueError: a gradient's shape does not fit its variable.
+    """
+    pairs = checked(optimizer, grads_and_vars)
+    copies = []
+
+    def copy(values):
+        copy_or_values = copied(values)
+        if copy_or_values is not values:
+            copies.append(copy_or_values)
+        return copy_or_values
+
+    pairs = [(changed(grad, copy), variable) for grad, variable in pairs]
+    with tf.control_dependencies(copies):
+        yield pairs
+
+
+def checked(optimizer, grads_and_vars):
+    """Returns the pairs with gradients as tensors; see `given`.
+
+    All who wait for a dense gradient wait for the check of its shape: the check alone may be left
+    out of a graph, if nothing takes what it returns.
+    """
+    pairs = pairs_of(optimizer, grads_and_vars)
+    for grad, variable in pairs:
+        only_variable(optimizer, variable, grad)
+    return [(_as_gradient(optimizer, *pair), pair[1]) for pair in pairs]
+
+
+def _as_gradient(optimizer, grad, variable):
+    if grad is None:
+        return None
+    grad = v1.convert_to_tensor_or_indexed_slices(grad)
+    if isinstance(grad, tf.IndexedSlices):
+        return grad
+    return checks.gradient(optimizer, grad, variable, sparse=False)
+
+
+def only_variable(optimizer, variable, grad=None):
+    """Refuses the variables of Keras 3, which are no `tf.Variable`, and what is none at all.
+
+    Args:
+      optimizer: the name of the optimizer's class, for the message.
+      variable: what is to be trained.
+      grad: its gradient, which may be the variable itself, if they are in the wrong order.
+
+    Raises:
+      TypeError: it is Keras' or no variable.
+    """
+    if versions.is_keras_3_variable(variable):
+        raise TypeError(
+            "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
+            "optimizer of it: legacy_opt.compat.to_keras(optimizer)." % (optimizer, variable.name)
+        )
+    if is_variable(variable):
+        return
+    hint = ""
+    if versions.is_keras_3_variable(grad) or is_variable(grad):
+        hint = " The gradient comes first."
+    elif is_partitioned(variable):
+        hint = " Pass the parts of a partitioned one."
+    raise TypeError(
+        "%s takes (gradient, variable) pairs, and %r is no variable.%s"
+        % (optimizer, variable, hint)
+    )
