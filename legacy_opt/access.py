@@ -5,77 +5,22 @@ asking which kind of gradient or variable it serves. Writing returns an op in gr
 executing eagerly.
 """
 
+import re
+
 import tensorflow as tf
 
 from legacy_opt import versions
 
 # Operations whose result may be the memory that they are given, by TensorFlow's kernels.
-_HAND_ON_MEMORY = frozenset(
-    [
-        "AddN",
-        "BatchToSpaceND",
-        "Bitcast",
-        "BroadcastTo",
-        "Case",
-        "Cast",
-        "CheckNumerics",
-        "CheckNumericsV2",
-        "Concat",
-        "ConcatV2",
-        "ConjugateTranspose",
-        "EnsureShape",
-        "Enter",
-        "Exit",
-        "ExpandDims",
-        "Identity",
-        "IdentityN",
-        "If",
-        "Max",
-        "Mean",
-        "Merge",
-        "Min",
-        "MirrorPad",
-        "NextIteration",
-        "Pack",
-        "Pad",
-        "PadV2",
-        "PartitionedCall",
-        "PlaceholderWithDefault",
-        "PreventGradient",
-        "Print",
-        "Prod",
-        "PyFunc",
-        "PyFuncStateless",
-        "RefEnter",
-        "RefExit",
-        "RefIdentity",
-        "RefMerge",
-        "RefNextIteration",
-        "RefSwitch",
-        "Reshape",
-        "Reverse",
-        "ReverseV2",
-        "Select",
-        "SelectV2",
-        "Slice",
-        "Snapshot",
-        "SpaceToBatchND",
-        "Split",
-        "SplitV",
-        "Squeeze",
-        "StatefulPartitionedCall",
-        "StatelessCase",
-        "StatelessIf",
-        "StatelessWhile",
-        "StopGradient",
-        "StridedSlice",
-        "Sum",
-        "Switch",
-        "Tile",
-        "Transpose",
-        "Unpack",
-        "While",
-    ]
+_HANDS_ON_MEMORY = re.compile(
+    "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
+    "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
+    # if there is but one, if nothing is summed, cut off, padded, turned around and so on
+    "AddN|BroadcastTo|Concat(V2)?|(Conjugate)?Transpose|ExpandDims|Max|Mean|Min|MirrorPad|Pack|"
+    "Pad(V2)?|Prod|Reshape|Reverse(V2)?|(Strided)?Slice|Split(V)?|Squeeze|Sum|Tile|Unpack|"
+    # if control flow goes that way
+    "(Ref)?(Enter|Exit|Identity|Merge|NextIteration|Switch)|Select(V2)?|"
+    "(Stateless)?(Case|If|While)|(Stateful)?PartitionedCall"
 )
 
 
@@ -127,28 +72,39 @@ def here(value):
     return tf.identity(value) if outside else value
 
 
-def is_memory(tensor):
-    """Whether a tensor of a graph may be the memory of a ref variable, as `tf.identity(w)` is.
-
-    Then what is written to the variable changes the tensor.
-    """
-    waiting, seen = [tensor], set()
-    while waiting:
-        each = waiting.pop()
-        if each.dtype != each.dtype.base_dtype:
-            return True
-        if each.op.type in _HAND_ON_MEMORY and each.op not in seen:
-            seen.add(each.op)
-            waiting += each.op.inputs
-    return False
+def is_value(tensor):
+    """Whether a tensor of a graph may be what was read from a variable, as `tf.identity(w)` is."""
+    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _handed_on(tensor))
 
 
 def copied(tensor):
-    """Returns a copy of a tensor that may be the memory of a ref variable, any other as it is."""
-    in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
-    if not (in_graph and versions.is_symbolic(tensor) and is_memory(tensor)):
+    """Returns a tensor that no write to a variable changes.
+
+    A copy of what may be the memory of a ref variable, which its value is; anything else as it is.
+    """
+    if not (in_session_graph(tensor) and any(map(_is_ref, _handed_on(tensor)))):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
+
+
+def in_session_graph(tensor):
+    """Whether it is a tensor of a graph in which nothing but dependencies gives an order."""
+    return versions.is_symbolic(tensor) and not versions.runs_in_order()
+
+
+def _is_ref(tensor):
+    return tensor.dtype != tensor.dtype.base_dtype
+
+
+def _handed_on(tensor):
+    """Yields a tensor and those which it may be, handed on."""
+    waiting, seen = [tensor], set()
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if each.op not in seen and _HANDS_ON_MEMORY.fullmatch(each.op.type):
+            seen.add(each.op)
+            waiting += each.op.inputs
 
 
 def gather_nd(variable, positions):

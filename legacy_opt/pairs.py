@@ -5,7 +5,7 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import checks, versions
-from legacy_opt.access import copied
+from legacy_opt.access import after, copied, in_session_graph, is_value
 from legacy_opt.gradients import changed, pairs_of
 from legacy_opt.variable_lists import is_partitioned, is_variable
 
@@ -16,8 +16,9 @@ v1 = tf.compat.v1
 def given(optimizer, grads_and_vars):
     """The scope in which an optimizer applies gradients.
 
-    A gradient may be the memory of a ref variable or slot, as `tf.identity(w)` is. It is copied,
-    and nothing in the scope runs before all copies are made, so that no write changes a gradient.
+    A gradient may be a variable's or slot's own value, as `tf.identity(w)` is. Nothing in the scope
+    runs before all such gradients are read, and where one is the memory of a ref variable it is
+    copied, so that no write changes a gradient.
 
     Args:
       optimizer: the name of the optimizer's class, for messages.
@@ -31,17 +32,17 @@ def given(optimizer, grads_and_vars):
         its variable's.
       ValueError: a gradient's shape does not fit its variable.
     """
+    values = []
+
+    def safe(tensor):
+        if in_session_graph(tensor) and is_value(tensor):
+            tensor = copied(tensor)
+            values.append(tensor)
+        return tensor
+
     pairs = checked(optimizer, grads_and_vars)
-    copies = []
-
-    def copy(values):
-        copy_or_values = copied(values)
-        if copy_or_values is not values:
-            copies.append(copy_or_values)
-        return copy_or_values
-
-    pairs = [(changed(grad, copy), variable) for grad, variable in pairs]
-    with tf.control_dependencies(copies):
+    pairs = [(changed(grad, safe), variable) for grad, variable in pairs]
+    with after(*values):
         yield pairs
 
 

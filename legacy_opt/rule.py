@@ -217,12 +217,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           TypeError: see `legacy_opt.pairs.given`; or a variable's dtype cannot be trained.
           ValueError: a gradient's shape does not fit its variable.
         """
-        with pairs.given(type(self).__name__, grads_and_vars) as given:
-            with self.applying(given, global_step):
-                if self.uses_global_step and not self.global_step_is_advanced:
-                    self._warn_if_the_step_stands_still(self._applying[1])
-                done = super().apply_gradients(given, global_step=global_step, name=name)
-                return versions.with_lock(done)
+        me = type(self).__name__
+        with pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
+            if self.uses_global_step and not self.global_step_is_advanced:
+                self._warn_if_the_step_stands_still(self._applying[1])
+            done = super().apply_gradients(given, global_step=global_step, name=name)
+            return versions.with_lock(done)
 
     @contextlib.contextmanager
     def applying(self, grads_and_vars, global_step=None):
