@@ -45,26 +45,23 @@ MAKERS.update(
 
 
 def crossed(one, two):
-    return tf.identity(two), tf.identity(one)
-
-
-def in_another_shape(one, two):
-    flat = tf.reshape(one, [-1])
-    with tf.control_dependencies([flat]):
-        return tf.reshape(tf.stop_gradient(flat), SHAPE), tf.slice(two, [0, 0], SHAPE)
+    """Each one's value for the other, by way of operations that do not copy it."""
+    with tf.control_dependencies([tf.reshape(two, [-1])]):
+        return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
+            one, [0, 0], SHAPE
+        )
 
 
 def in_a_condition(one, two):
-    turned = v1.placeholder_with_default(False, [])
-    return tf.cond(turned, lambda: two * 2, lambda: tf.identity(one)), tf.identity(two)
+    doubled = v1.placeholder_with_default(False, [])
+    return tf.cond(doubled, lambda: one * 2, lambda: tf.identity(one)), tf.identity(two)
 
 
 ALIASES = {
-    "own": lambda one, two: (tf.identity(one), tf.identity(two)),
-    "variables": lambda one, two: (one, two),
+    "own": lambda one, two: (tf.identity(one), two),
     "crossed": crossed,
-    "in another shape": in_another_shape,
     "in a condition": in_a_condition,
+    "rows": lambda one, two: (tf.identity(two), tf.identity(one)),
 }
 
 
@@ -73,7 +70,8 @@ def slots_as_gradients(optimizer, one, two):
     found = []
     for variable in (two, one):
         slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
-        fit = [slot for slot in slots if slot is not None and slot.shape == variable.shape]
+        fit = [slot for slot in slots if getattr(slot, "shape", None) == variable.shape]
+        fit = [slot for slot in fit if slot.dtype.base_dtype == tf.float32]
         found.append(tf.identity((fit or [variable])[-1]))
     return found
 
@@ -92,15 +90,18 @@ class Graph:
             optimizer = MAKERS[name](step)
             self.fed = [v1.placeholder(tf.float32, SHAPE) for _ in range(2)]
 
-            def apply(gradients):
+            def apply(gradients, key=None):
+                if key == "rows":
+                    ids = np.arange(SHAPE[0])[::-1].copy()
+                    gradients = [tf.IndexedSlices(each, ids, SHAPE) for each in gradients]
                 pairs = list(zip(gradients, [self.one, self.two]))
                 return optimizer.apply_gradients(pairs, global_step=step)
 
-            self.train = apply(self.fed)
+            self.train, self.train_rows = apply(self.fed), apply(self.fed, "rows")
             self.values, self.ops = {}, {}
             for key, alias in ALIASES.items():
                 self.values[key] = gradients = alias(self.one, self.two)
-                self.ops[key] = apply(gradients)
+                self.ops[key] = apply(gradients, key)
             self.values["slots"] = slots_as_gradients(optimizer, self.one, self.two)
             self.ops["slots"] = apply(self.values["slots"])
             self.initializer = v1.global_variables_initializer()
@@ -115,7 +116,8 @@ class Graph:
             for _ in range(STEPS):
                 if feed:
                     values = session.run(list(self.values[key]))
-                    session.run(self.train, dict(zip(self.fed, values)))
+                    train = self.train_rows if key == "rows" else self.train
+                    session.run(train, dict(zip(self.fed, values)))
                 else:
                     session.run(self.ops[key])
             return session.run(self.variables)
