@@ -21,6 +21,8 @@ def is_tensor_like(value):
 def number(name, value):
     """Returns `value` if it is a finite number, not a bool.
 
+    What TensorFlow does not take, as `fractions.Fraction` and `np.longdouble`, becomes a float.
+
     Raises:
       TypeError: if it is no number.
       ValueError: if it is NaN or infinite.
@@ -33,7 +35,8 @@ def number(name, value):
         finite = False
     if not finite:
         raise ValueError("%s must be finite, got %r." % (name, value))
-    return value
+    known = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
+    return value if known else float(value)
 
 
 def positive(name, value):
@@ -41,7 +44,8 @@ def positive(name, value):
 
     What float32 takes for zero is not above it: to divide by that makes NaN.
     """
-    if number(name, value) < _SMALLEST:
+    value = number(name, value)
+    if value < _SMALLEST:
         where = " in float32" if value > 0 else ""
         raise ValueError("%s must be positive%s, got %r." % (name, where, value))
     return value
@@ -65,7 +69,8 @@ def positive_integer(name, value):
 
 def open_unit_interval(name, value):
     """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
-    if not 0 < number(name, value) < 1:
+    value = number(name, value)
+    if not 0 < value < 1:
         raise ValueError("%s must lie strictly between 0 and 1, got %r." % (name, value))
     return value
 
@@ -128,7 +133,8 @@ def hyperparameter(name, value, largest=_LARGEST):
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()  # a NumPy scalar
-        if abs(number(name, value)) > largest:
+        value = number(name, value)
+        if abs(value) > largest:
             raise ValueError("%s must not be beyond float32, got %r." % (name, value))
         # TensorFlow takes integers up to 64 bits.
         return float(value) if abs(value) > _LARGEST_INTEGER else value

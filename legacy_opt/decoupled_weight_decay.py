@@ -110,9 +110,11 @@ class DecoupledWeightDecayExtension:
         are updated.
 
         Raises:
-          TypeError: `decay_var_list` is no list, tuple or set of variables.
+          TypeError: `decay_var_list` is no list, tuple or set of variables; or `var_list` holds a
+            variable of Keras 3, or what is no variable.
           ValueError: `decay_var_list` is empty.
         """
+        pairs.check_variables(type(self).__name__, var_list)
         with self._decaying_only(decay_var_list):
             return super().minimize(
                 loss,

@@ -54,7 +54,7 @@ def checked(optimizer, grads_and_vars):
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:
-        only_variable(optimizer, variable, grad)
+        _only_variable(optimizer, variable, grad)
     return [(_as_gradient(optimizer, *pair), pair[1]) for pair in pairs]
 
 
@@ -67,22 +67,24 @@ def _as_gradient(optimizer, grad, variable):
     return checks.gradient(optimizer, grad, variable, sparse=False)
 
 
-def only_variable(optimizer, variable, grad=None):
-    """Refuses the variables of Keras 3, which are no `tf.Variable`, and what is none at all.
-
-    Args:
-      optimizer: the name of the optimizer's class, for the message.
-      variable: what is to be trained.
-      grad: its gradient, which may be the variable itself, if they are in the wrong order.
+def check_variables(optimizer, var_list):
+    """Refuses what cannot be trained in the `var_list` of `minimize`, which may be nested.
 
     Raises:
-      TypeError: it is Keras' or no variable.
+      TypeError: there is a variable of Keras 3, or what is no variable nor tensor.
     """
-    if versions.is_keras_3_variable(variable):
-        raise TypeError(
-            "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
-            "optimizer of it: legacy_opt.compat.to_keras(optimizer)." % (optimizer, variable.name)
-        )
+    for each in tf.nest.flatten(var_list):
+        _refuse_keras_3(optimizer, each)
+        trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
+        if var_list is not None and not trainable:
+            raise TypeError(
+                "%s: var_list must hold variables, and %r is no variable." % (optimizer, each)
+            )
+
+
+def _only_variable(optimizer, variable, grad):
+    """Refuses a variable of Keras 3, which is no `tf.Variable`, and what is none at all."""
+    _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
         return
     hint = ""
@@ -94,3 +96,11 @@ def only_variable(optimizer, variable, grad=None):
         "%s takes (gradient, variable) pairs, and %r is no variable.%s"
         % (optimizer, variable, hint)
     )
+
+
+def _refuse_keras_3(optimizer, variable):
+    if versions.is_keras_3_variable(variable):
+        raise TypeError(
+            "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
+            "optimizer of it: legacy_opt.compat.to_keras(optimizer)." % (optimizer, variable.name)
+        )

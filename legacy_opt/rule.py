@@ -15,7 +15,7 @@ from legacy_opt.access import Rows, WholeVariable, after, copied, here, variable
 from legacy_opt.applying import apply_rule
 from legacy_opt.global_steps import NewStep, advanced_by_wrapper, of_graph
 from legacy_opt.hyperparameters import current, unrounded
-from legacy_opt.slots import Slot
+from legacy_opt.slots import checked_layouts
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
 
 
@@ -210,6 +210,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     # TF 1's contract.
 
+    def minimize(self, loss, global_step=None, var_list=None, *args, **kwargs):
+        """See `tf.compat.v1.train.Optimizer.minimize`.
+
+        Raises:
+          TypeError: `var_list` holds a variable of Keras 3, or what is no variable.
+        """
+        pairs.check_variables(type(self).__name__, var_list)
+        return super().minimize(loss, global_step, var_list, *args, **kwargs)
+
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
@@ -272,12 +281,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                     initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
         for variable in var_list:
-            for name, layout in self.slot_layouts(variable).items():
-                if not isinstance(layout, Slot):
-                    raise TypeError(
-                        "%s: the slot %r must be a Slot, as in Slot(), got %r."
-                        % (type(self).__name__, name, layout)
-                    )
+            layouts = checked_layouts(type(self).__name__, self.slot_layouts(variable))
+            for name, layout in layouts.items():
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):

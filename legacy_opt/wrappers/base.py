@@ -54,10 +54,11 @@ class OptimizerWrapper(v1.train.Optimizer):
         """The optimizers that this one holds, a tuple."""
         return self._wrapped
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, loss, var_list=None, *args, **kwargs):
         """Computes gradients as the wrapped optimizer does."""
         (inner,) = self._wrapped
-        return inner.compute_gradients(*args, **kwargs)
+        pairs.check_variables(type(self).__name__, var_list)
+        return inner.compute_gradients(loss, var_list, *args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Hands on to the wrapped optimizer."""

@@ -131,6 +131,7 @@ class MultiOptimizer(OptimizerWrapper):
           ValueError: the loss is a function, an optimizer inside computes its gradients itself, and
             no `var_list` tells of which variables.
         """
+        pairs.check_variables(type(self).__name__, var_list)
         compute = super(OptimizerWrapper, self).compute_gradients
         apart = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
         if not apart:

@@ -154,7 +154,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
       TypeError: an argument has the wrong type.
       ValueError: `clip_norm` is not above zero, or no variable has a gradient.
     """
-    gradients.positive_scalar("clip_norm", clip_norm)
+    clip_norm = gradients.positive_scalar("clip_norm", clip_norm)
     pairs = gradients.some_gradients("clip_gradients_by_global_norm", gradients_variables)
     norm = gradients.global_norm(pairs)
     return gradients.clip_by_global_norm(pairs, clip_norm, norm), norm
