@@ -5,7 +5,23 @@ asking which kind of gradient or variable it serves. Writing returns an op in gr
 executing eagerly.
 """
 
+import re
+
 import tensorflow as tf
+
+from legacy_opt import versions
+
+# Operations whose result may be the memory that they are given, by TensorFlow's kernels.
+_HANDS_ON_MEMORY = re.compile(
+    "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
+    "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
+    # if there is but one, if nothing is summed, cut off, padded, turned around and so on
+    "AddN|BroadcastTo|Concat(V2)?|(Conjugate)?Transpose|ExpandDims|Max|Mean|Min|MirrorPad|Pack|"
+    "Pad(V2)?|Prod|Reshape|Reverse(V2)?|(Strided)?Slice|Split(V)?|Squeeze|Sum|Tile|Unpack|"
+    # if control flow goes that way
+    "(Ref)?(Enter|Exit|Identity|Merge|NextIteration|Switch)|Select(V2)?|"
+    "(Stateless)?(Case|If|While)|(Stateful)?PartitionedCall"
+)
 
 
 def is_resource(variable):
@@ -33,8 +49,62 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """The scope of what runs after these; None is what has run already, executing eagerly."""
-    return tf.control_dependencies([op for op in operations if op is not None])
+    """The scope of what runs after these operations and tensors.
+
+    None and tensors of eager code are there already.
+    """
+    found = [getattr(here(each), "op", each) for each in operations if each is not None]
+    return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
+
+
+def here(value):
+    """Returns a tensor of the branch, loop or function that is being built; all else as it is.
+
+    Nothing can wait for a tensor from outside: v1 control flow drops the control dependency, and
+    TensorFlow 2.4 raises an error.
+    """
+    if not isinstance(value, tf.Tensor):
+        return value
+    building = versions.building()
+    outside = building == versions.CONTROL_FLOW  # of which no public name tells what is inside
+    if building == versions.FUNCTION:
+        outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
+    return tf.identity(value) if outside else value
+
+
+def is_value(tensor):
+    """Whether a tensor of a graph may be what was read from a variable, as `tf.identity(w)` is."""
+    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _handed_on(tensor))
+
+
+def copied(tensor):
+    """Returns a tensor that no write to a variable changes.
+
+    A copy of what may be the memory of a ref variable, which its value is; anything else as it is.
+    """
+    if not (in_session_graph(tensor) and any(map(_is_ref, _handed_on(tensor)))):
+        return tensor
+    return tf.raw_ops.DeepCopy(x=tensor)
+
+
+def in_session_graph(tensor):
+    """Whether it is a tensor of a graph in which nothing but dependencies gives an order."""
+    return versions.is_symbolic(tensor) and not versions.runs_in_order()
+
+
+def _is_ref(tensor):
+    return tensor.dtype != tensor.dtype.base_dtype
+
+
+def _handed_on(tensor):
+    """Yields a tensor and those which it may be, handed on."""
+    waiting, seen = [tensor], set()
+    while waiting:
+        each = waiting.pop()
+        yield each
+        if each.op not in seen and _HANDS_ON_MEMORY.fullmatch(each.op.type):
+            seen.add(each.op)
+            waiting += each.op.inputs
 
 
 def gather_nd(variable, positions):

@@ -40,9 +40,9 @@ class _PowDecayRate(StepFunction):
     kind, maker = "pow", "adafactor_decay_rate_pow"
 
     def __init__(self, exponent):
-        if checks.positive("exponent", exponent) > 1:
+        self.exponent = checks.positive("exponent", exponent)
+        if self.exponent > 1:
             raise ValueError("exponent must be at most 1, got %r." % (exponent,))
-        self.exponent = exponent
 
     def __call__(self, step):
         rate = 1 - tf.pow(_floating(step) + 1, -self.exponent)

@@ -15,7 +15,7 @@ constructors, slots, variable names and arithmetic are kept. Stock TensorFlow ha
 import tensorflow as tf
 
 from legacy_opt import checks, kernels, versions
-from legacy_opt.access import Rows, WholeVariable, gather_nd, variable_op, variable_shape
+from legacy_opt.access import Rows, WholeVariable, after, gather_nd, variable_op, variable_shape
 from legacy_opt.rule import RuleOptimizer
 from legacy_opt.slots import RowSlot, Slot, as_column
 from legacy_opt.update import Addition, RepartitionWarning, warn
@@ -134,7 +134,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             decayed = update.prepared
         else:
             decayed = self._decay_whole([update])
-        with tf.control_dependencies(decayed):
+        with after(*decayed):
             return kernels.apply(
                 "Adagrad",
                 update,
@@ -178,24 +178,22 @@ class AdagradDecayOptimizer(RuleOptimizer):
             # depends on output_true does not run unless some accumulator is due.
             due = self._due(period, updates)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
-            with tf.control_dependencies(grads):
+            with after(*grads):
                 due_period = tf.identity(switch.output_true)
-            with tf.control_dependencies([due_period]):
+            with after(due_period):
                 # Asked once more: meanwhile another worker may have decayed what was due.
                 decayed = self._decay_due(updates, self._due(due_period, updates))
-            with tf.control_dependencies(decayed):
+            with after(*decayed):
                 done = tf.identity(due_period)
             return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
-        if building == versions.FUNCTION:  # TensorFlow 2.4 cannot wait for an outer graph's tensor
-            grads = [tf.identity(grad) for grad in grads]
-        with tf.control_dependencies(grads):
+        with after(*grads):
             due = self._due(period, updates)
         if building == versions.EAGER:
             return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
         if building == versions.FUNCTION:
 
             def decay():
-                with tf.control_dependencies(self._decay_due(updates, due)):
+                with after(*self._decay_due(updates, due)):
                     return tf.constant(True)
 
             return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
@@ -225,12 +223,12 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def _decay_rows(self, update):
         # No condition here: after the first period some rare row is nearly always behind.
-        with tf.control_dependencies([update.grad]):  # late, for the sake of other workers
+        with after(update.grad):  # late, for the sake of other workers
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
         once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
-        with tf.control_dependencies([decayed]):
+        with after(decayed):
             return [
                 overdue.assign(update.slots.accumulator, decayed),
                 self._count(update, overdue, once),

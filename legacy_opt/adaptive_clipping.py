@@ -43,13 +43,13 @@ def adaptive_clipping_fn(
       TypeError: an argument has the wrong type.
       ValueError: an argument is out of its range.
     """
-    gradients.scalar("std_factor", std_factor)
-    checks.decay_factor("decay", gradients.scalar("decay", decay))
+    std_factor = gradients.scalar("std_factor", std_factor)
+    decay = checks.decay_factor("decay", gradients.scalar("decay", decay))
     if static_max_norm is not None:
-        gradients.positive_scalar("static_max_norm", static_max_norm)
+        static_max_norm = gradients.positive_scalar("static_max_norm", static_max_norm)
     checks.integer_step("global_step", global_step)
     checks.boolean("report_summary", report_summary)
-    checks.positive("epsilon", epsilon)
+    epsilon = checks.positive("epsilon", epsilon)
     gradients.scope_name(name)
 
     def clip(grads_and_vars):

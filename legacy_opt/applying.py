@@ -43,13 +43,10 @@ def apply_rule(rule, layouts, update, optimizer_name):
         for name, change in changes.items()
         if isinstance(change, Fading) and update.sparse
     }
-    # Whatever this update writes it must not read any more. The gradient itself may be memory of
-    # the variable, if that is a ref (`tf.identity(w)` is): a slot that keeps it is written first.
-    # Memory of another variable, which another update writes, it may be at the user's own risk, as
-    # with TensorFlow's optimizers.
+    # Whatever this update writes it must not read any more.
     ready = [step, value, update.grad] + [_value(change) for change in changes.values()]
-    with tf.control_dependencies(ready + list(faded.values())):
-        written, keeping = [], []
+    with after(*ready, *faded.values()):
+        written = []
         for name, change in changes.items():
             layout, slot = layouts[name], getattr(update.slots, name)
             if isinstance(change, Addition):
@@ -59,10 +56,7 @@ def apply_rule(rule, layouts, update, optimizer_name):
                     written.append(layout.assign(slot, access, change.value))
             else:
                 written.append(layout.assign(slot, access, _value(change)))
-            if _value(change) is update.grad:
-                keeping.append(written[-1])
-        with after(*keeping):
-            written.append(access.subtract(update.variable, step))
+        written.append(access.subtract(update.variable, step))
     return tf.group(*written)
 
 

@@ -8,8 +8,6 @@ import re
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
-
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
 _LARGEST_INTEGER = np.iinfo(np.int64).max
@@ -27,6 +25,8 @@ def is_tensor_like(value):
 def number(name, value):
     """Returns `value` if it is a finite number, not a bool.
 
+    What TensorFlow does not take, as `fractions.Fraction` and `np.longdouble`, becomes a float.
+
     Raises:
       TypeError: if it is no number.
       ValueError: if it is NaN or infinite.
@@ -41,7 +41,8 @@ def number(name, value):
         finite = False
     if not finite:
         raise ValueError("%s must be finite, got %r." % (name, value))
-    return value
+    known = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
+    return value if known else float(value)
 
 
 def positive(name, value):
@@ -49,7 +50,8 @@ def positive(name, value):
 
     What float32 takes for zero is not above it: to divide by that makes NaN.
     """
-    if number(name, value) < _SMALLEST:
+    value = number(name, value)
+    if value < _SMALLEST:
         where = " in float32" if value > 0 else ""
         raise ValueError("%s must be positive%s, got %r." % (name, where, value))
     return value
@@ -73,7 +75,8 @@ def positive_integer(name, value):
 
 def open_unit_interval(name, value):
     """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
-    if not 0 < number(name, value) < 1:
+    value = number(name, value)
+    if not 0 < value < 1:
         raise ValueError("%s must lie strictly between 0 and 1, got %r." % (name, value))
     return value
 
@@ -136,7 +139,8 @@ def hyperparameter(name, value, largest=_LARGEST):
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):
             value = value.item()  # a NumPy scalar
-        if abs(number(name, value)) > largest:
+        value = number(name, value)
+        if abs(value) > largest:
             raise ValueError("%s must not be beyond float32, got %r." % (name, value))
         # TensorFlow takes integers up to 64 bits.
         return float(value) if abs(value) > _LARGEST_INTEGER else value
@@ -350,30 +354,6 @@ def _type(value):
     return type(value).__name__
 
 
-def only_variables(optimizer, grads_and_vars):
-    """Refuses the variables of Keras 3, which are no `tf.Variable`, and what is none at all.
-
-    Args:
-      optimizer: the name of the optimizer's class, for the message.
-      grads_and_vars: list of (gradient, variable) pairs.
-
-    Raises:
-      TypeError: one of the variables is Keras', or is a string or number.
-    """
-    for _, variable in grads_and_vars:
-        if isinstance(variable, (str, numbers.Number)):
-            raise TypeError(
-                "%s takes (gradient, variable) pairs, and %r is no variable."
-                % (optimizer, variable)
-            )
-        if versions.is_keras_3_variable(variable):
-            raise TypeError(
-                "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
-                "optimizer of it: legacy_opt.compat.to_keras(optimizer)."
-                % (optimizer, variable.name)
-            )
-
-
 def optimizer(holder, value):
     """Returns `value` if it is a v1 optimizer, which `holder`, an optimizer's name, can hold."""
     if isinstance(value, tf.compat.v1.train.Optimizer):
@@ -386,29 +366,4 @@ def optimizer(holder, value):
     raise TypeError(
         "%s holds tf.compat.v1.train.Optimizer instances, got %r of type %s.%s"
         % (holder, value, _type(value), hint)
-    )
-
-
-def gradients(optimizer, grads_and_vars):
-    """Checks what `apply_gradients` is given.
-
-    Args:
-      optimizer: the name of the optimizer's class, for messages.
-      grads_and_vars: an iterable of (gradient, variable) pairs.
-
-    Returns:
-      The pairs. All who wait for a dense gradient of theirs wait for the check of its shape: the
-      check alone may be left out of a graph, if nothing takes what it returns.
-
-    Raises:
-      TypeError: see `only_variables` and `gradient`.
-      ValueError: see `gradient`.
-    """
-    grads_and_vars = list(grads_and_vars)
-    only_variables(optimizer, grads_and_vars)
-    return tuple(
-        (gradient(optimizer, grad, variable, sparse=False), variable)
-        if tf.is_tensor(grad) and not isinstance(grad, tf.IndexedSlices)
-        else (grad, variable)
-        for grad, variable in grads_and_vars
     )

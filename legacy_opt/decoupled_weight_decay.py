@@ -16,8 +16,8 @@ import inspect
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import checks, hyperparameters, kernels, versions
-from legacy_opt.access import Rows, WholeVariable, is_resource, variable_op
+from legacy_opt import checks, hyperparameters, kernels, pairs, versions
+from legacy_opt.access import Rows, WholeVariable, after, copied, here, is_resource, variable_op
 from legacy_opt.update import warn
 from legacy_opt.variable_lists import parts_of
 
@@ -110,9 +110,11 @@ class DecoupledWeightDecayExtension:
         are updated.
 
         Raises:
-          TypeError: `decay_var_list` is no list, tuple or set of variables.
+          TypeError: `decay_var_list` is no list, tuple or set of variables; or `var_list` holds a
+            variable of Keras 3, or what is no variable.
           ValueError: `decay_var_list` is empty.
         """
+        pairs.check_variables(type(self).__name__, var_list)
         with self._decaying_only(decay_var_list):
             return super().minimize(
                 loss,
@@ -129,14 +131,16 @@ class DecoupledWeightDecayExtension:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
 
         Raises:
-          TypeError: `decay_var_list` is no list, tuple or set of variables; a gradient's dtype is
-            not its variable's; a variable is one of Keras 3.
+          TypeError: `decay_var_list` is no list, tuple or set of variables; or see
+            `legacy_opt.pairs.given`.
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
-        pairs = checks.gradients(type(self).__name__, grads_and_vars)
-        with self._decaying_only(decay_var_list), self.applying(pairs, global_step):
-            self._warn_of_what_does_not_decay(pairs)
-            done = super().apply_gradients(pairs, global_step=global_step, name=name)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._decaying_only(decay_var_list))
+            given = stack.enter_context(pairs.given(type(self).__name__, grads_and_vars))
+            stack.enter_context(self.applying(given, global_step))
+            self._warn_of_what_does_not_decay(given)
+            done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.with_lock(done)
 
     @contextlib.contextmanager
@@ -160,9 +164,9 @@ class DecoupledWeightDecayExtension:
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         # Here are the gradients of all replicas, each of which reads its copy of the variables.
-        pairs = list(grads_and_vars)
-        with self.applying(pairs):
-            return super()._distributed_apply(distribution, pairs, *args, **kwargs)
+        given = list(grads_and_vars)
+        with self.applying(given):
+            return super()._distributed_apply(distribution, given, *args, **kwargs)
 
     @contextlib.contextmanager
     def _decaying_only(self, decay_var_list):
@@ -187,7 +191,7 @@ class DecoupledWeightDecayExtension:
 
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
-        self._weight_decay_tensor = tf.convert_to_tensor(value, name="weight_decay")
+        self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
         self._after_gradients = _all_of(self._to_apply or ())
         super()._prepare()
 
@@ -248,14 +252,14 @@ class DecoupledWeightDecayExtension:
         grad = checks.gradient(type(self).__name__, grad, variable, sparse)
         factor = _factor(self, variable.dtype.base_dtype)
         in_order = versions.runs_in_order()
-        with tf.control_dependencies([] if in_order else [grad] + self._after_gradients):
+        with after(*([] if in_order else [grad] + self._after_gradients)):
             decay = _decay_rows if sparse else _decay_whole
             done = decay(variable, access, factor, self._use_locking)
         self._decaying = True
         try:
             # Where they are not needed, control dependencies may change the bits: TensorFlow
             # regroups products that have none.
-            with tf.control_dependencies([] if in_order else [done]):
+            with after(*([] if in_order else [done])):
                 yield
         finally:
             self._decaying = False
@@ -298,10 +302,7 @@ def _all_of(grads_and_vars):
         for tensor in ([part.values] if isinstance(part, tf.IndexedSlices) else [part])
         if versions.is_symbolic(tensor)
     ]
-    if versions.building() != versions.GRAPH:
-        # What is outside a function or a branch can be waited for by way of its tensors only.
-        grads = [tf.identity(grad) for grad in grads]
-    return [tf.group(*grads)] if grads else []
+    return [tf.group(*map(here, grads))] if grads else []
 
 
 def _as_variables(decay_var_list):

@@ -79,7 +79,7 @@ class DiffGradOptimizer(AdamBase):
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in seen + [update.grad]), hyper) for piece in pieces]
         del seen  # executing eagerly, what is held would be copied before it is written
-        with tf.control_dependencies(steps):
+        with after(*steps):
             written = prev_grad.assign(update.grad, read_value=False)
             return tf.group(written, *_subtract(update.variable, pieces, steps))
 

@@ -1,10 +1,11 @@
-"""The global step: which one a wrapper advances for the optimizers inside, and where it ends."""
+"""The global step: which one is meant, a new one where there is none, and where it ends."""
 
 import contextlib
 import threading
 
 import tensorflow as tf
 
+v1 = tf.compat.v1
 _local = threading.local()
 
 
@@ -48,3 +49,28 @@ def step_below_the_end(optimizer_name, step):
     in_range = tf.logical_and(step >= 0, step < step.dtype.max)
     with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):
         return tf.identity(step)
+
+
+def of_graph():
+    """Returns the step of the graph that is being built or of one around it; None without one."""
+    step = v1.train.get_global_step()
+    if step is None:
+        with tf.init_scope():
+            step = v1.train.get_global_step()
+    return step
+
+
+class NewStep:
+    """A step for where there is none."""
+
+    def __init__(self):
+        self._of_eager_code = None
+
+    def get(self):
+        """Returns the step, made once a graph, and once in eager code with its `tf.function`s."""
+        with tf.init_scope():
+            if not tf.executing_eagerly():
+                return v1.train.get_or_create_global_step()
+            if self._of_eager_code is None:  # which has no collection to find it in again
+                self._of_eager_code = v1.train.create_global_step()
+            return self._of_eager_code

@@ -31,7 +31,7 @@ def clip_gradient_norms(gradients_to_variables, max_norm):
       TypeError: an argument has the wrong type.
       ValueError: `max_norm` is not positive.
     """
-    positive_scalar("max_norm", max_norm)
+    max_norm = positive_scalar("max_norm", max_norm)
 
     def clip(grad):
         return tf.clip_by_norm(grad, in_dtype(max_norm, grad.dtype))
@@ -53,7 +53,7 @@ def clip_gradient_norms_fn(max_norm):
       TypeError: `max_norm` has the wrong type.
       ValueError: it is not positive.
     """
-    positive_scalar("max_norm", max_norm)
+    max_norm = positive_scalar("max_norm", max_norm)
     return lambda gradients_to_variables: clip_gradient_norms(gradients_to_variables, max_norm)
 
 

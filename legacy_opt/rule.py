@@ -10,12 +10,12 @@ from types import SimpleNamespace
 
 import tensorflow as tf
 
-from legacy_opt import checks, versions
-from legacy_opt.access import Rows, WholeVariable, variable_shape
+from legacy_opt import checks, pairs, versions
+from legacy_opt.access import Rows, WholeVariable, after, copied, here, variable_shape
 from legacy_opt.applying import apply_rule
-from legacy_opt.global_steps import advanced_by_wrapper, step_below_the_end
+from legacy_opt.global_steps import NewStep, advanced_by_wrapper, of_graph, step_below_the_end
 from legacy_opt.hyperparameters import current, unrounded
-from legacy_opt.slots import Slot
+from legacy_opt.slots import checked_layouts
 from legacy_opt.update import GlobalStepWarning, Update, UseLockingWarning, warn
 
 
@@ -100,6 +100,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self._hyperparameter_names = tuple(hyperparameters)
         self._tensors = {}
         self._step_tensor = None
+        self._new_steps = NewStep()
         self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
         self._prepared = {}
         for key, value in hyperparameters.items():
@@ -209,19 +210,27 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     # TF 1's contract.
 
+    def minimize(self, loss, global_step=None, var_list=None, *args, **kwargs):
+        """See `tf.compat.v1.train.Optimizer.minimize`.
+
+        Raises:
+          TypeError: `var_list` holds a variable of Keras 3, or what is no variable.
+        """
+        pairs.check_variables(type(self).__name__, var_list)
+        return super().minimize(loss, global_step, var_list, *args, **kwargs)
+
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: a gradient's dtype differs from its variable's, or cannot be trained; or a
-            variable is one of Keras 3.
+          TypeError: see `legacy_opt.pairs.given`; or a variable's dtype cannot be trained.
           ValueError: a gradient's shape does not fit its variable.
         """
-        grads_and_vars = checks.gradients(type(self).__name__, grads_and_vars)
-        with self.applying(grads_and_vars, global_step):
+        me = type(self).__name__
+        with pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 self._warn_if_the_step_stands_still(self._applying[1])
-            done = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
+            done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.with_lock(done)
 
     @contextlib.contextmanager
@@ -272,12 +281,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                     initial_value = float(initial_value)
                 self._create_non_slot_variable(initial_value, name, colocate_with=first)
         for variable in var_list:
-            for name, layout in self.slot_layouts(variable).items():
-                if not isinstance(layout, Slot):
-                    raise TypeError(
-                        "%s: the slot %r must be a Slot, as in Slot(), got %r."
-                        % (type(self).__name__, name, layout)
-                    )
+            layouts = checked_layouts(type(self).__name__, self.slot_layouts(variable))
+            for name, layout in layouts.items():
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
@@ -289,7 +294,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         self._tensors = {
-            name: tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name)
+            # A copy, as the variable may be among those that this step trains.
+            name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
         self._step_tensor = None
@@ -322,12 +328,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         names = list(self.non_slots())
         if not names:
             return super()._finish(update_ops, name_scope)
-        with tf.control_dependencies(update_ops):
+        with after(*update_ops):
             variables = {name: self._non_slot(name) for name in names}
             values = {name: variable.read_value() for name, variable in variables.items()}
             hyper = self.hyperparameters(tf.float32, non_slots=False)
             changes = self.update_non_slots(SimpleNamespace(**values), hyper)
-        with tf.control_dependencies(list(changes.values())):
+        with after(*changes.values()):
             writes = []
             for name, value in changes.items():
                 with tf.device(variables[name].device):
@@ -338,7 +344,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
-        grad = checks.gradient(type(self).__name__, grad, variable, sparse)
+        grad = here(checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:
             return tf.no_op()
         densified = sparse and self.needs_whole_tensor(variable)
@@ -409,15 +415,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if step is None and self.goes_by_advanced_step and self._applying is not None:
             step = self._applying[1]
         if step is None:
-            step = tf.compat.v1.train.get_global_step()
-        if step is None:
-            with tf.init_scope():
-                step = tf.compat.v1.train.get_global_step()
+            step = of_graph()
         if step is None and self._applying is not None:
             step = self._applying[1]
         if step is None:
-            with tf.init_scope():
-                step = tf.compat.v1.train.get_or_create_global_step()
+            step = self._new_steps.get()
         in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
         if in_graph and step.graph is not tf.compat.v1.get_default_graph():
             raise ValueError(

@@ -80,7 +80,7 @@ class Slot:
         """
         value, known = self.initial_value, shape.is_fully_defined()
         if known and not (callable(value) or checks.is_tensor_like(value)):
-            return tf.compat.v1.constant_initializer(value, dtype=dtype)
+            return tf.compat.v1.constant_initializer(value)  # which is given the dtype
 
         def fill(*_, **__):
             return tf.fill(shape if known else self.dynamic_shape(variable), self.start(dtype))
@@ -205,3 +205,22 @@ def as_column(values, like):
         return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1)) if like.shape.rank else values
     ones = tf.ones([tf.maximum(tf.rank(like) - 1, 0)], tf.int32)
     return tf.reshape(values, tf.concat([tf.shape(values)[:1], ones], axis=0))
+
+
+def checked_layouts(optimizer, layouts):
+    """Returns a dict from slot name to `Slot`, if it is one.
+
+    Raises:
+      TypeError: it is none.
+    """
+    if not isinstance(layouts, dict):
+        raise TypeError(
+            "%s: slots must be a dict from slot name to Slot, as in {'m': Slot()}, got %r."
+            % (optimizer, layouts)
+        )
+    for name, layout in layouts.items():
+        if not isinstance(layout, Slot):
+            raise TypeError(
+                "%s: the slot %r must be a Slot, as in Slot(), got %r." % (optimizer, name, layout)
+            )
+    return layouts

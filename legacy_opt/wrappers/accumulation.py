@@ -14,6 +14,7 @@ import tensorflow as tf
 from legacy_opt import checks, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.hyperparameters import wide_dtype
+from legacy_opt.pairs import checked
 from legacy_opt.slots import Slot
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
 from legacy_opt.wrappers.growing import (
@@ -326,11 +327,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
                 "%s does not run in a tf.distribute strategy, as the replicas would need sums of "
                 "their own. Use it without, or with steps=1." % me
             )
-        pairs = [
-            (grad if grad is None else v1.convert_to_tensor_or_indexed_slices(grad), variable)
-            for grad, variable in grads_and_vars
-        ]
-        pairs = checks.gradients(me, pairs)
+        pairs = checked(me, grads_and_vars)
         if not any(grad is not None for grad, _ in pairs):
             raise ValueError(
                 "%s got no gradient for any of the variables: %s."
@@ -382,9 +379,9 @@ def _choose_in_a_graph(due, flush):
     """
     switch = tf.raw_ops.Switch(data=due, pred=due)
     time = tf.identity(switch.output_true)
-    with tf.control_dependencies([time]):
+    with after(time):
         flushed = flush()
-    with tf.control_dependencies([flushed]):
+    with after(flushed):
         done = tf.identity(time)
     return tf.raw_ops.Merge(inputs=[switch.output_false, done]).output
 
@@ -393,7 +390,7 @@ def _choose_in_a_function(due, flush):
     """The same inside `tf.function` and the like, where all variables are resources."""
 
     def flushed():
-        with tf.control_dependencies([flush()]):
+        with after(flush()):
             return tf.constant(True)
 
     return tf.cond(due, flushed, lambda: tf.constant(False))

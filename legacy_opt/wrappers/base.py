@@ -4,7 +4,8 @@ import contextlib
 
 import tensorflow as tf
 
-from legacy_opt import checks, versions
+from legacy_opt import checks, pairs, versions
+from legacy_opt.access import after
 from legacy_opt.global_steps import advancing
 
 v1 = tf.compat.v1
@@ -53,15 +54,17 @@ class OptimizerWrapper(v1.train.Optimizer):
         """The optimizers that this one holds, a tuple."""
         return self._wrapped
 
-    def compute_gradients(self, *args, **kwargs):
+    def compute_gradients(self, loss, var_list=None, *args, **kwargs):
         """Computes gradients as the wrapped optimizer does."""
         (inner,) = self._wrapped
-        return inner.compute_gradients(*args, **kwargs)
+        pairs.check_variables(type(self).__name__, var_list)
+        return inner.compute_gradients(loss, var_list, *args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Hands on to the wrapped optimizer."""
         (inner,) = self._wrapped
-        done = inner.apply_gradients(grads_and_vars, global_step=global_step, name=name)
+        given = pairs.checked(type(self).__name__, grads_and_vars)
+        done = inner.apply_gradients(given, global_step=global_step, name=name)
         return versions.with_lock(done)
 
     def _create_slots(self, var_list):
@@ -161,10 +164,10 @@ def whole_step(parts, global_step, name):
     return step
 
 
-def _advance(global_step, after):
+def _advance(global_step, parts):
     """Returns what adds one to the global step, after some operations; once for all replicas."""
     if not tf.distribute.has_strategy():
-        with tf.control_dependencies(after), v1.colocate_with(global_step):
+        with after(*parts), v1.colocate_with(global_step):
             # A ref variable that is added to without its lock may lose what several threads add.
             return global_step.assign_add(1, use_locking=True, read_value=False)
 
@@ -172,7 +175,7 @@ def _advance(global_step, after):
         def update(component):
             return component.assign_add(1, read_value=False)
 
-        with tf.control_dependencies(after):
+        with after(*parts):
             return strategy.extended.update(step, update)
 
     return tf.distribute.get_replica_context().merge_call(add_one, args=(global_step,))

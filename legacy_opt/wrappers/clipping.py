@@ -5,7 +5,7 @@ import numbers
 
 import tensorflow as tf
 
-from legacy_opt import checks, gradients
+from legacy_opt import checks, gradients, pairs
 from legacy_opt.duplicates import gathered
 from legacy_opt.hyperparameters import current
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
@@ -32,15 +32,12 @@ class GradientClipping(OptimizerWrapper):
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Clips, then hands on to the wrapped optimizer."""
-        pairs = [
-            (grad if grad is None else tf.compat.v1.convert_to_tensor_or_indexed_slices(grad), var)
-            for grad, var in gradients.pairs_of(type(self).__name__, grads_and_vars)
-        ]
-        if self._sum_duplicates:
-            pairs = gathered(pairs)
-        if any(grad is not None for grad, _ in pairs):
-            pairs = self.clip(pairs)
-        return super().apply_gradients(pairs, global_step=global_step, name=name)
+        with pairs.given(type(self).__name__, grads_and_vars) as given:
+            if self._sum_duplicates:
+                given = gathered(given)
+            if any(grad is not None for grad, _ in given):
+                given = self.clip(given)
+            return super().apply_gradients(given, global_step=global_step, name=name)
 
 
 class ClipByValueOptimizer(GradientClipping):

@@ -9,7 +9,7 @@ Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, 
 
 import tensorflow as tf
 
-from legacy_opt import checks, gradients, versions
+from legacy_opt import checks, pairs, versions
 from legacy_opt.access import WholeVariable, after
 from legacy_opt.hyperparameters import current
 from legacy_opt.slots import first_value
@@ -78,18 +78,21 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
-        pairs = gradients.pairs_of(type(self).__name__, grads_and_vars)
-        variables = [variable for grad, variable in pairs if grad is not None]
+        with pairs.given(type(self).__name__, grads_and_vars) as given:
+            return self._apply_and_average(given, global_step, name)
+
+    def _apply_and_average(self, grads_and_vars, global_step, name):
+        variables = [variable for grad, variable in grads_and_vars if grad is not None]
         if not versions.for_a_session():
             self._make_averages(variables)  # of the values before the first step
         if self._sequential_update:
-            updated = super().apply_gradients(pairs, global_step=global_step, name=name)
+            updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
                 moved = self._move(self._surpluses(variables))
         else:
             surpluses = self._surpluses(variables)
             with after(*(surplus for _, surplus in surpluses)):
-                updated = super().apply_gradients(pairs, global_step=global_step, name=name)
+                updated = super().apply_gradients(grads_and_vars, global_step, name)
             moved = self._move(surpluses)
         return tf.group(updated, *moved, name="train_with_avg")
 

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from legacy_opt import checks, versions
+from legacy_opt import checks, pairs, versions
 from legacy_opt.gradients import some_gradients
 from legacy_opt.update import warn
 from legacy_opt.variable_lists import variables_in
@@ -131,6 +131,7 @@ class MultiOptimizer(OptimizerWrapper):
           ValueError: the loss is a function, an optimizer inside computes its gradients itself, and
             no `var_list` tells of which variables.
         """
+        pairs.check_variables(type(self).__name__, var_list)
         compute = super(OptimizerWrapper, self).compute_gradients
         apart = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
         if not apart:
@@ -162,16 +163,17 @@ class MultiOptimizer(OptimizerWrapper):
             twice; or no variable has a gradient.
         """
         holder = type(self).__name__
-        pairs = checks.gradients(holder, some_gradients(holder, grads_and_vars))
-        taken = self._taken([variable for _, variable in pairs])
-        trained = [each for each, (gradient, _) in zip(taken, pairs) if gradient is not None]
-        check_taken(holder, self._routes, trained)
-        parts = []
-        with parts_of_a_step(global_step):
-            for inner, share in self._divided(taken, pairs):
-                if any(gradient is not None for gradient, _ in share):
-                    parts.append(inner.apply_gradients(share))
-        return whole_step(parts, global_step, name or self.get_name())
+        with pairs.given(holder, grads_and_vars) as given:
+            some_gradients(holder, given)
+            taken = self._taken([variable for _, variable in given])
+            trained = [each for each, (gradient, _) in zip(taken, given) if gradient is not None]
+            check_taken(holder, self._routes, trained)
+            parts = []
+            with parts_of_a_step(global_step):
+                for inner, share in self._divided(taken, given):
+                    if any(gradient is not None for gradient, _ in share):
+                        parts.append(inner.apply_gradients(share))
+            return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable):
         """Returns the name that routes by name go by; a bridge may know a better one."""

@@ -8,7 +8,7 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import checks, gradients, versions
-from legacy_opt.access import after
+from legacy_opt.access import after, here
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 from legacy_opt.wrappers.held import all_held_by, held_by
 
@@ -117,16 +117,12 @@ def _unless_zero(update):
         if building == versions.EAGER:
             return update(grad, *args, **kwargs) if some.numpy() else None
 
-        in_function = building == versions.FUNCTION
-
         def updated():
-            given = (grad,) + args
-            if in_function:  # TensorFlow 2.4 cannot wait for an outer graph's tensors
-                given = map(_inside, given)
-            with after(update(*given, **kwargs)):
+            with after(update(*map(_inside, (grad,) + args), **kwargs)):
                 return tf.constant(True)
 
-        with contextlib.ExitStack() if in_function else versions.v1_control_flow():
+        v1_cond = versions.v1_control_flow
+        with contextlib.ExitStack() if building == versions.FUNCTION else v1_cond():
             return tf.cond(some, updated, lambda: tf.constant(False)).op
 
     return update_unless_zero
@@ -134,9 +130,8 @@ def _unless_zero(update):
 
 def _inside(value):
     if isinstance(value, tf.IndexedSlices):
-        values, ids = tf.identity(value.values), tf.identity(value.indices)
-        return tf.IndexedSlices(values, ids, value.dense_shape)
-    return tf.identity(value) if isinstance(value, tf.Tensor) else value
+        return tf.IndexedSlices(here(value.values), here(value.indices), value.dense_shape)
+    return here(value)
 
 
 def updating_optimizers(optimizer):
@@ -161,7 +156,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
       TypeError: an argument has the wrong type.
       ValueError: `clip_norm` is not above zero, or no variable has a gradient.
     """
-    gradients.positive_scalar("clip_norm", clip_norm)
+    clip_norm = gradients.positive_scalar("clip_norm", clip_norm)
     pairs = gradients.some_gradients("clip_gradients_by_global_norm", gradients_variables)
     norm = gradients.global_norm(pairs)
     return gradients.clip_by_global_norm(pairs, clip_norm, norm), norm

@@ -13,6 +13,7 @@ import tensorflow as tf
 from legacy_opt import checks, gradients, versions
 from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.hyperparameters import current
+from legacy_opt.pairs import checked
 from legacy_opt.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -86,7 +87,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
                 "%s does not run in a tf.distribute strategy, where a replica knows only its own "
                 "rows. Give the variables a constraint= instead." % type(self).__name__
             )
-        pairs = gradients.pairs_of(type(self).__name__, grads_and_vars)
+        pairs = checked(type(self).__name__, grads_and_vars)
         with tf.compat.v1.name_scope(name, self._name) as scope:
             updated = super().apply_gradients(pairs, global_step=global_step)
             clipped = []

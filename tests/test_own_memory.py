@@ -1,0 +1,139 @@
+"""Gradients that are the memory of a variable or slot, as `tf.identity(w)` of a ref variable is.
+
+They count with the values that they have before the step, which a second Session is fed.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests.cases import CASES, one_of_each_class
+from tests.test_inside_others import WRAPPERS
+
+v1 = tf.compat.v1
+SHAPE = [128, 32]  # so large that a write may overtake a read
+STEPS = 2
+
+
+def extended():
+    return legacy_opt.extend_with_decoupled_weight_decay(v1.train.MomentumOptimizer)(0.1, 0.1, 0.9)
+
+
+def two_decaying():
+    return legacy_opt.MultiOptimizer([(extended(), "one")], v1.train.MomentumOptimizer(0.1, 0.9))
+
+
+def average(inner, sequential):
+    return legacy_opt.MovingAverageOptimizer(inner, 0.9, sequential_update=sequential)
+
+
+MAKERS = {name: CASES[name].make for name in one_of_each_class()}
+MAKERS.update(WRAPPERS)
+MAKERS.update(
+    {
+        "Multi of two": lambda step: two_decaying(),
+        "Multitask": lambda step: legacy_opt.MultitaskOptimizerWrapper(extended()),
+        "ClipByValue": lambda step: legacy_opt.ClipByValueOptimizer(extended(), -0.5, 0.5),
+        "ClipByNorm": lambda step: legacy_opt.ClipByNormOptimizer(extended(), 0.5),
+        "MovingAverage beside": lambda step: average(extended(), False),
+        "accumulated DiffGrad": lambda step: legacy_opt.GradientAccumulationOptimizer(
+            legacy_opt.DiffGradOptimizer(0.1), 2
+        ),
+    }
+)
+
+
+def crossed(one, two):
+    """Each one's value for the other, by way of operations that do not copy it."""
+    with tf.control_dependencies([tf.reshape(two, [-1])]):
+        return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
+            one, [0, 0], SHAPE
+        )
+
+
+def in_a_condition(one, two):
+    doubled = v1.placeholder_with_default(False, [])
+    return tf.cond(doubled, lambda: one * 2, lambda: tf.identity(one)), tf.identity(two)
+
+
+ALIASES = {
+    "own": lambda one, two: (tf.identity(one), two),
+    "crossed": crossed,
+    "in a condition": in_a_condition,
+    "rows": lambda one, two: (tf.identity(two), tf.identity(one)),
+}
+
+
+def slots_as_gradients(optimizer, one, two):
+    """Returns one of each one's slots, of the other; the variable where none has its shape."""
+    found = []
+    for variable in (two, one):
+        slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
+        fit = [slot for slot in slots if getattr(slot, "shape", None) == variable.shape]
+        fit = [slot for slot in fit if slot.dtype.base_dtype == tf.float32]
+        found.append(tf.identity((fit or [variable])[-1]))
+    return found
+
+
+class Graph:
+    """One optimizer, two variables, and a train op for each way to come by gradients."""
+
+    def __init__(self, name, use_resource):
+        self.graph = tf.Graph()
+        with self.graph.as_default(), v1.variable_scope("", use_resource=use_resource):
+            self.one, self.two = (
+                v1.get_variable(each, SHAPE, initializer=v1.random_normal_initializer(seed=seed))
+                for seed, each in enumerate(["one", "two"])
+            )
+            step = v1.train.get_or_create_global_step()
+            optimizer = MAKERS[name](step)
+            self.fed = [v1.placeholder(tf.float32, SHAPE) for _ in range(2)]
+
+            def apply(gradients, key=None):
+                if key == "rows":
+                    ids = np.arange(SHAPE[0])[::-1].copy()
+                    gradients = [tf.IndexedSlices(each, ids, SHAPE) for each in gradients]
+                pairs = list(zip(gradients, [self.one, self.two]))
+                return optimizer.apply_gradients(pairs, global_step=step)
+
+            self.train, self.train_rows = apply(self.fed), apply(self.fed, "rows")
+            self.values, self.ops = {}, {}
+            for key, alias in ALIASES.items():
+                self.values[key] = gradients = alias(self.one, self.two)
+                self.ops[key] = apply(gradients, key)
+            self.values["slots"] = slots_as_gradients(optimizer, self.one, self.two)
+            self.ops["slots"] = apply(self.values["slots"])
+            self.initializer = v1.global_variables_initializer()
+            self.variables = {each.op.name: each for each in v1.global_variables()}
+
+    def run(self, key, feed):
+        """Returns all variables after steps with such gradients, themselves or their values fed."""
+        random = np.random.RandomState(0)
+        with v1.Session(graph=self.graph) as session:
+            session.run(self.initializer)
+            session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
+            for _ in range(STEPS):
+                if feed:
+                    values = session.run(list(self.values[key]))
+                    train = self.train_rows if key == "rows" else self.train
+                    session.run(train, dict(zip(self.fed, values)))
+                else:
+                    session.run(self.ops[key])
+            return session.run(self.variables)
+
+
+def cells():
+    for name in MAKERS:
+        for use_resource, kind in (False, "ref"), (True, "resource"):
+            yield pytest.param(name, use_resource, id="%s-%s" % (name, kind))
+
+
+@pytest.mark.in_turn(5)
+@pytest.mark.parametrize("name, use_resource", list(cells()))
+def test_gradients_count_with_their_values_before_the_step(name, use_resource):
+    graph = Graph(name, use_resource)
+    for key in graph.ops:
+        expected, found = graph.run(key, feed=True), graph.run(key, feed=False)
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
