@@ -25,17 +25,33 @@ def show(blocks, stream):
     """Prints lines of text and tables.
 
     Args:
-      blocks: strings and `Table`s.
+      blocks: strings, each of which is a line, and `Table`s.
       stream: the file to print to.
     """
     rich = _rich(stream)
     for block in blocks:
         if isinstance(block, str):
-            print(block, file=stream)
-        elif rich is None:
+            print(printable(block, stream), file=stream)
+            continue
+        block = block._replace(rows=[[printable(c, stream) for c in row] for row in block.rows])
+        if rich is None:
             print("\n".join(plain_lines(block)), file=stream)
         else:
             _show_with_rich(block, stream)
+
+
+def printable(text, stream=None):
+    """Returns a line with escapes, as in Python's strings, for what is not to be seen as it is.
+
+    A name in a checkpoint may hold line breaks, and what a terminal takes for commands.
+
+    Args:
+      text: the line.
+      stream: where it is printed; what its encoding does not have is escaped, too.
+    """
+    encoding = getattr(stream, "encoding", None) or "utf-8"
+    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def plain_lines(table):
