@@ -10,7 +10,7 @@ import sys
 import types
 from typing import NamedTuple
 
-from legacy_opt.compat import audit_scopes, old_names, script_modules
+from legacy_opt.compat import audit_scopes, old_names, script_modules, tables
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
@@ -38,8 +38,8 @@ class Missing(NamedTuple):
 
     @property
     def text(self):
-        """All of it that people are told."""
-        return "%s:%d: %s: %s" % self[:4]
+        """All of it that people are told, on one line."""
+        return tables.printable("%s:%d: %s: %s" % self[:4])
 
 
 def find(path, name, tensorflow):
