@@ -5,7 +5,6 @@ import functools
 import os
 import sys
 
-from legacy_opt import versions
 from legacy_opt.compat import missing_names, script_modules
 
 _GENERATED = "__autograph_generated_file"  # by TensorFlow, from a function of a file that was read
@@ -20,6 +19,8 @@ def install(missing, tensorflow):
       missing: a list of `missing_names.Missing`.
       tensorflow: the module that `import tensorflow` gives to the script.
     """
+    from legacy_opt import versions  # the command line imports this module without TensorFlow
+
     lacking = {}  # module: name in it: list of `Missing`
     for each in missing:
         module, name = missing_names.look_up(each.full_name, tensorflow)
