@@ -149,7 +149,6 @@ def test_what_extends_a_guess_is_one_and_where_nothing_is_of_tensorflow_there_is
     "code",
     [
         "import six, tensorflow as tf\nclass A(six.with_metaclass(M, tf.train.Optimizer)): pass",
-        "from tensorflow import *\nclass A(train.Optimizer, metaclass=M): pass",
         "from stars import *\nclass A(train.Optimizer): pass",
         "from stars import train\nclass A(train.Optimizer): pass",
     ],
@@ -170,7 +169,8 @@ def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
         return
     code, output, errors = Screen(capsys).run("audit", tmp_path)
     assert (code, errors) == (1, "")
-    assert [line for line in output.splitlines() if not line.isprintable()] == []
-    assert len([line for line in output.splitlines() if ".py:2:1" in line]) == 1
+    lines = output.split("\n")
+    assert len(lines) == 6 and all(line.isprintable() for line in lines)
+    assert ".py:2:1" in lines[2]
     facts = Screen(capsys).json("audit", tmp_path, code=1)
     assert os.path.basename(facts["uses"][0]["path"]) == name + ".py"
