@@ -159,29 +159,34 @@ class _Finder(ast.NodeVisitor):
             self._module.scopes[node].name, node, self._module.scopes[node], self._module
         )
         verdict = self._classes.verdict(definition)
-        if verdict is not None:
+        if verdict is not None and self._may_be(verdict):
             base = self._classes.optimizer_base(definition)
             self._report(base, "subclass", verdict)
+        elif verdict is None:
+            verdict = self._verdict([definition])
+            if verdict is not None:
+                told = verdict._replace(name="class %s" % node.name)
+                self._report(self._named_in(node, "class", node.name), "class", told)
         self._enter(node)
 
     def visit_Import(self, node):
         for alias in node.names:
             verdict = self._verdict([alias.name])
             if verdict is not None:
-                self._report(self._alias(node, alias.name), "import", verdict)
+                self._report(self._named_in(node, "import", alias.name), "import", verdict)
 
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
         for alias in node.names:
             names = self._names.follow("%s.%s" % (module, alias.name), self._module)
-            verdict = self._verdict([name for name in names if isinstance(name, str)])
+            verdict = self._verdict(names)
             if verdict is not None and alias.name != "*":
-                self._report(self._alias(node, alias.name), "import", verdict)
+                self._report(self._named_in(node, "import", alias.name), "import", verdict)
 
-    def _alias(self, node, name):
-        """Returns where in an import a name stands, which Python tells from 3.10 on."""
+    def _named_in(self, node, word, name):
+        """Returns where a name stands behind `import` or `class`: an alias tells from 3.10 on."""
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
-            start = line.find("import") + 6 if number == node.lineno else 0
+            start = line.find(word) + len(word) if number == node.lineno else 0
             found = re.compile(r"\b%s\b" % re.escape(name)).search(line, start)
             if found:
                 return ast.Name(name, lineno=number, col_offset=found.start())
@@ -222,8 +227,18 @@ class _Finder(ast.NodeVisitor):
         if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
             self._getattr(node)
             return
+        if getattr(node.func, "id", "") == "type" and len(node.args) == 3:
+            self._made_class(*node.args[:2])
         for argument in node.args + [keyword.value for keyword in node.keywords]:
             self.visit(argument)
+
+    def _made_class(self, name, bases):
+        """Reports `type(name, bases, …)` where a base is told when the program runs only."""
+        for base in getattr(bases, "elts", ()):
+            verdict = self._classes.guess(base, self._scope)
+            if verdict is not None and self._may_be(verdict):
+                told = "class %s(%s)" % (text_of(name) or "…", verdict.name)
+                self._report(base, "subclass", verdict._replace(name=told))
 
     def _called(self, node, callees):
         own = [each for each in callees if isinstance(each, Definition)]
@@ -304,6 +319,8 @@ class _Finder(ast.NodeVisitor):
     def _verdict(self, names):
         """Returns one `Verdict` on what may be several things, or None."""
         verdicts = [audit_names.verdict(name) for name in names if isinstance(name, str)]
+        own = [each for each in names if isinstance(each, Definition)]
+        verdicts += map(self._classes.verdict_on_stranger, own)
         verdicts = [each for each in verdicts if each is not None and self._may_be(each)]
         if not verdicts:
             return None

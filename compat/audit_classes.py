@@ -4,9 +4,18 @@ import ast
 
 from legacy_opt.compat import audit_names
 from legacy_opt.compat.audit_names import CHANGE, PERSON, STAYS, Verdict
+from legacy_opt.compat.audit_scopes import text_of
 
 _REF = {"_apply_dense", "_apply_sparse", "_apply_sparse_shared", "_apply_sparse_duplicate_indices"}
 _RESOURCE = {"_resource_apply_dense", "_resource_apply_sparse"}
+_METHODS = _REF | _RESOURCE | {"_create_slots", "apply_gradients", "compute_gradients"}
+_AT_RUN_TIME = Verdict(
+    PERSON,
+    "…",
+    None,
+    "A guess: which class it extends is told when the program runs. Is it an optimizer?",
+    is_guess=True,
+)
 _WRITE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
 
 
@@ -34,6 +43,13 @@ class Classes:
             return Verdict(CHANGE, told, ours, advice)
         return _judge(line)._replace(name=told)
 
+    def verdict_on_stranger(self, definition):
+        """Returns what the table says of a class that is no optimizer by its bases, or None."""
+        node = definition.node
+        if not isinstance(node, ast.ClassDef) or self._line(definition) is not None:
+            return None
+        return audit_names.verdict_on_stranger(node.name, definition.module.names)
+
     def optimizer_base(self, definition):
         """Returns the expression among the bases of a class that makes it an optimizer."""
         return self._line(definition).expression
@@ -46,19 +62,54 @@ class Classes:
         return self._known[key]
 
     def _find(self, definition):
-        outer = definition.scope.parent
-        own = _methods(definition.node)
-        for expression in definition.node.bases:
+        outer, node = definition.scope.parent, definition.node
+        own = _methods(node)
+        for expression in node.bases:
             for base in self._names.resolve(expression, outer):
-                if isinstance(base, str):
-                    root = audit_names.verdict(base)
-                    if root is not None:
-                        return _Line(expression, root, own, base)
-                elif isinstance(base.node, ast.ClassDef) and self._line(base) is not None:
-                    inherited = self._line(base)
-                    methods = own | inherited.methods
-                    return _Line(expression, inherited.root, methods, inherited.base)
+                line = self._through(base, expression, own)
+                if line is not None:
+                    return line
+        for expression in node.bases:
+            may_be = own & _METHODS or audit_names.is_optimizers_name(node.name)
+            if self.guess(expression, outer, may_be):
+                return _Line(expression, _AT_RUN_TIME, own, "")
         return None
+
+    def guess(self, base, scope, may_be=False):
+        """Returns a `Verdict` on a class whose base is told at run time only, if it may be one.
+
+        Args:
+          base: the expression.
+          scope: where it stands.
+          may_be: whether more than the names in that expression speaks for an optimizer.
+        """
+        if not self._is_told_at_run_time(base, scope):
+            return None
+        return _AT_RUN_TIME if may_be or audit_names.speaks_of_optimizers(_words(base)) else None
+
+    def _through(self, base, expression, own):
+        """Returns the `_Line` of a class with some methods that extends `base`, or None."""
+        if isinstance(base, str):
+            root = audit_names.verdict(base)
+        elif not isinstance(getattr(base, "node", None), ast.ClassDef):
+            return None
+        elif self._line(base) is not None:
+            line = self._line(base)
+            return _Line(expression, line.root, own | line.methods, line.base)
+        else:
+            root, base = self.verdict_on_stranger(base), base.full_name
+        return None if root is None else _Line(expression, root, own, base)
+
+    def _is_told_at_run_time(self, expression, scope):
+        """Whether reading does not tell what a base is: a parameter, what a function returns."""
+        if self._names.resolve(expression, scope):
+            return False
+        if isinstance(expression, ast.Name):
+            return scope.find(expression.id) is not None  # else Python's own
+        if isinstance(expression, ast.Subscript):  # Generic[T] is told
+            owners = self._names.resolve(expression.value, scope)
+            return all(audit_names.is_tensorflow(each) for each in owners)
+        return isinstance(expression, (ast.Attribute, ast.Call))
 
 
 class _Line:
@@ -80,6 +131,14 @@ def _methods(node):
     aliases = [each for each in node.body if isinstance(each, ast.Assign)]
     targets = (target for each in aliases for target in each.targets)
     return found | {target.id for target in targets if isinstance(target, ast.Name)}
+
+
+def _words(expression):
+    """Yields the names and strings in an expression."""
+    for node in ast.walk(expression):
+        word = getattr(node, "attr", getattr(node, "id", text_of(node)))
+        if isinstance(word, str):
+            yield word
 
 
 def _judge(line):

@@ -205,6 +205,21 @@ def is_module(name):
     return name.endswith(".training_ops")
 
 
+def speaks_of_optimizers(words):
+    """Whether one of some names or strings has the word in it."""
+    return any("optimizer" in word.lower() for word in words)
+
+
+def is_optimizers_name(name):
+    """Whether a class with this name is likely to be an optimizer."""
+    return bool(_OPTIMIZER.search(name))
+
+
+def is_tensorflow(name):
+    """Whether a full name is one of TensorFlow's or Keras', of what is in no code base."""
+    return isinstance(name, str) and name.partition(".")[0] in ("tensorflow", "keras")
+
+
 def is_canned_estimator(name):
     """Whether a full name is one of a model that may get its optimizer as a string."""
     return bool(_ESTIMATOR.match(name))
@@ -220,6 +235,29 @@ def verdict_on_class(name):
         elsewhere = not known.startswith(("tf.contrib", "tfa."))
         if fate.kind == old_names.OURS and elsewhere and known.rpartition(".")[2] == name:
             return fate.now
+    return None
+
+
+def verdict_on_stranger(name, modules):
+    """Tells of a class that a code base defines, and whose bases do not make it an optimizer.
+
+    Args:
+      name: the class's.
+      modules: the full names that its module may have.
+
+    Returns:
+      A `Verdict` by the row that the table has for it, in its package or in others; or None.
+    """
+    for known, fate in old_names.FATES.items():
+        home, _, last = known.rpartition(".")
+        if last != name or known.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
+            continue
+        status = PERSON if fate.kind == old_names.NOBODYS else CHANGE
+        if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
+            return Verdict(status, known, fate.now, fate.advice)
+        if _OPTIMIZER.search(name) and not known.startswith("tfa."):
+            advice = "If it is the one that others know, too: %s" % (fate.advice or "the same.")
+            return Verdict(status, known, fate.now, advice, is_guess=True)
     return None
 
 

@@ -285,6 +285,8 @@ class Names:
             return [text_of(first)]
         if name == "partial" and first is not None:
             return self.resolve(first, scope)
+        if name == "with_metaclass":  # of six and future
+            return self._all(node.args[1:], scope)
         if name == "get" and isinstance(function, ast.Attribute):
             return self.contents(function.value, scope, first and text_of(first))
         callees = self.resolve(function, scope)
@@ -376,7 +378,13 @@ class Names:
             return self._bound(bound, home)
         stars = ("%s.%s" % (star, last) for star, _ in home.stars)
         behind = [each for full in stars for each in self.follow(full, home)]
-        return [each for each in behind if isinstance(each, Definition)] or [name]
+        if name in self._modules:
+            return [name]
+        outside = [each for each in behind if self._is_outside(each)]
+        return [each for each in behind if isinstance(each, Definition)] or outside + [name]
+
+    def _is_outside(self, found):
+        return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
         """Returns the module of that name that is nearest to its user, or None."""

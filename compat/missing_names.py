@@ -5,20 +5,16 @@ import contextlib
 import importlib
 import importlib.util
 import logging
-import os
 import re
 import sys
-import sysconfig
 import types
-from importlib import machinery
 from typing import NamedTuple
 
-from legacy_opt.compat import audit_scopes, audit_sources, old_names
+from legacy_opt.compat import audit_scopes, old_names, script_modules, tables
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
 _JUMPS = (ast.Return, ast.Continue, ast.Break)
-_PYTHONS_OWN = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
 class Missing(NamedTuple):
@@ -29,12 +25,21 @@ class Missing(NamedTuple):
       line: where, from 1.
       name: as `old_names` writes it.
       advice: a sentence: what to do.
+      full_name: as the file imports it.
+      is_certain: whether the script reaches it whatever happens.
     """
 
     path: str
     line: int
     name: str
     advice: str
+    full_name: str
+    is_certain: bool
+
+    @property
+    def text(self):
+        """All of it that people are told, on one line."""
+        return tables.printable("%s:%d: %s: %s" % self[:4])
 
 
 def find(path, name, tensorflow):
@@ -52,80 +57,47 @@ def find(path, name, tensorflow):
     Returns:
       A list of `Missing`, sorted.
     """
-    modules = _with_imports(path, name)
-    names, provided = audit_scopes.Names(modules), _Provided(tensorflow)
-    users = [_User(module, names, provided) for module in modules]
+    reached_nodes = script_modules.read(path, name)
+    names, provided = audit_scopes.Names(list(reached_nodes)), _Provided(tensorflow)
+    users = [_User(module, names, provided, nodes) for module, nodes in reached_nodes.items()]
     with _without_warnings():
         for user in users:
             user.visit(user.module.source.tree)
     expected = set().union(*(user.expected for user in users))
-    found = {(use, owners) for user in users for use, owners in user.missing}
-    return sorted({use for use, owners in found if not expected.intersection(owners)})
+    uses = {}
+    for use, owners in (each for user in users for each in user.missing):
+        if not expected.intersection(owners):
+            others = uses.setdefault(use[:3], use)
+            uses[use[:3]] = max(use, others, key=lambda each: each.is_certain)
+    return sorted(uses.values())
 
 
-def file_of(name, folders):
-    """Returns the path of a module's source, without importing anything, or None.
+def look_up(name, tensorflow):
+    """Looks for a name in TensorFlow.
 
     Args:
-      name: with dots.
-      folders: in which it is looked for.
+      name: in full, with dots.
+      tensorflow: as in `find`.
+
+    Returns:
+      The last module on the way to it, and the name that this module lacks, or None if it lacks
+      none: what a class or an object has, is its own affair.
     """
-    for part in name.split("."):
-        spec = machinery.PathFinder.find_spec(part, folders)
-        if spec is None:
-            return None
-        folders = list(spec.submodule_search_locations or ())
-    return spec.origin if spec.origin and spec.origin.endswith(".py") else None
-
-
-def is_local(path):
-    """Whether a file is a user's own, and not of Python or of a package that is installed."""
-    path = os.path.abspath(path)
-    if {"site-packages", "dist-packages"} & set(path.split(os.sep)):
-        return False
-    return not path.startswith(tuple(_PYTHONS_OWN))
-
-
-def _with_imports(path, name):
-    """Returns the modules of a script and of the local files that it imports, parsed."""
-    packages = [name.rpartition(".")[0]] if "." in name else []
-    modules, waiting, seen = [], [(path, name)] + list(_local(packages)), set()
-    while waiting:
-        path, name = waiting.pop(0)
-        if os.path.realpath(path) in seen:
-            continue
-        seen.add(os.path.realpath(path))
+    found, parts = tensorflow, name.split(".")
+    if parts[1:2] == ["compat"]:  # of which tf.compat.v1 has another
+        found = sys.modules["tensorflow"]
+    for end in range(1, len(parts)):
         try:
-            module = audit_scopes.Module(audit_sources.read(path), [name])
-        except audit_sources.UnreadableError:
-            continue  # Python will tell, if it comes to that
-        modules.append(module)
-        waiting += _local(_imports(module))
-    return modules
-
-
-def _imports(module):
-    """Yields the full names of all that may be a module in the imports of a file."""
-    for node in ast.walk(module.source.tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            package = module.imported(node)
-            yield package
-            yield from ("%s.%s" % (package, alias.name) for alias in node.names)
-
-
-def _local(names):
-    """Yields the paths and names of those modules that are files of a user's own, and of theirs."""
-    for name in names:
-        parts = name.split(".")
-        if parts[0] in ("", "tensorflow", "legacy_opt"):
-            continue
-        for end in range(1, len(parts) + 1):
-            each = ".".join(parts[:end])
-            path = file_of(each, sys.path)
-            if path and is_local(path):
-                yield path, each
+            inner = getattr(found, parts[end])
+        except Exception:  # of lazy loaders: any may come
+            try:
+                inner = importlib.import_module(".".join(parts[: end + 1]))
+            except Exception:  # as above
+                return found, parts[end]
+        if not isinstance(inner, types.ModuleType):
+            break
+        found = inner
+    return found, None
 
 
 class _Provided:
@@ -142,24 +114,8 @@ class _Provided:
     def __call__(self, name):
         """Whether there is such a name, with dots."""
         if name not in self._known:
-            self._known[name] = self._look_up(name.split("."))
+            self._known[name] = look_up(name, self._tensorflow)[1] is None
         return self._known[name]
-
-    def _look_up(self, parts):
-        found = self._tensorflow
-        if parts[1:2] == ["compat"]:  # of which tf.compat.v1 has another
-            found = sys.modules["tensorflow"]
-        for end in range(1, len(parts)):
-            if not isinstance(found, types.ModuleType):
-                break  # what a class or an object has, is its own affair
-            try:
-                found = getattr(found, parts[end])
-            except Exception:  # of lazy loaders: any may come
-                try:
-                    found = importlib.import_module(".".join(parts[: end + 1]))
-                except Exception:  # as above
-                    return False
-        return True
 
 
 class _User(ast.NodeVisitor):
@@ -171,9 +127,9 @@ class _User(ast.NodeVisitor):
       expected: names that are missing too, as the code expects.
     """
 
-    def __init__(self, module, names, provided):
+    def __init__(self, module, names, provided, reached_nodes):
         self.module, self.missing, self.expected = module, set(), set()
-        self._names, self._provided = names, provided
+        self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
         self._asked_for = []  # names whose absence the code is prepared for; "" is any
         self._there = []  # of each use of TensorFlow, in order: whether it has the name
@@ -222,6 +178,11 @@ class _User(ast.NodeVisitor):
                 self.visit(handler)
         self._visit_all(node.finalbody)
 
+    def visit_With(self, node):
+        self._visit_all(node.items)
+        with self._prepared_for([""] if any(map(_suppresses, node.items)) else []):
+            self._visit_all(node.body)
+
     def visit_If(self, node):
         asked = self._asks_for(node.test)
         with self._prepared_for(asked):
@@ -249,10 +210,13 @@ class _User(ast.NodeVisitor):
         del self._asked_for[before:]
 
     def _asks_for(self, test):
-        """Returns the missing names that a condition asks for, [""] if it asks for the version."""
+        """Returns the missing names that a condition asks for.
+
+        [""] if it asks for the version, or for TYPE_CHECKING.
+        """
         asked = []
         for node in ast.walk(test):
-            if self._leads_to_version(node):
+            if _last_name(node) == "TYPE_CHECKING" or self._leads_to_version(node):
                 return [""]
             owner, text = _asked(node)
             for each in self._names.resolve(owner, self._scope) if text else ():
@@ -298,7 +262,8 @@ class _User(ast.NodeVisitor):
             self.expected.add(name)
             return
         path, line = self.module.source.place(node.lineno)
-        use = Missing(path, line, old_names.public_name(name), _advice(name))
+        told = old_names.public_name(name), _advice(name)
+        use = Missing(path, line, *told, name, node in self._reached)
         self.missing.add((use, owners))
 
 
@@ -336,7 +301,20 @@ def _catches(handler):
     if handler.type is None:
         return True
     types_ = getattr(handler.type, "elts", [handler.type])
-    return any(getattr(each, "id", None) in _CAUGHT for each in types_)
+    return any(_last_name(each) in _CAUGHT for each in types_)
+
+
+def _suppresses(item):
+    """Whether a `with` is one of contextlib.suppress that does the same."""
+    call = item.context_expr
+    if not isinstance(call, ast.Call) or _last_name(call.func) != "suppress":
+        return False
+    return any(_last_name(each) in _CAUGHT for each in call.args)
+
+
+def _last_name(node):
+    """Returns the last part of a name with dots, or None."""
+    return getattr(node, "attr", getattr(node, "id", None))
 
 
 @contextlib.contextmanager

@@ -33,10 +33,25 @@ NAMES = (
     ),
     (
         "tf",
-        "get_embedding_variable get_multihash_variable EmbeddingVariableOption",
+        """
+        get_embedding_variable get_multihash_variable EmbeddingVariableOption CBFFilter
+        CounterFilter GlobalStepEvict InitializerOption L2WeightEvict StorageOption
+        """,
         None,
         "EmbeddingVariables are DeepRec's alone: take tf.get_variable with as many rows as there "
         "can be.",
+    ),
+    (
+        "tf.feature_column",
+        "categorical_column_with_embedding",
+        None,
+        "EmbeddingVariables are DeepRec's alone: take categorical_column_with_hash_bucket.",
+    ),
+    (
+        "tf",
+        "SmartStageOptions make_prefetch_hook staged",
+        None,
+        "It is DeepRec's alone: let tf.data prefetch.",
     ),
     # tf.contrib.opt.
     (

@@ -17,6 +17,7 @@ _lock = threading.RLock()
 _patches = set()  # those in force
 _names = {}  # what they put back: old name, new name
 _removals = []  # functions that take it away again, to be called from the last to the first
+_own_modules = {}  # those made here, by name; they outlive patches, as others may hold them
 
 
 def patch_tensorflow():
@@ -35,6 +36,10 @@ def patch_tensorflow():
 
         with compat.patch_tensorflow():
             import old_model_code
+
+    What the code has imported there it keeps: `from tensorflow.contrib import opt`, or `import
+    tensorflow.contrib.opt as opt`. What it looks up in `tf` or imports later, in a function, it
+    finds only while a patch is in force.
 
     Returns:
       A `Patch`: a context manager, which without `with` lasts until its `undo()`. Patches may
@@ -68,7 +73,10 @@ class Patch:
         self.undo()
 
     def undo(self):
-        """Takes the names away, if no other patch is in force; then TensorFlow is as before."""
+        """Takes the names away, if no other patch is in force; then TensorFlow is as before.
+
+        A module of old names that somebody holds still has them.
+        """
         with _lock:
             _patches.discard(self)
             if not _patches:
@@ -140,7 +148,11 @@ def _module(root, name, path):
 def _new_module(name):
     if name in sys.modules:
         return sys.modules[name]
-    module = types.ModuleType(name, "Old names, put back by legacy_opt.compat.patch_tensorflow.")
+    if name in _own_modules:
+        return _own_modules[name]
+    module = _own_modules[name] = types.ModuleType(
+        name, "Old names, put back by legacy_opt.compat.patch_tensorflow."
+    )
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__package__, module.__path__ = name, []
     module.__getattr__ = functools.partial(_tell_of_missing, name)
@@ -160,11 +172,14 @@ def _tell_of_missing(module, name):
 
 
 def _set(module, name, value):
-    """Gives a module an attribute that it lacks; returns whether it did."""
+    """Gives a module an attribute that it lacks; returns whether it has it from here."""
+    is_own = module in _own_modules.values()
     if hasattr(module, name):
-        return False
+        return is_own and getattr(module, name) is value
     names = vars(versions.plain_module(module))
     names[name] = value
+    if is_own:
+        return True
 
     def remove():
         if names.get(name) is value:

@@ -12,18 +12,27 @@ import sys
 import types
 from importlib.machinery import SourceFileLoader
 
-from legacy_opt.compat import missing_names, special_files, tables, terminal
+from legacy_opt.compat import (
+    missing_errors,
+    missing_names,
+    script_modules,
+    special_files,
+    tables,
+    terminal,
+)
 
 _DESCRIPTION = """\
 Runs a script of TensorFlow 1, without edits, on the TensorFlow that is here, like `python SCRIPT`:
 `import tensorflow` gives the script tf.compat.v1 without TensorFlow 2's behaviour, and the
 optimizers and helpers of tf.contrib and DeepRec are those of legacy_opt where TensorFlow has none.
-Names that nobody provides are listed before anything runs.
+Names that nobody provides are listed before anything runs; without those that it reaches in any
+case it does not run.
 """
 _EPILOG = """\
 example: legacy-opt run train.py --steps 1000
 
-exit codes: those of the script; 1, it uses names that nobody provides; 2, there is no such script
+exit codes: those of the script; 1, names that it cannot do without are missing; 2, there is no such
+script
 """
 _KEYBOARD = 130  # what a shell makes of Ctrl-C
 
@@ -67,10 +76,9 @@ def run(arguments):
         print("legacy-opt run: %s" % terminal.one_line(error), file=sys.stderr)
         return terminal.BAD_INPUT
     missing = missing_names.find(path, name, tensorflow)
-    if missing:
-        _tell(missing, arguments.force)
-        if not arguments.force:
-            return terminal.NEEDS_A_PERSON
+    if _tell(missing, arguments.force):
+        return terminal.NEEDS_A_PERSON
+    missing_errors.install(missing, tensorflow)
     sys.argv = list(arguments.words)
     return _outcome(functools.partial(_run_module if is_module else _run_file, script))
 
@@ -112,19 +120,24 @@ def _file(path):
 def _module_called(name):
     """Returns the path and the full name of what runs as a module."""
     for each in (name + ".__main__", name):
-        path = missing_names.file_of(each, sys.path)
+        path = script_modules.file_of(each, sys.path)
         if path is not None:
             return path, each
     raise ImportError("There is no module named %r." % name)
 
 
 def _tell(missing, all_the_same):
+    """Prints what is missing; returns whether the script cannot run."""
+    certain = [each for each in missing if each.is_certain]
     for each in missing:
-        line = "%s:%d: %s: %s" % (each.path, each.line, each.name, each.advice)
-        print(tables.printable(line, sys.stderr), file=sys.stderr)
-    text = "legacy-opt run: nobody provides these names"
-    text += "." if all_the_same else "; nothing was run (--force runs it all the same)."
-    print(text, file=sys.stderr)
+        kind = "" if each.is_certain else "legacy-opt run: warning: "
+        print(tables.printable(kind + each.text, sys.stderr), file=sys.stderr)
+    if certain:
+        text = "legacy-opt run: nobody provides what the script uses in %s"
+        places = tables.counted(len(certain), "place")
+        text += "." if all_the_same else "; nothing was run (--force runs it all the same)."
+        print(text % places, file=sys.stderr)
+    return bool(certain) and not all_the_same
 
 
 def _importing(import_, v1):
@@ -139,7 +152,7 @@ def _importing(import_, v1):
 
     def __import__(name, globals=None, locals=None, fromlist=(), level=0):
         root, *path = name.split(".")
-        if root == "tensorflow" and not level and _is_users_own(globals or {}):
+        if root == "tensorflow" and not level and missing_errors.is_users_own(globals or {}):
             module = _module(v1, path)
             if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
                 return module if fromlist else v1
@@ -157,16 +170,6 @@ def _module(v1, path):
     for name in path:
         v1 = getattr(v1, name, None)
     return v1 if isinstance(v1, types.ModuleType) else None
-
-
-def _is_users_own(names):
-    """Whether the module with these global names is neither installed nor one of ours."""
-    if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
-        return False
-    return "__file__" not in names or _is_local(names["__file__"])
-
-
-_is_local = functools.lru_cache(maxsize=None)(missing_names.is_local)
 
 
 def _run_file(path):
@@ -214,4 +217,4 @@ def _leave_out_our_frames(error, seen):
     _leave_out_our_frames(error.__context__, seen)
 
 
-_OUR_FILES = {each.__code__.co_filename for each in (run, runpy.run_module)}
+_OUR_FILES = {each.__code__.co_filename for each in (run, missing_errors.install, runpy.run_module)}

@@ -8,7 +8,15 @@ import tensorflow as tf
 
 from legacy_opt import GradientAccumulationOptimizer
 from tests import problems, running
-from tests.accumulating import INNER, ROWS, accumulated, assert_equal, large_batches, only
+from tests.accumulating import (
+    INNER,
+    ROWS,
+    accumulated,
+    assert_equal,
+    large_batches,
+    mean,
+    only,
+)
 from tests.fed_training import FedTraining
 
 v1 = tf.compat.v1
@@ -115,6 +123,41 @@ def test_a_checkpoint_goes_on_with_fewer_steps(tmp_path):
     (expected,) = running.eager(large_batches(problem, 4)._replace(batches=1), sgd).steps[:1]
     assert_equal(actual[0], expected, only=["vector"])
     assert [int(values["GradientAccumulation/count"]) for values in actual] == [0, 1]
+
+
+@pytest.mark.in_turn(5)
+@pytest.mark.parametrize("use_resource", [True, False])
+@pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
+def test_a_checkpoint_goes_on_with_another_number_of_steps(name, use_resource, tmp_path):
+    """With 1 the gradients that are kept are left aside."""
+    problem = problems.everything(only=("matrix", "table"), steps=14)
+    four = FedTraining(accumulated(INNER[name], 4), problem, use_resource)
+    paths = {}
+    for first, last in (0, 3), (3, 6):
+        four.train(first, last)
+        paths[last] = four.save(str(tmp_path / ("after-%d" % last)))
+    for steps in (1, 2, 3, 8):
+        other = FedTraining(accumulated(INNER[name], steps), problem, use_resource)
+        for saved_after, path in paths.items():
+            other.restore(path)
+            actual = other.train(saved_after, problem.steps)[-1]
+            updates = in_updates(problem, saved_after, steps)
+            expected = FedTraining(INNER[name], updates, use_resource)
+            expected = expected.train(0, updates.steps)[-1]
+            assert_equal(actual, expected, only=expected)
+
+
+def in_updates(problem, changed_after, steps):
+    """The same problem with a gradient for each update, of 4 batches at first, then of `steps`."""
+    batches, updates = [], []
+    for number, gradients in enumerate(problem.gradients):
+        if number == changed_after and steps == 1:
+            batches = []
+        batches.append(gradients)
+        if len(batches) >= (4 if number < changed_after else steps):
+            updates.append({key: mean([each[key] for each in batches]) for key in gradients})
+            batches = []
+    return problem._replace(gradients=updates)
 
 
 def test_partitioned_variables(tmp_path):

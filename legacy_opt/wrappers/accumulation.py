@@ -76,7 +76,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: of how many gradients the mean is taken, a positive integer. A checkpoint may be
         continued with another number above 1: an update takes the mean of what is there, as soon as
-        these are as many or more.
+        these are as many or more. With 1 it does not read what is kept in the checkpoint.
       name: the name of this optimizer and its slots.
 
     Raises:

@@ -1,0 +1,134 @@
+"""What a module reaches for certain when it runs, as far as reading it tells."""
+
+import ast
+
+_LEAVES = {"abort", "exit", "quit", "_exit"}  # the last part of the names of what ends a program
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+
+
+def nodes(tree, is_main):
+    """Returns the nodes of a module that run whenever the module does.
+
+    These are the statements of the module that stand in no condition, loop or `try`, up to the
+    first that may end the program, and of each what is evaluated in any case: of a function its
+    decorators and defaults, of `a and b` the first.
+
+    Args:
+      tree: the module, as `ast.parse` returns it.
+      is_main: whether it runs as `__main__`.
+
+    Returns:
+      A set.
+    """
+    visitor = _Reached(is_main)
+    visitor.visit(tree)
+    return visitor.nodes
+
+
+class _Reached(ast.NodeVisitor):
+    """Visits what is reached for certain, and nothing else."""
+
+    def __init__(self, is_main):
+        self.nodes = set()
+        self._is_main = is_main
+
+    def visit(self, node):
+        self.nodes.add(node)
+        super().visit(node)
+
+    def _visit_all(self, nodes):
+        for node in nodes:
+            self.visit(node)
+
+    def _block(self, statements):
+        for statement in statements:
+            self.visit(statement)
+            if _may_leave(statement):
+                return
+
+    def _nothing(self, node):
+        """Of what may be left at any place, or is never evaluated."""
+
+    visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _nothing
+
+    def visit_Module(self, node):
+        self._block(node.body)
+
+    def visit_ClassDef(self, node):
+        self._visit_all(node.decorator_list + node.bases + node.keywords)
+        self._block(node.body)
+
+    def visit_FunctionDef(self, node):
+        self._visit_all(node.decorator_list)
+        self.visit_Lambda(node)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node):
+        self._visit_all(node.args.defaults + [each for each in node.args.kw_defaults if each])
+
+    def visit_AnnAssign(self, node):  # annotations may be evaluated later, or never
+        self._visit_all([node.value] if node.value else [])
+
+    def visit_If(self, node):
+        self.visit(node.test)
+        if self._is_main and _is_main_guard(node.test):
+            self._block(node.body)
+
+    def visit_IfExp(self, node):
+        self.visit(node.test)
+
+    visit_While = visit_IfExp
+
+    def visit_For(self, node):
+        self.visit(node.iter)
+
+    def visit_Match(self, node):
+        self.visit(node.subject)
+
+    def visit_BoolOp(self, node):
+        self.visit(node.values[0])
+
+    def visit_Compare(self, node):
+        self._visit_all([node.left, node.comparators[0]])
+
+    def visit_With(self, node):
+        self._visit_all(node.items)
+        self._block(node.body)
+
+    def visit_ListComp(self, node):
+        self.visit(node.generators[0].iter)
+
+    visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp
+
+
+def _may_leave(statement):
+    """Whether a statement, or one inside of it, may end the program or raise an error."""
+    waiting = [statement]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, _FUNCTIONS):
+            continue  # it runs when it is called
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _leaves(node.func)):
+            return True
+        waiting += ast.iter_child_nodes(node)
+    return False
+
+
+def _leaves(function):
+    name = getattr(function, "attr", getattr(function, "id", None))
+    if name == "run":  # tf.app.run, and absl's
+        owner = getattr(function, "value", None)
+        return getattr(owner, "attr", getattr(owner, "id", None)) == "app"
+    return name in _LEAVES
+
+
+def _is_main_guard(test):
+    """Whether this is `__name__ == "__main__"`."""
+    if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)):
+        return False
+    told = {ast.dump(each) for each in [test.left] + test.comparators}
+    return told == _MAIN_GUARD
+
+
+_MAIN_GUARD = {ast.dump(ast.parse(each, mode="eval").body) for each in ("__name__", "'__main__'")}

@@ -1,0 +1,135 @@
+"""What code that ran inside of `patch_tensorflow` holds after it."""
+
+import importlib
+import sys
+import textwrap
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import compat, versions
+
+v1 = tf.compat.v1
+# DeepRec's module, which no TensorFlow has, and tf.contrib's, which is TensorFlow's own on 1.15.
+IMPORTS = {
+    "from tensorflow.python.training import adam_async as held": "held.AdamAsyncOptimizer",
+    "import tensorflow.python.training.adam_async as held": "held.AdamAsyncOptimizer",
+    "from tensorflow.contrib import opt as held": "held.LazyAdamOptimizer",
+    "import tensorflow.contrib.opt as held": "held.LazyAdamOptimizer",
+    "from tensorflow import contrib as held": "held.layers.optimize_loss",
+    "from tensorflow.compat.v1 import contrib as held": "held.opt.LazyAdamOptimizer",
+    "from tensorflow.contrib.opt.python.training import nadam_optimizer as held": (
+        "held.NadamOptimizer"
+    ),
+    "import sys, tensorflow.contrib.opt\nheld = sys.modules['tensorflow.contrib.opt']": (
+        "held.LazyAdamOptimizer"
+    ),
+    "import importlib\nheld = importlib.import_module('tensorflow.contrib.opt')": (
+        "held.LazyAdamOptimizer"
+    ),
+}
+
+
+@pytest.fixture
+def module_of(tmp_path, monkeypatch):
+    """Returns a function that imports a module with some code, in a patch if asked to."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+    names = []
+
+    def make(code):
+        names.append("old_model_%d_%d" % (id(tmp_path), len(names)))
+        (tmp_path / (names[-1] + ".py")).write_text(textwrap.dedent(code))
+        importlib.invalidate_caches()
+        return importlib.import_module(names[-1])
+
+    yield make
+    for name in names:
+        sys.modules.pop(name, None)
+
+
+def fails_by_itself(statement):
+    """Whether TensorFlow 1.15 takes no such import, whatever it imports."""
+    first = statement.split(" as ")[0]
+    no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
+    return versions.has_contrib() and first in no
+
+
+@pytest.mark.defect(18)
+@pytest.mark.parametrize("statement", IMPORTS)
+def test_a_module_keeps_what_it_imported(statement, module_of):
+    if fails_by_itself(statement):
+        return
+    use = IMPORTS[statement]
+    code = "%s\ndef use():\n    return %s\n" % (statement, use)
+    with compat.patch_tensorflow():
+        module = module_of(code)
+        expected = module.use()
+    assert module.use() is expected
+    name = use.rpartition(".")[2]
+    assert versions.has_contrib() or expected is getattr(legacy_opt, name)
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+    assert hasattr(tf, "contrib") == versions.has_contrib()
+    assert "tensorflow.python.training.adam_async" not in sys.modules
+    with compat.patch_tensorflow() as again:  # and this patch, too, has all
+        assert module.use() is expected is module_of(code).use()
+        assert "tf.train.AdamAsyncOptimizer" in again.names
+    assert module.use() is expected
+
+
+@pytest.mark.defect(18)
+def test_each_patch_has_the_same_names_and_modules():
+    home, held, names = "tensorflow.python.training.adam_async", [], []
+    for _ in range(3):
+        with compat.patch_tensorflow() as patch, compat.patch_tensorflow() as nested:
+            names += [patch.names, nested.names]
+            held.append(importlib.import_module(home))
+        with pytest.raises(ImportError):
+            importlib.import_module(home)
+    assert held[0] is held[1] is held[2]
+    assert all(each == names[0] for each in names) and "tf.train.AdamAsyncOptimizer" in names[0]
+    assert held[0].AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+
+
+@pytest.mark.defect(18)
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 0, 2, 1)])
+def test_in_whatever_order_patches_are_undone(order):
+    patches = [compat.patch_tensorflow() for _ in range(3)]
+    held = importlib.import_module("tensorflow.python.training.adam_async")
+    for number in order:
+        assert tf.train.AdamAsyncOptimizer is held.AdamAsyncOptimizer
+        patches[number].undo()
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+    assert held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+
+
+@pytest.mark.defect(18)
+def test_an_error_in_the_block_takes_nothing_from_those_who_hold(module_of):
+    code = "from tensorflow.python.training import adam_async\n"
+    with pytest.raises(ZeroDivisionError), compat.patch_tensorflow():
+        module = module_of(code)
+        module_of(code + "1 / 0")
+    assert module.adam_async.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+
+
+def test_a_module_is_loaded_again_inside_of_a_patch_only(module_of):
+    code = "from tensorflow.python.training import adam_async as held\n"
+    with compat.patch_tensorflow():
+        module = module_of(code)
+        assert importlib.reload(module).held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+    with pytest.raises(ImportError):
+        importlib.reload(module)
+    with compat.patch_tensorflow():
+        assert importlib.reload(module).held.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+
+
+@pytest.mark.defect(18)
+def test_what_somebody_put_into_a_module_of_old_names_stays():
+    home = "tensorflow.python.training.adam_async"
+    with compat.patch_tensorflow():
+        held = importlib.import_module(home)
+        held.Own = held.AdamAsyncOptimizer
+    with compat.patch_tensorflow():
+        assert importlib.import_module(home).Own is legacy_opt.AdamAsyncOptimizer
+    del held.Own
