@@ -248,7 +248,7 @@ def copied(value, copies=()):
 
 def starting_value(value):
     """Returns what a variable that all share starts from, as a tensor: v1 takes functions, too."""
-    if callable(value) and not checks.is_tensor_like(value):
+    if checks.is_function(value):
         value = value()
     return tf.convert_to_tensor(value)  # a Python float is float32, as in v1
 

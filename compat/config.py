@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import checks
 from legacy_opt.compat.inspection import BASE
 from legacy_opt.decoupled_weight_decay import SUFFIX
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -222,7 +223,7 @@ def _plain(value, argument, cls):
 
 
 def _way_out(value, argument):
-    if callable(value) or legacy_opt.checks.is_tensor_like(value):
+    if checks.is_function(value) or checks.is_tensor_like(value):
         return (
             "Pass %s as a number, or save weights and state without their settings: "
             "tf.train.Checkpoint, model.save_weights, legacy_opt.compat.save_v1_checkpoint."

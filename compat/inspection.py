@@ -174,8 +174,7 @@ def _reads_of_prepare(optimizer, fed):
 
     reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
-        is_function = callable(value) and not checks.is_tensor_like(value)
-        if is_function and name[:1] == "_" and name[1:] in arguments:
+        if checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
             value = _any_number  # the user's may have effects, or not go with this graph
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
