@@ -217,7 +217,7 @@ def _plain(value, argument, cls):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
-        "%s cannot be saved: its argument %s is %r, which is no plain data. %s"
+        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s"
         % (cls.__name__, argument, value, _way_out(value, argument))
     )
 
