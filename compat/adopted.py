@@ -15,7 +15,7 @@ import pickle
 
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import checks, versions
 from legacy_opt.compat.parts import parts
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -244,6 +244,13 @@ def copied(value, copies=()):
         items = [copied(item, copies) for item in value]
         return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
     return value
+
+
+def starting_value(value):
+    """Returns what a variable that all share starts from, as a tensor: v1 takes functions, too."""
+    if checks.is_function(value):
+        value = value()
+    return tf.convert_to_tensor(value)  # a Python float is float32, as in v1
 
 
 def _takes_nothing(function):

@@ -142,10 +142,12 @@ def _does_more(optimizer):
 
 def _present(optimizer, name, number, in_v1):
     """Returns a hyperparameter as v1 takes it; None if it goes by Keras' iterations."""
-    if number is in_v1 or name == "learning_rate" and optimizer._by_updates:
-        return in_v1
-    if tf.is_tensor(number) or callable(number):
+    if name == "learning_rate" and optimizer._by_updates:
+        return in_v1 if schedules.is_v1_decay(in_v1) else None
+    if _is_schedule(number):
         return None
+    if tf.is_tensor(number) or callable(number):
+        return in_v1 if number is in_v1 else None
     present = _eagerly(lambda: optimizer._current_number(name))
     return None if isinstance(present, dict) else present
 

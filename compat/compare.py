@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import checks
-from legacy_opt.compat import adopted, inspection, schedules
+from legacy_opt.compat import adopted, arrays, inspection, schedules
 from legacy_opt.compat.bridge import to_keras
 
 v1 = tf.compat.v1
@@ -225,14 +225,8 @@ def _first_difference(expected, actual, problem):
     rounds = list(zip(expected[0], actual[0])) + [(expected[1], actual[1])]
     for number, (one, other) in enumerate(rounds, start=1):
         for name in one:
-            if not _same(one[name], other[name]):
-                gap = np.max(np.abs(np.subtract(one[name], other[name], dtype=np.float64)))
+            if not arrays.same(one[name], other[name]):
+                gap = arrays.largest_difference(one[name], other[name])
                 step = min(number, len(problem.steps))
-                return Comparison(False, len(problem.steps), names, step, name, float(gap))
+                return Comparison(False, len(problem.steps), names, step, name, gap)
     return Comparison(True, len(problem.steps), names)
-
-
-def _same(one, other):
-    return np.array_equal(one, other) or (
-        one.dtype == other.dtype and one.tobytes() == other.tobytes()  # NaNs
-    )

@@ -11,6 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
+from legacy_opt import checks
 from legacy_opt.compat.inspection import BASE
 from legacy_opt.decoupled_weight_decay import SUFFIX
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -216,7 +217,19 @@ def _plain(value, argument, cls):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
-        "%s cannot be saved: its argument %s is %r, which is no plain data. Give the class a "
-        "method get_config(self) that returns its arguments as numbers, strings, lists and dicts."
-        % (cls.__name__, argument, value)
+        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s"
+        % (cls.__name__, argument, value, _way_out(value, argument))
+    )
+
+
+def _way_out(value, argument):
+    if checks.is_function(value) or checks.is_tensor_like(value):
+        return (
+            "Pass %s as a number, or save weights and state without their settings: "
+            "tf.train.Checkpoint, model.save_weights, legacy_opt.compat.save_v1_checkpoint."
+            % argument
+        )
+    return (
+        "Give the class a method get_config(self) that returns its arguments as numbers, strings, "
+        "lists and dicts."
     )

@@ -5,7 +5,7 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from legacy_opt.compat import checkpoint_contents, decay_counts, deeprec, tables
+from legacy_opt.compat import arrays, checkpoint_contents, decay_counts, deeprec, tables
 from legacy_opt.compat.checkpoint_contents import (
     EMBEDDING_VARIABLE,
     INCOMPLETE,
@@ -190,7 +190,7 @@ def _move(item, target, counts=False):
 
 
 def _one_value(*parts):
-    if any(part != parts[0] for part in parts):
+    if not all(arrays.same(part, parts[0]) for part in parts):
         raise ValueError("each part has a value of its own, and they differ")
     return parts[0]
 

@@ -308,6 +308,13 @@ class Drives(Studies):
         for attribute in self._rates if name == "learning_rate" else ("_" + name,):
             vars(self._leaf())[attribute] = value
 
+    def _rate_is_set(self, given, rate):
+        """Notes the learning rate that is set: as it was given, and as Keras takes it."""
+        self._number_is_set("learning_rate", rate)
+        by_updates = vars(self)["_by_updates"] = schedules.is_v1_decay(given)
+        if by_updates:  # which v1 goes by, if it is to have it back
+            vars(self._leaf()).update(dict.fromkeys(self._rates, given))
+
     def _check_settable(self, name):
         """Refuses to set what would have no effect.
 

@@ -7,7 +7,7 @@ import numbers
 
 import tensorflow as tf
 
-from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
+from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer, checks
 from legacy_opt.compat.adopted import copied
 from legacy_opt.compat.parts import parts
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -159,6 +159,10 @@ for _name in _OPERATIONS.split():
 _Watched.__hash__ = float.__hash__
 
 
+def _any_number(*_, **__):
+    return 0.5
+
+
 def _reads_of_prepare(optimizer, fed):
     """Returns the names of the attributes that `_prepare` reads and makes tensors of."""
     reads, reckoned = set(), set()
@@ -168,8 +172,10 @@ def _reads_of_prepare(optimizer, fed):
             reads.add(name)
             return super().__getattribute__(name)
 
-    reader = object.__new__(Reader)
+    reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
+        if checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
+            value = _any_number  # the user's may have effects, or not go with this graph
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
             value.note = functools.partial(reckoned.add, name)

@@ -46,9 +46,8 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
             fused=fused,
             step_dtype=step_dtype,
             learning_rates=learning_rates,
+            by_updates=by_updates,
         )
-        if by_updates is not None:
-            vars(self)["_by_updates"] = by_updates
         _check(keras_arguments, has_rate=bool(self._rates))
         _check_accumulation(keras_arguments, self._accumulates)
         _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
@@ -138,7 +137,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         before = step.read_value()
         step.assign(self._current_step())  # fewer, if Keras accumulates gradients
         try:
-            self._apply_whole([(_narrowed(*pair), pair[1]) for pair in pairs], step)
+            self._apply_whole([(_of_dtype(*pair), pair[1]) for pair in pairs], step)
             if self._accumulates:
                 before = step.read_value() - 1  # it counts updates
         finally:
@@ -147,7 +146,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls it."""
         del learning_rate  # the adopted optimizer has it
-        gradient = _narrowed(gradient, variable)
+        gradient = _of_dtype(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._update_sparse(gradient.values, variable, gradient.indices)
         else:
@@ -173,8 +172,6 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         configuration = self._configuration_of_keras()
         if not self._rates:
             del configuration["learning_rate"]
-        if self._by_updates:
-            configuration["by_updates"] = True
         return self._with_v1(configuration)
 
     @classmethod
@@ -209,10 +206,9 @@ def _as_gradient(grad):
     return grad if is_array else tf.convert_to_tensor(grad)
 
 
-def _narrowed(grad, variable):
-    """Undoes what Keras' LossScaleOptimizer does: it widens 16-bit gradients to float32."""
-    widened = grad is not None and grad.dtype == tf.float32 and variable.dtype.size == 2
-    if not widened:
+def _of_dtype(grad, variable):
+    """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
+    if grad is None or grad.dtype == variable.dtype:
         return grad
     return _with_values(grad, tf.cast(_values(grad), variable.dtype))
 

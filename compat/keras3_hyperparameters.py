@@ -126,15 +126,13 @@ class HasHyperparameters:
             self._assign_rate(rate)
             self._v1_numbers["learning_rate"] = None
             return
-        by_updates = schedules.is_v1_decay(rate)
-        rate = schedules.for_keras(rate, self, keras)
+        given, rate = rate, schedules.for_keras(rate, self, keras)
         if isinstance(rate, (numbers.Real, np.generic)):
             self._assign_rate(rate)
         else:
             rate_of_keras = super(HasHyperparameters, type(self)).learning_rate
             rate_of_keras.fset(self, _as_keras_takes_it(rate))
-        vars(self)["_by_updates"] = by_updates
-        self._number_is_set("learning_rate", rate)
+        self._rate_is_set(given, rate)
 
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):

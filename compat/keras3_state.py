@@ -97,11 +97,11 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         Args:
           place: the `Place` of the optimizer that asks for it.
           name: what it calls it.
-          initial_value: the value to start from.
+          initial_value: the value to start from, or a function that returns it.
         """
         name = place.shared(name)
         if name not in self.non_slots:
-            value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
+            value = adopted.starting_value(initial_value)
             variable = self._create(
                 name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
             )

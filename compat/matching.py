@@ -7,7 +7,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt.compat import decay_counts, partitioned_slots
+from legacy_opt.compat import arrays, decay_counts, partitioned_slots
 from legacy_opt.compat.keras_state import SHARED, SLOT, Part
 from legacy_opt.compat.partitioned_slots import PART
 
@@ -54,7 +54,7 @@ class Match(NamedTuple):
             parts = [info.parts for info in self.infos]
             values = [decay_counts.by_rows(*each) for each in zip(values, parts)]
         if self.axis is None:
-            if any(not np.array_equal(value, values[0]) for value in values):
+            if not all(arrays.same(value, values[0]) for value in values):
                 raise ValueError("its parts differ, and there is one value for all here")
             values = values[:1]
         value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)

@@ -23,8 +23,9 @@ class BridgedOptimizer(Drives, OwnsState):
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
     graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
-    (A configuration tells `step_dtype`, the dtype of a v1 global step, and `learning_rates`, the
-    schedules of several optimizers inside.)
+    (A configuration tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the
+    schedule was one of v1's decays; and `learning_rates`, the schedules of several optimizers
+    inside.)
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
@@ -40,6 +41,7 @@ class BridgedOptimizer(Drives, OwnsState):
         global_step_attr=None,
         fused=True,
         step_dtype=None,
+        by_updates=None,
         learning_rates=None,
         **keras_arguments,
     ):
@@ -51,6 +53,7 @@ class BridgedOptimizer(Drives, OwnsState):
             fused=fused,
             step_dtype=step_dtype,
             learning_rates=learning_rates,
+            by_updates=by_updates,
         )
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
         self._adopt(optimizer)
@@ -109,6 +112,17 @@ class BridgedOptimizer(Drives, OwnsState):
     def _current_rate(self):
         return self._decayed_lr(tf.float32)
 
+    def _decayed_lr(self, var_dtype):
+        schedule = self._hyper["learning_rate"]
+        if not (self._by_updates and hasattr(schedule, "get_config")):
+            return super()._decayed_lr(var_dtype)
+        # Keras would round the step to a float, which v1's decays compare as an integer.
+        self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
+        try:
+            return super()._decayed_lr(var_dtype)
+        finally:
+            self._hyper["learning_rate"] = schedule
+
     def _held_rate(self):
         return self._hyper.get("learning_rate")
 
@@ -159,7 +173,12 @@ class BridgedOptimizer(Drives, OwnsState):
     def __setattr__(self, name, value):
         if name not in vars(self).get("_hyper", ()):
             self._check_settable(name)
-        super().__setattr__(name, value)
+        if name not in ("learning_rate", "lr") or self._adopted is None or not self._rates:
+            super().__setattr__(name, value)
+            return
+        rate = schedules.for_keras(value, self, self._keras())
+        super().__setattr__(name, rate)
+        self._rate_is_set(value, rate)
 
     def _present_value(self, name):
         value = self._serialize_hyperparameter(name)

@@ -109,13 +109,13 @@ class OwnsState(Base):
         Args:
           place: the `Place` of the optimizer that asks for it.
           name: what it calls it.
-          initial_value: the value to start from.
+          initial_value: the value to start from, or a function that returns it.
         """
         name = place.shared(name)
         if name not in self.non_slots:
             # Keras saves its own variables by these names, too.
             taken = name == "iter" or name in self._hyper
-            value = tf.convert_to_tensor(initial_value)  # a Python float is float32, as in v1
+            value = adopted.starting_value(initial_value)
             with self._creating():
                 self.non_slots[name] = self.add_weight(
                     "v1_" + name if taken else name,

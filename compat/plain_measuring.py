@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt.compat import arrays
 from legacy_opt.compat.plain_translations import DENSE, KINDS, RATE, REPEATED, ROWS
 
 v1 = tf.compat.v1
@@ -271,16 +272,13 @@ def _go_on(runs, steps, carry, rate=None):
     for _ in range(STEPS):
         gradients = next(steps)
         after = source.step(gradients)
-        gaps = np.maximum(gaps, list(map(_gap, after, target.step(gradients))))
-    largest = lambda values: float(np.max(np.abs(values)))  # noqa: E731
+        gone = target.step(gradients)
+        gaps = np.maximum(gaps, list(map(arrays.largest_difference, after, gone)))
     return [
-        Way(float(gap), largest(end - start), largest(end))
+        Way(float(gap), _largest(end - start), _largest(end))
         for gap, start, end in zip(gaps, before, after)
     ]
 
 
-def _gap(one, other):
-    if np.array_equal(one, other):
-        return 0.0
-    gap = np.max(np.abs(one.astype(np.float64) - other))
-    return gap if np.isfinite(gap) else np.inf
+def _largest(values):
+    return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))

@@ -137,7 +137,8 @@ class Translator:
                 power = float(versions.value_of(bridged.non_slots[name]))
             # Half a step, and what rounding adds up to; some kernels take less than tiny for 0.
             tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
-            if abs(power - expected) > max(tolerance, np.finfo(np.float32).tiny):
+            tolerance = max(tolerance, np.finfo(np.float32).tiny)
+            if not abs(power - expected) <= tolerance:  # nor where it is NaN
                 raise ValueError(
                     "%s is %g, and %s=%r would make it %g in the %d steps of iterations, by which "
                     "Keras computes it. Set iterations to the number of steps that the state has "

@@ -22,11 +22,13 @@ class Studies:
         Args:
           optimizer: the v1 optimizer.
           learning_rate: the user's word, or None.
-          **arguments: `lr_attr`, `global_step_attr`, `fused`, `step_dtype` and `learning_rates`.
+          **arguments: `lr_attr`, `global_step_attr`, `fused`, `step_dtype`, `learning_rates` and
+            `by_updates`.
         """
         inspection.check_class(optimizer)
         step_dtype = arguments.pop("step_dtype")
         schedules_told = arguments.pop("learning_rates")
+        by_updates = arguments.pop("by_updates")
         feeds = feeding.feeds(
             optimizer, arguments["lr_attr"], arguments["global_step_attr"], step_dtype
         )
@@ -42,7 +44,8 @@ class Studies:
             _rates=(),
             _step_dtype=feeds[id(leaves[0])].step_dtype,  # in v1's checkpoints
             _v1_numbers={},
-            # Whether the learning rate counts updates, not batches of which several make one.
+            # Whether the learning rate is one of v1's decays, which count updates, not batches of
+            # which several make one, and compare integers.
             _by_updates=False,
             _accumulates=any(map(parts.accumulates, everything)),
             _fixed=fixed - {"name", "global_step", "lr"} | ({"lr"} if len(leaves) > 1 else set()),
@@ -52,6 +55,8 @@ class Studies:
             self._study_numbers(leaves[0], learning_rate)
         else:
             self._study_schedules(optimizer, leaves, learning_rate, schedules_told)
+        if by_updates is not None:
+            vars(self)["_by_updates"] = by_updates
 
     def _study_numbers(self, leaf, learning_rate):
         """Finds the hyperparameters of the only optimizer that updates variables."""
@@ -99,6 +104,8 @@ class Studies:
         """Returns Keras' configuration of this optimizer with what there is to say of v1."""
         current = {name: self._current_number(name) for name in self._v1_numbers}
         result = dict(configuration, **self._arguments)
+        if self._by_updates:
+            result["by_updates"] = True
         if self._rates:
             rate = result["learning_rate"] = current["learning_rate"]
             if not isinstance(rate, numbers.Real):

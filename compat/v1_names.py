@@ -2,11 +2,13 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import tensorflow as tf
 
-from legacy_opt import MultiOptimizer
+from legacy_opt import MultiOptimizer, checks
 from legacy_opt.compat import adopted, inspection
 from legacy_opt.compat.parts import parts
+from legacy_opt.hyperparameters import takes_step
 
 v1 = tf.compat.v1
 
@@ -45,6 +47,9 @@ def names(optimizer, variables, originals=None):
     """
     replica = _replica(optimizer)
     everything = parts(replica)
+    for part in everything:
+        if part.is_leaf:
+            _replace_tensors(part.optimizer)
     known = parts(optimizer._adopted) if is_bridged(optimizer) else everything
     for part, original in zip(everything, known):
         if isinstance(part.optimizer, MultiOptimizer) and originals is not None:
@@ -106,6 +111,19 @@ def _replica(optimizer):
 def is_bridged(optimizer):
     """Whether `to_keras` made this optimizer."""
     return getattr(optimizer, "_adopted", None) is not None
+
+
+def _replace_tensors(replica):
+    """Gives a copy numbers in place of tensors, which the scratch graph lacks."""
+    arguments = inspection.constructor_arguments(type(replica))
+    for name, value in list(vars(replica).items()):
+        if name[:1] != "_" or name[1:] not in arguments:
+            continue
+        if checks.is_function(value) and not takes_step(value):
+            value = value()
+        if checks.is_tensor_like(value):
+            value = np.ones([], value.dtype.base_dtype.as_numpy_dtype)
+        vars(replica)[name] = value
 
 
 def _give_step(replica, original):

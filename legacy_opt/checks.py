@@ -22,6 +22,11 @@ def is_tensor_like(value):
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
 
 
+def is_function(value):
+    """Whether `value` is to be called: the variables of some TensorFlows are callable, too."""
+    return callable(value) and not is_tensor_like(value)
+
+
 def number(name, value):
     """Returns `value` if it is a finite number, not a bool.
 
@@ -134,7 +139,7 @@ def hyperparameter(name, value, largest=_LARGEST):
         is (TensorFlow's own optimizers refuse such numbers in eager code, and in graphs take them
         for infinite); or a tensor that is not a scalar.
     """
-    if callable(value) and not is_tensor_like(value):
+    if is_function(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
         if getattr(value, "shape", None) == () and hasattr(value, "item"):

@@ -15,7 +15,7 @@ def current(name, value):
       TypeError: the callable returned no number, tensor or variable.
       ValueError: it returned NaN, infinity, or a tensor that is no scalar.
     """
-    if callable(value) and not checks.is_tensor_like(value):
+    if checks.is_function(value):
         return checks.hyperparameter(name, value())
     return value
 
@@ -50,7 +50,7 @@ def tensor_of(name):
 
 def takes_step(value):
     """Whether `value` is a function that must be called with one argument, the step."""
-    if not callable(value) or checks.is_tensor_like(value):
+    if not checks.is_function(value):
         return False
     try:
         signature = inspect.signature(value)

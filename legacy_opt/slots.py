@@ -90,7 +90,7 @@ class Slot:
     def start(self, dtype):
         """Returns the initial value as a tensor."""
         value = self.initial_value
-        if callable(value) and not checks.is_tensor_like(value):
+        if checks.is_function(value):
             value = value()
         return tf.cast(value, dtype) if checks.is_tensor_like(value) else tf.constant(value, dtype)
 
