@@ -33,11 +33,12 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         train_op = tf.group(train_op, [global_step.assign(new_global_step)])       # delete
 
     Here `apply_gradients` and `minimize` advance the step that they are given, as every optimizer
-    of TensorFlow does. With the two lines left in, steps would count twice: half the training,
-    with a learning rate that falls twice as fast. Scripts that cannot be changed there pass no
-    `global_step`. A `GlobalStepWarning` is raised where the code of the function that calls
-    `apply_gradients` with a step also seems to assign that step, or one with "step" in its name.
-    That is a guess: what another function assigns, or under another name, is not seen.
+    of TensorFlow does. With the two lines left in, steps would count twice: half the training, with
+    a learning rate that falls twice as fast. (In the original, whose lines race, BERT's schedule
+    mostly takes the rate of the next step: docs/weight_decay.md.) Scripts that cannot be changed
+    there pass no `global_step`. A `GlobalStepWarning` is raised where the code of the function that
+    calls `apply_gradients` with a step also seems to assign that step, or one with "step" in its
+    name. That is a guess: what another function assigns, or under another name, is not seen.
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, of the variable's shape and
     dtype, starting at zero. There are no powers of beta: a checkpoint of the original restores,
