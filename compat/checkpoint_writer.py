@@ -39,7 +39,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path, overwrite=False):
-        path = os.fsdecode(path)
+        path = checkpoint_paths.as_text(path)
         self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
         self._folder, self._name = os.path.split(self.path)
         self._working = os.path.join(self._folder, ".%s.writing" % self._name)

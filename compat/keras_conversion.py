@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import named_objects
+from legacy_opt.compat import messages, named_objects
 from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
@@ -274,7 +274,8 @@ def _load_file(path, model, optimizer):
         raise
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise CheckpointError(
-            "%r cannot be loaded by Keras: %s" % (path, str(error).strip() or type(error).__name__)
+            "%r cannot be loaded by Keras: %s"
+            % (path, messages.text_of(error) or type(error).__name__)
         ) from error
 
 
