@@ -16,6 +16,7 @@ import pickle
 import tensorflow as tf
 
 from legacy_opt import checks, versions
+from legacy_opt.compat import messages
 from legacy_opt.compat.parts import parts
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -303,7 +304,7 @@ def sparse_updates_explained(optimizer):
     try:
         yield
     except NotImplementedError as error:
-        if str(error):
+        if messages.text_of(error):
             raise
         raise NotImplementedError(
             "%s cannot apply sparse gradients (embeddings): it does not define "

@@ -5,7 +5,7 @@ import weakref
 
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import checks, versions
 from legacy_opt.access import after
 from legacy_opt.compat import as_v1_makers
 from legacy_opt.compat.as_v1_state import OfOneGraph
@@ -102,10 +102,18 @@ class KerasInV1(v1.train.Optimizer):
 
         Where the Keras optimizer scales losses, its loss scale is in the gradients of Keras 3,
         which takes it out when it applies them, and is out of those of Keras 2 already.
+
+        Raises:
+          TypeError: `var_list` holds something else than variables, or, for an optimizer of
+            Keras 2, one of Keras 3.
         """
         _refuse_strategies()
         here = self._here()
         given = None if var_list is None else tf.nest.flatten(var_list)
+        for each in given or ():
+            if not checks.is_tensor_like(versions.tf_variable(each)):
+                raise TypeError("var_list must hold variables, got %r." % (each,))
+            here.check_generation(each)
         variables = None if given is None else [versions.tf_variable(each) for each in given]
         scale, unscale = here.loss_scaling(given)
         if callable(loss) and not tf.is_tensor(loss):
@@ -127,7 +135,7 @@ class KerasInV1(v1.train.Optimizer):
         """Updates variables, then advances `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
-          TypeError: a variable is none that a Keras optimizer can update.
+          TypeError: a variable is none that this Keras optimizer can update.
           ValueError: there are no gradients; a variable is a ref variable; or the optimizer of
             Keras 3 was built for other variables.
         """
@@ -135,6 +143,8 @@ class KerasInV1(v1.train.Optimizer):
         pairs = _with_gradients(grads_and_vars)
         variables = [variable for _, variable in pairs]
         here = self._here()
+        for variable in variables:
+            here.check_generation(variable)
         here.build(variables)
         self._restore_what_is_made(here, variables)
         with v1.name_scope(name, self.get_name()) as scope:

@@ -7,7 +7,7 @@ import threading
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import adopted, parts, schedules
+from legacy_opt.compat import adopted, messages, parts, schedules
 
 v1 = tf.compat.v1
 _FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
@@ -273,7 +273,7 @@ def _config_of(optimizer):
 
 
 def _first_line(error):
-    return str(error).strip().split("\n")[0].rstrip(".")
+    return messages.first_line(error).rstrip(".")
 
 
 def _check_complete(cls, settings):

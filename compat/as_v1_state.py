@@ -33,6 +33,15 @@ class OfOneGraph:
         if versions.for_a_session():
             _check_for_a_session(self.keras)
 
+    def check_generation(self, variable):
+        """Raises a TypeError if a variable is one of Keras 3 and the optimizer is of Keras 2."""
+        if versions.is_keras_3_variable(variable) and not self._is_keras_3:
+            raise TypeError(
+                "%r is a variable of Keras 3, and this optimizer is of Keras 2. Pass to_v1 an "
+                "optimizer of Keras 3, or train the variable's tf.Variable: variable.value."
+                % variable.name
+            )
+
     # The variables.
 
     @contextlib.contextmanager

@@ -5,6 +5,7 @@ import re
 
 from legacy_opt.compat import checkpoint_hints, deeprec, matching
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.checkpoint_paths import as_text
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover, Report, Transfer
 from legacy_opt.compat.keras_state import STEP, KerasState
 from legacy_opt.compat.tables import counted
@@ -53,6 +54,7 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
       In all these cases nothing has been changed, unless the checkpoint is written anew in the
         middle of it: the message tells.
     """
+    as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
     ignore = _patterns(ignore)
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
@@ -115,6 +117,9 @@ def save_v1_checkpoint(
       ValueError: two variables have the same name, or the optimizer trains other variables.
       In all these cases nothing has been written.
     """
+    as_text(path, order="save_v1_checkpoint(path, model_or_variables, optimizer)")
+    if like is not None:
+        as_text(like, "like")
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
     if original is None:

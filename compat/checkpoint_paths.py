@@ -2,6 +2,7 @@
 
 import os
 import re
+import reprlib
 
 import tensorflow as tf
 
@@ -35,6 +36,26 @@ def reason(error):
     return before.strip().splitlines()[-1 if where else 0]
 
 
+def as_text(path, argument="path", order=""):
+    """Returns a path as a string.
+
+    Args:
+      path: the path.
+      argument: what the caller calls it.
+      order: how the caller's arguments are to be given, where others might take its place.
+
+    Raises:
+      TypeError: it is none.
+    """
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise TypeError(
+            "%s must be the path of a checkpoint, a string or os.PathLike, got %s of type %s.%s"
+            % (argument, reprlib.repr(path), type(path).__name__, order and " Pass %s." % order)
+        ) from None
+
+
 def locate(path):
     """Finds the checkpoint that a path means.
 
@@ -48,7 +69,7 @@ def locate(path):
     Raises:
       CheckpointError: there is none. The message tells what there is.
     """
-    path = os.fsdecode(path)
+    path = as_text(path)
     prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
     if is_file(prefix + INDEX):
         return prefix, V2

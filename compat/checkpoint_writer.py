@@ -43,7 +43,7 @@ class CheckpointWriter:
     """
 
     def __init__(self, path, overwrite=False):
-        path = os.fsdecode(path)
+        path = checkpoint_paths.as_text(path)
         self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
         self._folder, self._name = os.path.split(self.path)
         self._working = WorkingFolder(self.path)

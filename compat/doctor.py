@@ -12,7 +12,7 @@ import re
 import sys
 
 import legacy_opt
-from legacy_opt.compat import tables, terminal
+from legacy_opt.compat import messages, tables, terminal
 
 try:
     from importlib import metadata
@@ -143,7 +143,7 @@ def _kernel_parts(op):
 
 
 def _describe(error):
-    return "%s: %s" % (type(error).__name__, str(error).strip() or "no message")
+    return "%s: %s" % (type(error).__name__, messages.text_of(error) or "no message")
 
 
 def _problems(facts):

@@ -9,6 +9,11 @@ from legacy_opt import checks, versions
 from legacy_opt.compat import schedules
 
 keras = versions.keras_3()
+_OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
+_APPLY = (
+    "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
+    "pass api='optimizer_v2' to to_keras for the optimizer of Keras 2, which has minimize."
+)
 
 
 class HasHyperparameters:
@@ -55,6 +60,8 @@ class HasHyperparameters:
         hyper = vars(self).get("_hyper", {})
         if name in hyper:
             return hyper[name]
+        if name in _OF_KERAS_2:
+            raise AttributeError("Optimizers of Keras 3 have no %s. %s" % (name, _APPLY))
         raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
 
     def __setattr__(self, name, value):

@@ -6,7 +6,7 @@ import os
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import keras_files, named_objects, special_files
+from legacy_opt.compat import keras_files, messages, named_objects, special_files
 from legacy_opt.compat.checkpoint import load_v1_checkpoint, save_v1_checkpoint
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from legacy_opt.compat.checkpoint_report import CheckpointMismatch, Leftover
@@ -249,7 +249,7 @@ def _load_file(path, model, optimizer):
     except Exception as error:  # of zip archives, of HDF5, of Keras: any may come
         changes = watch.changes()
         if changes is None:
-            text = str(error).strip() or type(error).__name__
+            text = messages.text_of(error) or type(error).__name__
             raise CheckpointError("%r cannot be loaded by Keras: %s" % (path, text)) from error
     if changes is not None:
         raise CheckpointError(changes + " Begin again.")

@@ -6,6 +6,8 @@ import os
 import sys
 import traceback
 
+from legacy_opt.compat import messages
+
 
 def load(name):
     """Imports a module, from the current folder too, and returns an object in it.
@@ -55,5 +57,5 @@ def _calling(name, function, *arguments):
         where = ""
         if frames:
             where = " (%s, line %d)" % (os.path.relpath(frames[-1].filename), frames[-1].lineno)
-        what = "%s: %s" % (type(error).__name__, error)
-        raise ImportError("%r cannot be used: %s%s" % (name, what.rstrip(": "), where)) from error
+        what = messages.with_class(error)
+        raise ImportError("%r cannot be used: %s%s" % (name, what, where)) from error

@@ -5,6 +5,7 @@ from legacy_opt.compat import (
     bridge,
     config,
     inspection,
+    messages,
     plain_measuring,
     plain_translator,
     v1_names,
@@ -173,7 +174,7 @@ def _why(translator, kind, way, clips, began_anew):
     if way.grade != plain_measuring.DIFFERS:
         return None
     if way.error is not None:
-        return "training raises %s: %s" % (type(way.error).__name__, str(way.error).split("\n")[0])
+        return "training raises " + messages.with_class(way.error).split("\n")[0]
     reasons = [translator.relative.reason(kind, translator.side.generation)]
     if began_anew:
         reasons.insert(0, translator.relative.start)

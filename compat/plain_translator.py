@@ -6,7 +6,7 @@ import numbers
 import numpy as np
 
 from legacy_opt import versions
-from legacy_opt.compat import plain_state, schedules
+from legacy_opt.compat import messages, plain_state, schedules
 from legacy_opt.compat import plain_translations as translations
 
 
@@ -48,7 +48,7 @@ class Translator:
         except (TypeError, ValueError) as error:
             raise ValueError(
                 "%s does not take these settings of %s: %s (%r)"
-                % (self.keras_name, self.v1_name, error, settings)
+                % (self.keras_name, self.v1_name, messages.text_of(error), settings)
             ) from error
         self.side.configure(bridged, plain)
         return plain

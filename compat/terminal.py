@@ -15,7 +15,7 @@ import traceback
 import warnings
 from typing import NamedTuple
 
-from legacy_opt.compat import tables
+from legacy_opt.compat import messages, tables
 
 FINE, NEEDS_A_PERSON, BAD_INPUT = 0, 1, 2
 _INTERRUPTED = 130  # what a shell makes of Ctrl-C
@@ -100,7 +100,7 @@ def run(name, work, arguments, with_tensorflow=True):
 
 def one_line(error):
     """Returns what an error says, on one line."""
-    text = tables.printable(" ".join(str(error).split()), sys.stderr)
+    text = tables.printable(" ".join(messages.text_of(error).split()), sys.stderr)
     # Those are written for people; the others do not say what they are about.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text

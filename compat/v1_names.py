@@ -114,7 +114,7 @@ def is_bridged(optimizer):
 
 
 def _replace_tensors(replica):
-    """Gives a copy numbers in place of tensors, which the scratch graph lacks."""
+    """Gives a copy numbers of the same dtypes for tensors, which a scratch graph does not have."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:

@@ -15,11 +15,15 @@ import tensorflow as tf
 
 from legacy_opt import (
     AdamWeightDecayOptimizer,
+    GradientAccumulationOptimizer,
     LARSOptimizer,
     MovingAverageOptimizer,
     MultiOptimizer,
+    MultitaskOptimizerWrapper,
     ProgressBarHook,
     SlotSummaryHook,
+    VariableClippingOptimizer,
+    clip_gradients_by_norm,
     versions,
 )
 from tests import problems
@@ -251,6 +255,23 @@ def check_refusal(strategy):
     """A class with an apply_gradients of its own is refused, not run on one replica."""
     loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
     assert_refused(loop, data(), "overrides apply_gradients")
+    for wrapped in WRAPPED:
+        loop = Loop(strategy, bridged(lambda step: wrapped()), apply_bridged)  # noqa: B023
+        assert_refused(loop, data(), "for one replica only")
+
+
+def inside():
+    return v1.train.MomentumOptimizer(0.25, 0.5)
+
+
+WRAPPED = (
+    lambda: MultiOptimizer([(inside(), ".*")]),
+    lambda: MovingAverageOptimizer(inside(), 0.5),
+    lambda: GradientAccumulationOptimizer(inside(), 2),
+    lambda: MultitaskOptimizerWrapper(inside()),
+    lambda: VariableClippingOptimizer(inside(), {}, 1.0),
+    lambda: clip_gradients_by_norm(inside(), 0.5),
+)
 
 
 def assert_refused(loop, batches, message, kind=ValueError):
