@@ -61,16 +61,20 @@ def of_graph():
 
 
 class NewStep:
-    """A step for where there is none."""
+    """A step for where there is none.
+
+    TensorFlow finds the step of a TF1 graph again, and that of eager code; not one that is made
+    while a `tf.function` is traced, which it notes in the collection of that trace.
+    """
 
     def __init__(self):
         self._of_eager_code = None
 
     def get(self):
-        """Returns the step, made once a graph, and once in eager code with its `tf.function`s."""
+        """Returns the step, made once a graph, and once for eager code and `tf.function`s."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()
-            if self._of_eager_code is None:  # which has no collection to find it in again
+            if self._of_eager_code is None:
                 self._of_eager_code = v1.train.create_global_step()
             return self._of_eager_code

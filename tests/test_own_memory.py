@@ -123,10 +123,16 @@ class Graph:
             return session.run(self.variables)
 
 
+DECAYING = ["AdamW", "MomentumW use_nesterov", "Adagrad with weight decay", "Multi of two"]
+DECAYING += ["AdagradDecayV2 with weight decay", "Multitask"]
+DEFECTS = dict(dict.fromkeys(DECAYING, 2), DiffGrad=1)
+
+
 def cells():
     for name in MAKERS:
-        for use_resource, kind in (False, "ref"), (True, "resource"):
-            yield pytest.param(name, use_resource, id="%s-%s" % (name, kind))
+        marks = pytest.mark.defect(DEFECTS[name]) if name in DEFECTS else ()
+        yield pytest.param(name, False, id=name + "-ref", marks=marks)
+        yield pytest.param(name, True, id=name + "-resource")
 
 
 @pytest.mark.in_turn(5)
