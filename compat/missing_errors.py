@@ -19,12 +19,10 @@ def install(missing, tensorflow):
       missing: a list of `missing_names.Missing`.
       tensorflow: the module that `import tensorflow` gives to the script.
     """
-    from legacy_opt import versions  # the command line imports this module without TensorFlow
-
     lacking = {}  # module: name in it: list of `Missing`
     for each in missing:
         module, name = missing_names.look_up(each.full_name, tensorflow)
-        lacking.setdefault(versions.plain_module(module), {}).setdefault(name, []).append(each)
+        lacking.setdefault(_plain(module), {}).setdefault(name, []).append(each)
     for module, names in lacking.items():
         _let_attributes_tell(module, names)
     if missing:
@@ -39,6 +37,16 @@ def is_users_own(names):
 
 
 _is_local = functools.lru_cache(maxsize=None)(script_modules.is_local)
+
+
+def _plain(module):
+    """Returns the module whose `__getattr__` is asked, of one that TensorFlow may have wrapped."""
+    from legacy_opt import versions  # the command line imports this file without TensorFlow
+
+    try:
+        return versions.plain_module(module)
+    except Exception:  # of lazy loaders: any may come
+        return module
 
 
 def _let_attributes_tell(module, names):
