@@ -1,6 +1,7 @@
 """What to_v1 is given, turned into a function that makes a Keras optimizer for each graph."""
 
 import inspect
+import numbers
 import re
 import threading
 
@@ -146,10 +147,19 @@ def _present(optimizer, name, number, in_v1):
         return in_v1 if schedules.is_v1_decay(in_v1) else None
     if _is_schedule(number):
         return None
-    if tf.is_tensor(number) or callable(number):
-        return in_v1 if number is in_v1 else None
+    is_number = isinstance(number, numbers.Real)
+    if number is in_v1 and (not is_number or _is_in_a_graph(optimizer)):
+        return in_v1
+    if not is_number:
+        return None
     present = _eagerly(lambda: optimizer._current_number(name))
     return None if isinstance(present, dict) else present
+
+
+def _is_in_a_graph(optimizer):
+    """Whether an optimizer's variables are of a graph, whose Session alone can read them."""
+    step = versions.tf_variable(optimizer._iterations)  # Keras 2 makes it later
+    return step is not None and versions.is_symbolic(step.handle)
 
 
 # Other instances.
@@ -217,7 +227,7 @@ def _settings_of_keras_2(optimizer):
 
 
 def _settings_of_keras_3(optimizer):
-    if versions.is_symbolic(optimizer._iterations.value.handle):
+    if _is_in_a_graph(optimizer):
         raise ValueError(
             "This %s was made in a TF1 graph, where it has left variables whose names Keras counts:"
             " the next process could not restore its checkpoint. %s"

@@ -217,19 +217,16 @@ def _plain(value, argument, cls):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
-        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s"
-        % (cls.__name__, argument, value, _way_out(value, argument))
+        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s a "
+        "class of your own a method get_config(self) that returns its arguments as numbers, "
+        "strings, lists and dicts." % (cls.__name__, argument, value, _way_out(value))
     )
 
 
-def _way_out(value, argument):
+def _way_out(value):
     if checks.is_function(value) or checks.is_tensor_like(value):
         return (
-            "Pass %s as a number, or save weights and state without their settings: "
-            "tf.train.Checkpoint, model.save_weights, legacy_opt.compat.save_v1_checkpoint."
-            % argument
+            "Pass a number, or save weights and state without the settings: tf.train.Checkpoint, "
+            "model.save_weights, legacy_opt.compat.save_v1_checkpoint. Or give"
         )
-    return (
-        "Give the class a method get_config(self) that returns its arguments as numbers, strings, "
-        "lists and dicts."
-    )
+    return "Give"

@@ -162,7 +162,7 @@ def test_to_v1_gives_back_what_was_given(api, kind):
 @pytest.mark.defect(8)
 def test_settings_that_are_no_plain_data(api, what, kind):
     optimizer = to_keras(adam(GIVEN[kind](0.75)), api=api)
-    with pytest.raises(ValueError, match="argument beta1 is .*Pass beta1 as a number, or save"):
+    with pytest.raises(ValueError, match="argument beta1 is .*Pass a number, or save"):
         optimizer.get_config() if what == "get_config" else to_plain_keras(optimizer)
 
 
