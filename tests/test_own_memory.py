@@ -143,3 +143,21 @@ def test_gradients_count_with_their_values_before_the_step(name, use_resource):
         expected, found = graph.run(key, feed=True), graph.run(key, feed=False)
         for variable, value in expected.items():
             np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+def test_a_hyperparameter_that_the_step_trains_counts_with_its_value_before(use_resource):
+    with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
+        rate = v1.get_variable("rate", initializer=0.5)
+        others = [v1.get_variable("w%d" % n, initializer=tf.ones(SHAPE)) for n in range(20)]
+        decaying = legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.RegAdagradOptimizer)
+        optimizer = decaying(rate, 0.25, initial_accumulator_value=3.0)
+        pairs = [(tf.constant(1.0), rate)] + [(tf.ones(SHAPE), each) for each in others]
+        train_op = optimizer.apply_gradients(pairs)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            # A decay of 0.5, and a step of 0.25 * 1 / sqrt(3 + 1).
+            np.testing.assert_allclose(session.run(rate), 0.5 - 0.25 - 0.125)
+            for value in session.run(others):
+                np.testing.assert_allclose(value, np.full(SHAPE, 1 - 0.5 - 0.125), rtol=1e-6)
