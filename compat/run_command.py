@@ -131,7 +131,7 @@ def _tell(missing, all_the_same):
     certain = [each for each in missing if each.is_certain]
     for each in missing:
         kind = "" if each.is_certain else "legacy-opt run: warning: "
-        print(tables.printable(kind + each.text, sys.stderr), file=sys.stderr)
+        print(kind + each.text, file=sys.stderr)
     if certain:
         text = "legacy-opt run: nobody provides what the script uses in %s"
         places = tables.counted(len(certain), "place")
