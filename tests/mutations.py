@@ -212,7 +212,7 @@ KERAS_3 = _of_both(
     Mutation(
         "gradients stay as wide as LossScaleOptimizer makes them",
         BRIDGE_3,
-        "    if not widened:\n",
+        "    if grad is None or grad.dtype == variable.dtype:\n",
         "    if True:\n",
         ("tests/test_keras3_mixed_precision.py", "-k", "variables_of_other_dtypes"),
     ),
