@@ -46,7 +46,7 @@ mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in a copy, and see t
 	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")
 
 defects: $(TOOLS) ## run the tests of mended defects on an old product, too: BEFORE=e1d2d3a
-	$(NOX) defects -- $(BEFORE)
+	$(NOX) defects -- $(BEFORE) $(LANE)
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)

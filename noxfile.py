@@ -208,23 +208,20 @@ def mutations(session, lane):
 @nox.session(python=False)
 def defects(session):
     """Runs the tests of mended defects with the product of an old commit, and with today's."""
-    (commit,) = session.posargs or session.error("usage: make defects BEFORE=<the commit before>")
+    if not session.posargs:
+        session.error("usage: make defects BEFORE=<the commit before> [LANE=2.15]")
+    commit, *names = session.posargs
     home = ENVIRONMENTS / "defects"
     old, archive = home / "old", str(home / "old.tar")
     shutil.rmtree(str(home), ignore_errors=True)
     old.mkdir(parents=True)
     session.run("git", "archive", "--output", archive, commit, external=True)
     shutil.unpack_archive(archive, str(old))
-    for name in (
-        "tests",
-        "pyproject.toml",
-        "lanes.py",
-    ):  # today's tests; the product is the old one
-        shutil.rmtree(str(old / name)) if (old / name).is_dir() else (old / name).unlink()
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(str(ROOT / name), str(old / name))
+    shutil.rmtree(str(old / "tests"))  # today's take their place
+    shutil.copytree(str(ROOT / "tests"), str(old / "tests"))
+    shutil.copy(str(ROOT / "pyproject.toml"), str(old))
     paths = []
-    for lane in LANES:
+    for lane in [lane for lane in LANES if lane.name in (names or [lane.name])]:
         for tree in (old, ROOT):
             paths.append(str(home / ("%s-%s.json" % (lane.name, tree.name))))
             with session.chdir(str(tree)):
