@@ -54,7 +54,8 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         if report.failed or (report.passed and report.when == "call"):
             numbers = dict(report.user_properties).get("defects", [])
-            end = report.outcome if report.when == "call" else report.when
+            # A process that dies while a test runs is reported as neither of these.
+            end = report.when if report.when in ("setup", "teardown") else report.outcome
             self._ends[report.nodeid] = [numbers, end]
 
     def pytest_collectreport(self, report):
