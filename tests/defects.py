@@ -35,6 +35,7 @@ DEFECTS = {
     19: "a small .keras file took memory without bounds",
     20: "very large steps gave NaN without a word",
     21: "bad input met Python's or TensorFlow's errors instead of clear ones",
+    22: "the page on BERT's optimizer did not say when its schedule reads the step",
 }
 
 

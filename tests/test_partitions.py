@@ -202,11 +202,11 @@ def test_every_class_in_other_parts(name, axis, shape, tmp_path):
 @pytest.mark.defect(15)
 @pytest.mark.parametrize("name", ["Adafactor", "AdamAsync", "AdamWeightDecay"])
 def test_what_belongs_to_a_part_is_not_restored_into_another(name, tmp_path):
-    make, data = CASES[name].make, batches([7, 3], 2, sparse=False)
-    path = saved(make, [7, 3], 3, tmp_path, *data).path
+    make, data = CASES[name].make, batches([8, 5], 2, sparse=False)
+    path = saved(make, [8, 5], 4, tmp_path, *data).path
     for parts in 1, 2:
-        with pytest.raises(tf.errors.OpError, match="w/(part_0|rows_0_to_4_of_7|Ada.*)"):
-            Training(make, [7, 3], parts).restore(path)
+        with pytest.raises(tf.errors.OpError, match="w/(part_0|rows_0_to_4_of_8|Ada.*)"):
+            Training(make, [8, 5], parts).restore(path)
 
 
 def of_keras(step):
