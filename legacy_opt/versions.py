@@ -121,8 +121,10 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
             full_shape, shape, offset = ([each[axis] for axis in axes] for each in part[1:])
             slot._set_save_slice_info(tf.Variable.SaveSliceInfo(name, full_shape, offset, shape))
             return
-    place = part.full_name if axes is None else part.place
-    name = slot.op.name.replace(variable.op.name, variable.op.name if part_by_part else place, 1)
+    name = slot.op.name
+    if not part_by_part:
+        place = part.full_name if axes is None else part.place
+        name = name.replace(variable.op.name, place, 1)
     # A slice, be it all of the tensor, makes the Saver compare shapes; but not all have one.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
