@@ -5,10 +5,12 @@ ARGS ?=
 LANE ?=
 TOOLS := .venv/bin/python
 NOX = $(TOOLS) -m nox --session
+# The lanes of a whole run share the cells of long tests; one lane alone has all of its own.
+TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects \
+.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -18,17 +20,20 @@ demo: $(TOOLS) ## train on real input, in an environment made for it
 	$(NOX) demo -- $(ARGS)
 
 test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
-	$(NOX) $(call lanes,test,test) handover report -- $(ARGS)
+	$(NOX) $(call lanes,test,test) handover report -- $(TURNS) $(ARGS)
 
 test-full: $(TOOLS) ## the same with every combination and the slow tests
 	$(NOX) $(call lanes,test,test) handover report -- --full $(ARGS)
+
+seconds: $(TOOLS) ## note what long tests take, by which lanes share them: after make test
+	$(NOX) seconds
 
 test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.11
 	@test -n "$(TF)" -a -n "$(PYTHON)" || { echo "usage: make test-version TF=2.12.1 PYTHON=3.11"; exit 2; }
 	LEGACY_OPT_ALL_LANES=1 LEGACY_OPT_TENSORFLOW=$(TF) LEGACY_OPT_PYTHON=$(PYTHON) $(NOX) test report -- $(ARGS)
 
 oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Keras 3
-	$(NOX) oldest_keras -- $(ARGS)
+	$(NOX) oldest_keras report -- $(ARGS)
 
 clients: $(TOOLS) ## train with tf-slim and deepctr on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)

@@ -4,11 +4,14 @@ A lane's environment holds 1 to 2 GB, so its sessions share one, `.nox/<lane>`, 
 again. (nox itself would make one for each session.)
 """
 
+import contextlib
 import hashlib
 import json
 import os
+import resource
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import nox
@@ -27,11 +30,14 @@ if ASKED:
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
+TURNS = "--turns"
+SLOWEST = 50
 KERAS_VERSION = "import keras; print(keras.__version__)"
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
 results = {}  # lane name: its report, or the sentence that says why there is none
+spent = {}  # what for: [wall seconds, CPU seconds]
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
 
@@ -49,14 +55,34 @@ def environment(session, lane):
     wanted = hashlib.sha256(repr(inputs).encode()).hexdigest()
     if stamp.exists() and stamp.read_text() == wanted:
         return python
-    session.run(base, "-m", "venv", str(home), external=True)
-    install(session, python, "--upgrade", "pip")  # that of an old Python knows no editable installs
-    # One command, so that no extra can move TensorFlow, numpy or protobuf.
-    install(session, python, "-e", ".[test,examples]", *lane.requirements)
-    if lane.requirements_alone:
-        install(session, python, "--no-deps", *lane.requirements_alone)
+    with counted("environments"):
+        session.run(base, "-m", "venv", str(home), external=True)
+        # That of an old Python knows no editable installs.
+        install(session, python, "--upgrade", "pip")
+        # One command, so that no extra can move TensorFlow, numpy or protobuf.
+        install(session, python, "-e", ".[test,examples]", *lane.requirements)
+        if lane.requirements_alone:
+            install(session, python, "--no-deps", *lane.requirements_alone)
     stamp.write_text(wanted)
     return python
+
+
+@contextlib.contextmanager
+def counted(what):
+    """Adds what the programs that run inside take to `spent`, in seconds of the wall and of CPU."""
+
+    def now():
+        usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return time.time(), usage.ru_utime + usage.ru_stime
+
+    before = now()
+    try:
+        yield
+    finally:
+        sums = spent.setdefault(what, [0.0, 0.0])
+        sums[:] = (
+            sum(each) + after - start for each, after, start in zip(zip(sums), now(), before)
+        )
 
 
 def install(session, python, *words):
@@ -76,19 +102,38 @@ def missing(session, lane):
 @nox.session(python=False)
 @each_lane
 def test(session, lane):
-    """Runs the tests on a lane; words after -- go to pytest."""
+    """Runs the tests on a lane; words after -- go to pytest.
+
+    With --turns among them the lanes that have a Python here share the cells of long tests.
+    """
     results[lane.name] = "failed before its tests ended"
     python = environment(session, lane)
-    report = ENVIRONMENTS / ("report-%s.json" % lane.name)
-    if report.exists():
-        report.unlink()
     session.run(python, "-m", "legacy_opt", "doctor", external=True)
-    command = [python, "-m", "pytest", "-q", "-n", "2", "--report", str(report)]
+    run_tests(session, lane.name, python, turn_of(lane, session.posargs))
+
+
+def run_tests(session, name, python, words, env=None):
+    """Runs pytest; the report on it goes into `results` under a name."""
+    path = ENVIRONMENTS / ("report-%s.json" % name)
+    if path.exists():
+        path.unlink()
+    # A file shares its fixtures, and the Sessions that its cells are compared with.
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--report", str(path)]
     try:
-        session.run(*command, *session.posargs, external=True)
+        with counted(name):
+            session.run(*command, *words, env=env, external=True)
     finally:
-        if report.exists():
-            results[lane.name] = json.loads(report.read_text(encoding="utf-8"))
+        if path.exists():
+            results[name] = json.loads(path.read_text(encoding="utf-8"))
+
+
+def turn_of(lane, words):
+    """Returns the words for pytest, in which --turns has become the turn of this lane."""
+    if TURNS not in words:
+        return words
+    found = [each for each in LANES if each == lane or lanes.find_python(each.python)]
+    turn = "--turn=%d/%d" % (1 + found.index(lane), len(found))
+    return [turn if word == TURNS else word for word in words]
 
 
 @nox.session(python=False)
@@ -130,9 +175,9 @@ def oldest_keras(session):
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
         session.error("Keras is %s there" % found)
-    tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/test_keras3_*.py"))
-    command = [python, "-m", "pytest", "-q", "-n", "2", *tests, *session.posargs]
-    session.run(*command, env=env, external=True)
+    # The other turn of what Keras 3 needs is the newest lane's.
+    words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
+    run_tests(session, home.name, python, ["-m", "keras3", *words], env)
 
 
 @nox.session(python=False)
@@ -155,28 +200,54 @@ def clients(session, lane):
 
 @nox.session(python=False)
 def report(session):
-    """Prints what the lanes of this run did."""
-    row = "%-8s%8s%8s%8s%9s%9s"
-    lines = ["", row % ("lane", "run", "passed", "failed", "skipped", "seconds")]
+    """Prints what the lanes of this run did, and what took them long."""
+    row = "%-14s%8s%8s%8s%9s%9s%9s"
+    lines = ["", row % ("lane", "run", "passed", "failed", "skipped", "seconds", "CPU s")]
     for name, result in results.items():
-        lines += [name.ljust(8) + "  " + result] if isinstance(result, str) else account(row, name)
-    print("\n".join(lines))
+        lines += [name.ljust(16) + result] if isinstance(result, str) else account(row, name)
+    for what in sorted(set(spent) - set(results)):
+        lines.append(row % (what, "", "", "", "", *("%.0f" % each for each in spent[what])))
+    print("\n".join(lines + slowest()))
     if all(isinstance(result, str) for result in results.values()):
         session.error("No lane has run.")
 
 
 def account(row, name):
-    """Returns the lines on a lane that has run: its counts, and its skips by reason."""
+    """Returns the lines on a lane that has run: its counts, its skips, and what it left out."""
     result = results[name]
     counts = result["outcomes"]
     passed, failed, skipped = (counts.pop(key, 0) for key in ("passed", "failed", "skipped"))
     run = passed + failed + sum(counts.values())
-    lines = [row % (name, run, passed, failed, skipped, "%.0f" % result["seconds"])]
-    lines += ["%s%d %s" % (" " * 10, count, outcome) for outcome, count in counts.items()]
+    times = ("%.0f" % each for each in spent[name])
+    lines = [row % (name, run, passed, failed, skipped, *times)]
+    lines += ["%s%d %s" % (" " * 16, count, outcome) for outcome, count in counts.items()]
     for reason, count in sorted(result["skips"].items()):
         note = "NOT LISTED: " if reason in result["unknown_skips"] else ""
-        lines.append("%s%d x %s%s" % (" " * 10, count, note, reason))
+        lines.append("%s%d x %s%s" % (" " * 16, count, note, reason))
+    for reason, tests in result["left_out"].items():
+        lines.append("%s%d left out: %s" % (" " * 16, sum(tests.values()), reason))
     return lines
+
+
+def slowest():
+    """Returns the lines on the tests and fixtures that took the lanes longest."""
+    found = [
+        (seconds, lane, name + note)
+        for lane, result in results.items()
+        if not isinstance(result, str)
+        for key, note in (("seconds_of_tests", ""), ("seconds_of_fixtures", " (fixture)"))
+        for name, seconds in result[key].items()
+    ]
+    lines = ["", "The %d slowest, in seconds:" % SLOWEST]
+    return lines + ["%8.1f  %-6s%s" % each for each in sorted(found, reverse=True)[:SLOWEST]]
+
+
+@nox.session(python=False)
+def seconds(session):
+    """Notes what long tests take, from the reports of the last run of all lanes."""
+    paths = [ENVIRONMENTS / ("report-%s.json" % lane.name) for lane in LANES]
+    python = environment(session, LANES[-1])
+    session.run(python, "-m", "tests.tools.seconds", *map(str, paths), external=True)
 
 
 @nox.session(python=False)

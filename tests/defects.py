@@ -74,7 +74,7 @@ def run(path):
 
     # `tests` imports TensorFlow, which on 2.4 imports setuptools: pytest finds a plugin in that
     # which does not fit.
-    words = "-q -m defect --every-turn --tb=no -W ignore -n 2 -p tests.defects -p no:typeguard"
+    words = "-q -m defect --tb=no -W ignore -n 2 -p tests.defects -p no:typeguard"
     pytest.main(words.split(), plugins=[Recorder(path)])
 
 

@@ -317,7 +317,7 @@ def run_tests(root, words):
       RuntimeError: no test was run, or pytest broke down.
     """
     environment = dict(os.environ, PYTHONPATH=root, PYTHONDONTWRITEBYTECODE="1")
-    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "--every-turn", "-p", "no:cacheprovider"]
+    pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
     result = subprocess.run(
         [*pytest, *words],
         cwd=root,

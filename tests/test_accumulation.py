@@ -24,7 +24,6 @@ from tests.fed_training import FedTraining
 v1 = tf.compat.v1
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.cells(
     name=list(INNER),
     kind=["dense", "sparse", "duplicates"],
@@ -39,7 +38,6 @@ def test_equals_one_large_batch(name, kind, way, dtype):
     assert_as_large_batches(actual, expected, problem.values)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
     """Powers of beta and the global step too; all have the names that they have without."""
@@ -62,7 +60,6 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
     assert powers[0] == powers[1] != powers[2] == powers[4] != powers[5]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_by_hand(way):
     """Row 0 is touched in the first batch only, row 1 in both and twice in one of them."""
@@ -113,7 +110,6 @@ class CountingOptimizer(v1.train.Optimizer):
         return self._apply(handle)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_nothing_inside_runs_between_the_updates(way):
     """Its update depends on no gradient, and would not wait for one."""
@@ -164,7 +160,6 @@ def sizes_of_outputs(sess, operation, feed):
     return found
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_variables_of_unknown_shape(use_resource):
     with tf.Graph().as_default(), v1.Session() as sess:
@@ -186,7 +181,6 @@ def test_variables_of_unknown_shape(use_resource):
 # As one among others.
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_one_step_is_the_optimizer_itself(use_resource):
     problem = problems.everything(only=("matrix", "table"), steps=1)
@@ -213,7 +207,6 @@ def test_one_operation_is_the_step(name):
         assert names == set(slots) | {"Sum/count", "beta1_power", "beta2_power"}
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["session-ref", "eager", "function"])
 def test_schedules_see_the_updates(way):
     problem = some("dense", "float32", "SGD")
@@ -228,7 +221,6 @@ def test_schedules_see_the_updates(way):
     assert_as_large_batches(actual, expected, problem.values)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_inside_clipping_and_itself(use_resource):
     """Clipped batch by batch; and two times three batches make six."""
@@ -255,7 +247,6 @@ def test_inside_clipping_and_itself(use_resource):
     assert nested[5]["global_step"] == 1
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_inside_v1_control_flow(construct, use_resource):

@@ -9,7 +9,6 @@ from legacy_opt import ClipByGlobalNormOptimizer, GradientAccumulationOptimizer
 v1 = tf.compat.v1
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_a_variable_without_a_gradient_is_left_out(use_resource):
     with tf.Graph().as_default(), v1.Session() as sess:

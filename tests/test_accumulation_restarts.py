@@ -73,7 +73,6 @@ def test_sessions_that_end_in_the_middle(tmp_path):
     assert actual["GradientAccumulation/count"] == 2
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["eager", "function"])
 def test_an_object_checkpoint_loses_nothing(way, tmp_path):
     problem = only(problems.everything(steps=8), ["scalar", "bias"])
@@ -125,7 +124,6 @@ def test_a_checkpoint_goes_on_with_fewer_steps(tmp_path):
     assert [int(values["GradientAccumulation/count"]) for values in actual] == [0, 1]
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
 def test_a_checkpoint_goes_on_with_another_number_of_steps(name, use_resource, tmp_path):

@@ -174,7 +174,6 @@ def stock_with_decay(problem, arguments, way, layout=1):
     return trace
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(
     optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
     way=["session-ref", "session-resource"],
@@ -194,7 +193,6 @@ def test_equals_stock_adagrad_with_decays_between_the_steps(optimizer, way, kind
     )
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(
     optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
     way=list(running.WAYS),
@@ -210,7 +208,6 @@ def test_equals_stock_adagrad_while_nothing_decays(optimizer, way, kind, dtype):
     running.assert_same(actual, stock)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", running.WAYS)
 @BOTH
 def test_the_global_step_may_be_int32(optimizer, way):
@@ -380,7 +377,6 @@ def silently(optimizer):
     return optimizer
 
 
-@pytest.mark.in_turn
 @REF_AND_RESOURCE
 @BOTH
 def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp_path):
@@ -516,7 +512,6 @@ def test_the_warning_that_another_step_is_advanced():
             AdagradDecayOptimizer(0.1, None).minimize(tf.reduce_sum(w), global_step=mine)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", ["session-ref", "session-resource", "eager", "function"])
 @BOTH
 def test_a_variable_that_is_given_twice_decays_as_in_eager_code(optimizer, way):
@@ -535,7 +530,6 @@ def test_a_variable_that_is_given_twice_decays_as_in_eager_code(optimizer, way):
     )
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):

@@ -21,7 +21,6 @@ from legacy_opt import (
 from tests import problems, running
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 FAMILY = (
     AdamAsyncOptimizer,
     AdamGSOptimizer,

@@ -321,7 +321,6 @@ def test_the_command(tmp_path, capsys):
     assert "no .py" in screen.refused("audit", tmp_path / "empty")
 
 
-@pytest.mark.one_lane_of(5)
 def test_tensorflow_is_not_needed(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('imported')")
     (tmp_path / "a.py").write_text("import tensorflow as tf\n")

@@ -128,7 +128,6 @@ def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow():
     }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", [entry.name for entry in optimizers.ENTRIES])
 def test_a_step_trains(name):
     workload = TINY["W3" if "W3" in optimizers.BY_NAME[name].goals else "W2"]
@@ -139,7 +138,6 @@ def test_a_step_trains(name):
     assert np.isfinite(value).all() and value.any()
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("name", sorted(TINY))
 def test_steps_decay_every_time_or_never(name, use_resource):
@@ -186,7 +184,6 @@ def test_bytes_of_state_follow_the_layout():
     }
 
 
-@pytest.mark.one_lane_of(5)
 def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     never = [
         entry._replace(goals={name: goal and 0.0 for name, goal in entry.goals.items()})
@@ -234,7 +231,6 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     assert os.listdir(str(tmp_path)) == ["bench.json"]
 
 
-@pytest.mark.one_lane_of(5)
 def test_script_runs_from_any_directory(tmp_path):
     done = subprocess.run(
         [
@@ -370,7 +366,6 @@ def test_only_bridge_means_its_workloads():
     assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("optimizer", ["Momentum", "Adam", "Adagrad", "AdagradDecay"])
 @pytest.mark.parametrize("name", ["B1", "B3"])
 def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
@@ -383,7 +378,6 @@ def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", ["step", "fit"])
 @pytest.mark.parametrize("optimizer, keras", [("Momentum", "SGD"), ("Adam", "Adam")])
 def test_bridge_and_keras_do_the_same_work(generation, kind, optimizer, keras):

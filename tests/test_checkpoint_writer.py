@@ -246,7 +246,6 @@ class TestBeingKilled:
             self.found(tmp_path / "model", old, new)
         assert instant > 2
 
-    @pytest.mark.one_lane_of(2)
     def test_for_real(self, tmp_path):
         """The process is killed when its working folder has data."""
         script = (

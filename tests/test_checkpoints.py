@@ -98,7 +98,6 @@ def test_the_names_in_a_saver_checkpoint(optimizer, use_resource, tmp_path):
     }
 
 
-@pytest.mark.in_turn(3)
 @REF_AND_RESOURCE
 @BOTH
 @pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
@@ -148,7 +147,6 @@ def test_a_saver_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
     assert unbroken[-1]["layout_1/ref/dense/AdagradDecay_1"].max() > 3, "it shows no decays"
 
 
-@pytest.mark.in_turn(3)
 @REF_AND_RESOURCE
 @BOTH
 @pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
@@ -250,7 +248,6 @@ def before_there_are_variables(model, checkpoint, path):
     return status
 
 
-@pytest.mark.in_turn(3)
 @EAGER_AND_FUNCTION
 @CHECKPOINTS
 @BOTH
@@ -308,7 +305,6 @@ def test_a_checkpoint_that_1_15_left(tmp_path):
     assert report.startswith("1.15.5 -> %s: 25 tensors" % tf.__version__)
 
 
-@pytest.mark.one_lane_of(3)
 def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):
     handover.write(tmp_path / "there")
     report = handover.continue_from(tmp_path / "there", tmp_path / "back")
@@ -316,7 +312,6 @@ def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):
     assert handover.continue_from(tmp_path / "back", tmp_path / "home").endswith("0.0e+00")
 
 
-@pytest.mark.one_lane_of(5)
 @pytest.mark.parametrize(
     "key, change, message",
     [

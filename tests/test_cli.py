@@ -152,7 +152,6 @@ def test_traceback_on_request(capsys, monkeypatch):
     assert errors.startswith("Traceback") and errors.endswith("\nlegacy-opt inspect: no\n")
 
 
-@pytest.mark.one_lane_of(3)
 def test_a_reader_that_has_enough_is_no_error():
     process = start("inspect", "tests/data/adagrad-decay-1.15", cwd=str(ROOT))
     process.stdout.close()

@@ -11,7 +11,6 @@ from tests.keras_cases import OURS
 from tests.v1_checkpoint_cases import problem_for, way_of
 from tests.v1_checkpoints import AFTER, BEFORE, assert_equal
 
-pytestmark = pytest.mark.in_turn(3)
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
 # Those whose slots are not all like the variable, or have names of their own.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")

@@ -111,7 +111,6 @@ def slot_roles(variable):
     return {slot.suffix: slot.role for slot in variable.slots}
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("label, make", MADE)
 def test_optimizers_are_known_by_their_slots(label, make):
     """The witness is the optimizer's own get_slot."""

@@ -40,7 +40,6 @@ def draw(*shape, dtype=np.float32):
     return np.random.RandomState(len(shape) + sum(shape)).standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("saver", [{"write_version": 1}, {"write_version": 1, "sharded": True}, {}])
 def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
     problem = training.problem()
@@ -212,7 +211,6 @@ def test_bad_name_maps(tmp_path, screen, named, content, words):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(use_resource=[False, True], parts=[0, 3], to=[1, 2])
 def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, parts, to):
     make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)

@@ -91,7 +91,6 @@ def options(*words, model="build"):
     return ("--model", "users_model:" + model) + words
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
     """With a layer that Keras cannot make from the file, or refuses to: it need not."""
@@ -173,7 +172,6 @@ def test_a_model_with_another_optimizer(tmp_path, screen, source):
     assert screen.json(*(words + ("--partial",)), code=1)["written"]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("ending", sorted(ending for ending in KEPT if KEPT[ending]))
 def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, ending):
     keras = tmp_path / ("keras" + ending)
@@ -204,7 +202,6 @@ def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
     assert told["written"] and told["complete"] and len(told["transferred"]) == 3
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     ["words", "told"],
     [

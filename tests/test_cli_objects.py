@@ -67,7 +67,6 @@ def convert(screen, source, destination, optimizer, *options, code=0):
     return screen.json(*words, code=code)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("api", training.APIS)
 @pytest.mark.parametrize(
     ["name", "into"],
@@ -96,7 +95,6 @@ def trained_by_keras(optimizer):
     return variables
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     ["own", "name", "slots"],
     [

@@ -85,7 +85,6 @@ def has_coordinator():
     return hasattr(tf.distribute.experimental, "coordinator")
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("api", APIS)
 def test_two_workers(api, full):
     if not has_coordinator():
@@ -97,7 +96,6 @@ def test_two_workers(api, full):
             assert_passed(text, "bridge", "fit")
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("api", APIS)
 def test_parameter_server(api, full):
     if not has_coordinator():

@@ -56,7 +56,6 @@ class ForgetsItsSlot(v1.train.MomentumOptimizer):
             return slot.assign(tf.zeros_like(slot), read_value=False)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("graph", [False, True])
 @pytest.mark.parametrize(
     "optimizer",
@@ -109,7 +108,6 @@ def test_decays_by_the_global_step_in_both(bridge):
     assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **bridge)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "rate", [lambda: 0.1, tf.Variable(0.1), np.float32(0.1)], ids=["callable", "variable", "numpy"]
 )

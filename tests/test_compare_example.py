@@ -24,7 +24,6 @@ from flights_model import Settings, build_optimizer  # noqa: E402
 from flights_optimizers import CATALOGUE  # noqa: E402
 from tests.cases import public_optimizers  # noqa: E402
 
-pytestmark = pytest.mark.one_lane_of(2)
 FILES = ["compare.csv", "compare_over_time.png", "compare_ranking.png"]
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -39,7 +38,6 @@ def loaded(flights, monkeypatch):
     monkeypatch.setattr(compare_optimizers, "load_flights", lambda: flights)
 
 
-@pytest.mark.one_lane_of(3)
 def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     compare_optimizers.main(["--steps", "20", "--out", str(tmp_path)])
     ours = {optimizer.__name__.replace("Optimizer", "") for optimizer in public_optimizers()}

@@ -14,6 +14,8 @@ from tests.cases import CASES
 from tests.fed_training import FedTraining
 from tests.test_run_ways import model
 
+pytestmark = pytest.mark.contrib
+
 v1 = tf.compat.v1
 HALF, STEPS = 12, 24
 OF_CONTRIB = {name: case for name, case in CASES.items() if case.original is not None}

@@ -13,7 +13,10 @@ from tensorflow.contrib.opt.python.training import sign_decay
 import legacy_opt
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
+pytestmark = [
+    pytest.mark.contrib,
+    pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning"),
+]
 ADAM = ("_lr", "_beta1", "_beta2", "_epsilon")
 TENSORS = ("_lr_t", "_beta1_t", "_beta2_t", "_epsilon_t")
 READ = {

@@ -18,6 +18,8 @@ from tensorflow.contrib.layers.python.layers import optimizers as contrib_optimi
 import legacy_opt
 from tests import running
 
+pytestmark = pytest.mark.contrib
+
 v1 = tf.compat.v1
 STEPS = 3
 CONTRIB = SimpleNamespace(

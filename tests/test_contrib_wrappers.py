@@ -14,6 +14,8 @@ from tests import problems
 from tests.fed_training import FedTraining
 from tests.test_contrib import assert_same
 
+pytestmark = pytest.mark.contrib
+
 v1 = tf.compat.v1
 contrib = tf.contrib.opt
 FULL = pytest.mark.full

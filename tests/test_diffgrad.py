@@ -54,7 +54,6 @@ def test_defaults():
     assert kept == [0.001, 0.9, 0.999, 1e-8] and optimizer.get_name() == "DiffGrad"
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("piece", [1, 4, 9])
 @pytest.mark.parametrize("way", running.WAYS)
 def test_pieces_make_no_difference(way, piece, monkeypatch):

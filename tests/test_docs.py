@@ -52,7 +52,6 @@ RUNNING = [
 ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", RUNNING)
 def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name, capsys):
     names = {"__name__": "page"}

@@ -119,7 +119,6 @@ def wrapped(step):
     )
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.parametrize(
     "make", [pytest.param(decays_every_two_steps, marks=pytest.mark.full), wrapped]
 )
@@ -207,7 +206,6 @@ def slots_but_no_counts(trained, directory):
         assert_rows(after[name], before[name])
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("check", [everything, variables_alone, slots_but_no_counts])
 def test_a_warm_start_from(check, trained, tmp_path):
     check(trained, tmp_path)
@@ -305,7 +303,6 @@ CANNED = [pytest.param(*each, id=each[0]) for each in DAILY.items()]
 CANNED += [pytest.param(*each, id=each[0], marks=pytest.mark.full) for each in FULL.items()]
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("name, make", CANNED)
 def test_a_canned_estimator_trains_decays_and_goes_on(name, make, tmp_path, recwarn):
     version, kind = name.split()[:2]

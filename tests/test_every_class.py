@@ -17,7 +17,6 @@ from tests.problems import Problem, Rows
 from tests.test_every_optimizer import assert_close, run_oracles
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 CLASSES = one_of_each_class()
 EVERY_CLASS = pytest.mark.parametrize("name", CLASSES)
 COUNTED_CLASSES = pytest.mark.parametrize("number, name", list(enumerate(CLASSES)))

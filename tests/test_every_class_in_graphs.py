@@ -4,7 +4,6 @@ Learning rates of all kinds, several graphs, partitioned variables, object check
 """
 
 import numpy as np
-import pytest
 import tensorflow as tf
 
 from tests import problems, running
@@ -13,7 +12,6 @@ from tests.test_every_class import COUNTED_CLASSES, EVERY_CLASS, Eager, in_turn,
 from tests.test_every_optimizer import assert_close, run_oracles
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 
 RATES = {
     "tensor": tf.constant,

@@ -78,7 +78,6 @@ def ways_of(number, dtype, full):
     return [ways[(number + DTYPES.index(dtype)) % len(ways)]]
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("dtype", DTYPES)
 @COUNTED_CASES
 def test_all_ways_follow_the_oracle_and_compute_the_same_bits(number, name, dtype, full):
@@ -102,7 +101,6 @@ def has_a_kernel(case):
     return fused is not RuleOptimizer.fused
 
 
-@pytest.mark.in_turn(3)
 @COUNTED_CASES
 def test_the_rule_follows_the_oracle_without_a_kernel(number, name, full):
     """Every way and dtype in the full run; daily one, in turn."""

@@ -27,8 +27,6 @@ import wide_and_deep_multi_optimizer  # noqa: E402
 from flights_model import OPTIMIZERS, Settings, decay_steps  # noqa: E402
 from flights_training import CheckpointedRun, Trainer  # noqa: E402
 
-pytestmark = pytest.mark.one_lane_of(2)
-
 
 @pytest.fixture(scope="module")
 def flights():
@@ -159,7 +157,6 @@ def test_decay_steps_are_where_the_period_changes(decay_step):
 # --- training
 
 
-@pytest.mark.one_lane_of(3)
 def test_no_prediction_sees_its_own_label(few):
     late = few.late.copy()
     late[640:704] = 1 - late[640:704]
@@ -176,7 +173,6 @@ def test_logistic_starts_undecided_and_learns(few):
     assert max(losses) < np.log(2)
 
 
-@pytest.mark.one_lane_of(3)
 def test_towers_do_not_touch_each_other(few):
     together = Trainer(few, settings(), 64).train_once()
     for number, (name, one) in enumerate(settings().items()):
@@ -184,7 +180,6 @@ def test_towers_do_not_touch_each_other(few):
         np.testing.assert_array_equal(alone[0], together[number])
 
 
-@pytest.mark.one_lane_of(3)
 def test_decay_that_never_fires_is_adagrad(few):
     pair = {
         "Adagrad": Settings("Adagrad", 0.3),
@@ -196,7 +191,6 @@ def test_decay_that_never_fires_is_adagrad(few):
     assert (adagrad != often).any()
 
 
-@pytest.mark.one_lane_of(3)
 def test_resumed_run_is_bit_equal(few, tmp_path, capsys):
     whole, variables = CheckpointedRun(Trainer(few, settings(), 64), str(tmp_path / "a"), 10).run(
         30
@@ -215,7 +209,6 @@ def test_resumed_run_is_bit_equal(few, tmp_path, capsys):
     assert variables["AdagradDecay/global_step"] == 30
 
 
-@pytest.mark.one_lane_of(3)
 def test_resume_with_other_arguments_is_refused(few, tmp_path):
     CheckpointedRun(Trainer(few, settings(), 64), str(tmp_path), 10).run(2)
     other = CheckpointedRun(Trainer(few, settings(seed=1), 64), str(tmp_path), 10)
@@ -223,7 +216,6 @@ def test_resume_with_other_arguments_is_refused(few, tmp_path):
         other.run(4, resume=True)
 
 
-@pytest.mark.one_lane_of(3)
 def test_a_new_run_forgets_older_checkpoints(few, tmp_path):
     trainer = Trainer(few, settings(), 64)
     CheckpointedRun(trainer, str(tmp_path), 2).run(8)
@@ -253,7 +245,6 @@ def test_session_program_and_resume(few, tmp_path, capsys, monkeypatch):
     assert (tmp_path / "running_log_loss.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
 
 
-@pytest.mark.one_lane_of(3)
 def test_verify_resume_notices_a_difference(few, tmp_path, monkeypatch):
     monkeypatch.setattr(flights_session, "load_flights", lambda: few)
     restore = CheckpointedRun._restore
@@ -289,7 +280,6 @@ def test_impossible_arguments_are_refused(arguments, capsys):
     assert arguments[0] in capsys.readouterr().err
 
 
-@pytest.mark.one_lane_of(3)
 def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
     base = Settings("Adagrad", 0.1, model="logistic")
     candidates = {name: flights_sweep.trials(name, 5, base) for name in OPTIMIZERS}
@@ -310,7 +300,6 @@ def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
     assert len(results) == 6 and np.isfinite(results[["log-loss", "AUC"]]).all().all()
 
 
-@pytest.mark.one_lane_of(3)
 def test_sweep_program(thin, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(flights_session, "load_flights", lambda: thin)
     sizes = ["--model", "logistic", "--trials", "2", "--seeds", "3", "--batch-size", "16"]

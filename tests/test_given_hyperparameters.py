@@ -98,7 +98,6 @@ def taken(case, one_problem, given):
     return names
 
 
-@pytest.mark.in_turn(5)
 @in_turn(name=CLASSES.values(), kind=list(GIVEN), api=APIS)
 def test_every_argument_of_every_class(name, kind, api, full):
     case = CASES[name]
@@ -111,7 +110,6 @@ def test_every_argument_of_every_class(name, kind, api, full):
     running.assert_same(actual._replace(slots=slots), expected, names)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", ["function", "function of a tensor"])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam", "AdamW"])
 @EVERY_API
@@ -133,7 +131,6 @@ def adam(given, step=None):
     return v1.train.AdamOptimizer(0.1, beta1=given, beta2=0.5)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=pytest.mark.defect(8)) for kind in GIVEN]
 )

@@ -141,7 +141,6 @@ def test_what_the_bar_refuses(monkeypatch):
 # --- TensorFlow's own.
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
 def test_all_hooks_at_once(part, tmp_path):
     """They train to the bits of a plain Session, every class, a fifth of them at a time."""
@@ -183,7 +182,6 @@ def all_hooks(made, directory, last):
     ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loss_that_is_no_number_stops_the_training(checked, tmp_path):
     """NanTensorHook sees it after the step, and after the savers; `check_numerics` before."""

@@ -96,7 +96,6 @@ print(cli.main(words), flush=True)
 
 
 @pytest.mark.defect(7)
-@pytest.mark.one_lane_of(2)
 def test_an_empty_name_is_refused_everywhere(tmp_path):
     done = programs.run("-c", PROGRAM, tmp_path, seconds=120)
     assert done.returncode == 0, done.stderr[-2000:]

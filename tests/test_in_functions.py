@@ -125,7 +125,6 @@ def assert_same(found, expected, name, exactly=True):
                 np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", cells(COMPOSED, 5))
 def test_conditions_and_loops_change_nothing(name, full):
     """Where graphs regroup the products of TensorFlow's own sparse Adam, nearly nothing."""
@@ -141,7 +140,6 @@ def test_conditions_and_loops_change_nothing(name, full):
 
 # Of a step that is not there nobody knows whether somebody advances it.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_no_step_is_there_before(name):
     """Each trace finds the step that the first has made, which stands at 0; so does eager code."""

@@ -271,7 +271,6 @@ def cells():
                 yield pytest.param(other, name, use_resource, id=cell_id, marks=marks)
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("other, name, use_resource", list(cells()))
 def test_inside(other, name, use_resource):
     other(name, use_resource)

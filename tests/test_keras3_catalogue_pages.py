@@ -8,6 +8,8 @@ from tests.catalogue_pages import PAGES
 from tests.native_keras import PROBLEMS
 from tests.test_catalogue_pages import text_of
 
+pytestmark = pytest.mark.keras3
+
 ROUNDING = 1e-4  # as a share of the way gone
 REPLACEMENTS = [
     pytest.param(

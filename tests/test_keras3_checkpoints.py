@@ -18,6 +18,8 @@ from tests import keras_cases, keras_models, rules, running, test_keras_checkpoi
 from tests.keras3_models import bridged
 from tests.test_keras_saving import RowAdagrad
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 keras = versions.keras_3()
 PROBLEM = keras_models.problem(steps=8)
@@ -91,7 +93,6 @@ def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
         assert own.dtype == value.dtype and np.array_equal(own, value), (name, slot)
 
 
-@pytest.mark.in_turn
 @every_optimizer
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
 @pytest.mark.parametrize("kind", [keras_variables, tf_variables])
@@ -220,7 +221,6 @@ OTHERS = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("status", ["plain", "expect_partial"])
 @pytest.mark.parametrize("when", ["not built", "built", "variables later"])
 @pytest.mark.parametrize("target", ["Adam", "RMSProp"])
@@ -299,7 +299,6 @@ def through_pickle(optimizer):
     return pickle.loads(pickle.dumps(optimizer))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_pickle])
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tests import clipped, keras_models, problems, running
 from tests import keras3_models as models
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 PROBLEM = keras_models.problem()
 DENSE = PROBLEM._replace(
@@ -35,7 +37,6 @@ TRAIN = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", sorted(TRAIN))
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping_sums_repeated_ids_first(limit, way):
@@ -192,7 +193,6 @@ def scaled(problem, factor):
     )
 
 
-@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum"])
 def test_a_loss_scale_that_is_a_power_of_two_changes_no_bit(name, way):

@@ -15,6 +15,8 @@ from tests import test_keras3_saving as saving
 from tests.keras3_models import bridged, keras
 from tests.test_keras_config import EVERY_DECAY, registry, run_python  # noqa: F401
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 
 
@@ -38,7 +40,6 @@ def assert_trains_alike(one, other, only=()):
     running.assert_same(*traces)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", keras_cases.CASES)
 def test_what_is_saved_makes_the_same_optimizer(name, registry):  # noqa: F811
     case = keras_cases.CASES[name]
@@ -250,7 +251,6 @@ np.savez(home + "/state.npz", *state)
 """
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_goes_on_with_the_same_bits(with_custom_objects, tmp_path):
     """Without custom objects newer Keras refuses; older imports what a file names."""

@@ -7,6 +7,8 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer
 from tests import keras3_models as models
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = models.keras
 GradientDescent = v1.train.GradientDescentOptimizer

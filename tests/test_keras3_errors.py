@@ -13,6 +13,8 @@ from legacy_opt.compat import to_keras
 from tests import keras3_models as models
 from tests import keras_models
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 keras = models.keras
 GradientDescent = v1.GradientDescentOptimizer
@@ -328,7 +330,6 @@ def in_another_process(code, **environment):
     }
 
 
-@pytest.mark.one_lane_of(2)
 @pytest.mark.parametrize(
     "code, reason",
     [
@@ -349,7 +350,6 @@ def test_keras_on_another_backend(code, reason):
     assert "optimizer_v2 trains [0.999]" in printed["optimizer_v2"], printed
 
 
-@pytest.mark.one_lane_of(2)
 def test_tf_keras_is_keras_2():
     """Then that is what auto makes; Keras 3 itself is still there."""
     printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")

@@ -20,6 +20,8 @@ from tests.keras_ways import DTYPES, KERAS_3_WAYS
 from tests.test_keras_exact import ReadsItsRate
 from tests.test_keras_saving import RowAdagrad
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 V1 = "as v1 does"  # without the bridge, in a tf.function
@@ -91,7 +93,6 @@ def turns(number, ways, count):
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", CASES)
 def test_float32(name, full, cell):
     """Every way in the full run; daily some for each optimizer, in turn."""
@@ -101,7 +102,6 @@ def test_float32(name, full, cell):
         assert result == EQUAL or is_known(name, way, "float32", result), (way, result)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(CASES)))
 def test_other_dtypes(number, name, full, cell):
     cells = [(dtype, way) for dtype in DTYPES[1:] for way in KERAS_3_WAYS]
@@ -111,7 +111,6 @@ def test_other_dtypes(number, name, full, cell):
         assert known or same(result, way), (dtype, way, result)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("number, name", list(enumerate(USERS)))
 def test_optimizers_of_users(number, name, full, cell, monkeypatch):
     monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
@@ -121,7 +120,6 @@ def test_optimizers_of_users(number, name, full, cell, monkeypatch):
         assert same(result, way), (way, result)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["graph", "function, keras.Variable", "eager"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
@@ -195,7 +193,6 @@ def session_of_parts(name, parts, config):
         return running.Trace(steps, sess.run(slots) if slots else {})
 
 
-@pytest.mark.in_turn
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
 @pytest.mark.cells(
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
@@ -237,7 +234,6 @@ def test_batches_of_other_sizes(name):
     running.assert_same(way.run(model, CASES[name].make), way.reference(model, CASES[name].make))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
     """By two functions in turn, one of which is traced for each number of rows."""
@@ -297,7 +293,6 @@ def test_optimizers_take_turns(way):
 # Keras' floatx is the dtype of layers, and of the learning rate of Keras' own optimizers.
 
 
-@pytest.mark.in_turn
 @pytest.mark.cells(
     name=["AdagradDecayV2", "Adam", "Ftrl", "GradientDescent", "Momentum"],
     dtype=DTYPES,

@@ -11,6 +11,8 @@ from legacy_opt import extend_with_decoupled_weight_decay
 from tests import keras3_models as models
 from tests import keras_models, problems, running
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = models.keras
 PROBLEM = models.PROBLEM
@@ -204,7 +206,6 @@ def accumulated(problem, steps):
     return problem._replace(gradients=gradients, sparse=())
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
@@ -251,7 +252,6 @@ class Advances(Whole):
         return v1.train.GradientDescentOptimizer.apply_gradients(self, pairs, None, name)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("accumulate", [None, 2])
 @pytest.mark.parametrize("cls", [Whole, Advances])

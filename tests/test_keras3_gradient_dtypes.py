@@ -10,6 +10,8 @@ from legacy_opt import LazyAdamOptimizer, MovingAverageOptimizer, versions
 from tests import problems, running
 from tests.keras3_models import bridged
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")

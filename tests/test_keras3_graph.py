@@ -8,6 +8,8 @@ from legacy_opt.compat import compare_with_session, to_keras
 from tests import problems, running
 from tests.keras_cases import CASES
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 
 
@@ -38,7 +40,6 @@ def assert_same(actual, expected):
         assert np.array_equal(actual.slots[key], value), key
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adam", "Momentum", "AdagradDecay", "AdagradDecayV2", "RMSProp"])
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
 def test_a_session_computes_the_same(name, kind):

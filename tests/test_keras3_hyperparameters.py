@@ -22,6 +22,8 @@ from tests.test_keras_hyperparameters import (
     with_change,
 )
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 tf_keras = versions.keras_2()
@@ -43,7 +45,6 @@ def by_assign(optimizer, rate):
     optimizer.learning_rate.assign(rate)
 
 
-@pytest.mark.in_turn
 @pytest.mark.cells(name=sorted(MAKERS), change=[by_attribute, by_assign], way=["function", "eager"])
 def test_the_learning_rate_can_be_set_between_steps(name, change, way):
     optimizer = bridged(MAKERS[name](float(RATES[0])))
@@ -86,7 +87,6 @@ def piecewise(home):
     return home.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("home", [keras, tf_keras], ids=["Keras 3", "tf_keras"])
 @pytest.mark.parametrize("how", ["of v1", "to_keras", "assigned"])
 @pytest.mark.parametrize("way", ["function", "eager"])
@@ -143,7 +143,6 @@ def test_functions_and_variables_are_read_in_each_step(source, where, way):
     running.assert_same(actual, session("Momentum", config=running.config_of(way)))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("rate", [2, np.float32(0.1), np.float64(0.1), tf.constant(0.1)], ids=str)
 def test_learning_rates_that_are_no_float(rate, way):
@@ -173,7 +172,6 @@ ALL_DECAYS = dict(
 )
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("decay", sorted(ALL_DECAYS))
 @pytest.mark.parametrize("way", ["function", "eager", "graph"])
 def test_the_decays_of_v1_go_by_iterations(way, decay):
@@ -210,7 +208,6 @@ def test_what_v1_reads_in_each_step_can_be_set(argument):
     assert optimizer.get_config()["optimizer"]["config"][argument] == second
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_it_can_be_set_before_the_first_step(argument, way):

@@ -22,6 +22,8 @@ from tests.test_keras3_saving import (
     train,
 )
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 
 # Files that do not fit.
@@ -50,7 +52,6 @@ OTHERS: Any = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("other", OTHERS)
 def test_weights_of_another_optimizer_are_refused(other, tmp_path):
     path = half_trained(OTHERS[other](), tmp_path)
@@ -145,7 +146,6 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(  # 1e-8, the usual epsilon, is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )

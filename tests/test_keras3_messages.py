@@ -8,6 +8,8 @@ from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from tests.keras3_models import bridged
 
+pytestmark = pytest.mark.keras3
+
 keras = versions.keras_3()
 
 

@@ -7,6 +7,8 @@ import tensorflow as tf
 from tests import keras3_models as models
 from tests import keras_models, problems, running
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 keras = models.keras
 PROBLEM = keras_models.problem()
@@ -53,7 +55,6 @@ class Loop:
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
 
-@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"])
 def test_scaling_by_a_power_of_two_changes_no_bit(name, way):
@@ -69,7 +70,6 @@ def test_scaling_by_a_power_of_two_changes_no_bit(name, way):
     assert int(loop.inner.iterations.numpy()) == PROBLEM.steps
 
 
-@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize("place", ["matrix", "table"])
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam"])
@@ -173,7 +173,6 @@ def mixed_float16():
     keras.mixed_precision.set_global_policy("float32")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("wrapped", [False, True], ids=["by compile", "explicitly"])
 @pytest.mark.parametrize("run_eagerly", [False, True])
 def test_the_policy_mixed_float16_in_fit(mixed_float16, wrapped, run_eagerly):

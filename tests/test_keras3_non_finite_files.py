@@ -6,8 +6,9 @@ import pytest
 from tests import test_keras3_saving as saving
 from tests.test_non_finite_files import spoiled
 
+pytestmark = pytest.mark.keras3
 
-@pytest.mark.in_turn(3)
+
 @pytest.mark.parametrize("way", saving.WAYS)
 def test_files(way, tmp_path):
     make = saving.MAKERS["Adam"]

@@ -14,6 +14,8 @@ from legacy_opt.compat import from_plain_keras, to_keras, to_plain_keras
 from tests import keras3_models, keras_models, plain_keras_page, plain_training, running
 from tests.plain_training import CASES, EVERY_CASE, HALF, figures
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 # By Keras 3's code: what moves rows that a batch does not name, where v1 does not; and what squares
@@ -44,7 +46,6 @@ def state(optimizer, suffix):
 # The next steps.
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_dense_training_goes_on_as_in_a_session(name):
     case, problem = CASES[name], plain_training.dense_problem()
@@ -65,7 +66,6 @@ def test_dense_training_goes_on_as_in_a_session(name):
     assert (found["learning rate changed"] == "differs") == name.startswith("Momentum")
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_there_and_back(name):
     case, problem = CASES[name], plain_training.dense_problem()
@@ -201,7 +201,6 @@ np.savez(sys.argv[1] + ".npz", *model.get_weights())
 )
 
 
-@pytest.mark.one_lane_of(2)
 def test_it_is_saved_and_loaded_where_this_package_is_not(tmp_path):
     def fit(model, epochs):
         data = np.ones((4, 2), "f"), np.ones((4, 1), "f")

@@ -16,6 +16,8 @@ from tests import keras_cases, keras_ways, rules
 from tests.keras3_models import bridged
 from tests.test_keras_saving import RowAdagrad
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 keras = versions.keras_3()
 MODEL = keras_ways.small_model("float32", steps=6)
@@ -202,7 +204,6 @@ def assert_goes_on(run, make, way, home):
     assert_same_state(state(loaded), run.end)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", DAILY)
 def test_training_goes_on_as_if_it_had_not_stopped(name, way, runs, tmp_path):
@@ -247,7 +248,6 @@ def _momentum(**arguments):
     return lambda step: bridged(v1.MomentumOptimizer(0.1, 0.9), **arguments)
 
 
-@pytest.mark.in_turn
 @every_way
 def test_what_was_assigned_while_training_stays(way, tmp_path):
     def change(optimizer):
@@ -259,7 +259,6 @@ def test_what_was_assigned_while_training_stays(way, tmp_path):
     assert optimizer.learning_rate.numpy() == 0.375
 
 
-@pytest.mark.in_turn
 @every_way
 def test_schedules_go_on(way, tmp_path):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
@@ -267,7 +266,6 @@ def test_schedules_go_on(way, tmp_path):
     assert optimizer.learning_rate.numpy() == np.float32(0.1) * 0.5**3
 
 
-@pytest.mark.in_turn
 @every_way
 @pytest.mark.parametrize(
     "arguments",
@@ -282,7 +280,6 @@ def test_what_keras_adds_goes_on(arguments, way, tmp_path):
     run_on(_momentum(**arguments), tmp_path, way)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", [".keras", ".weights.h5"])
 def test_loss_scales_go_on(way, tmp_path):
     def make(step):
@@ -303,7 +300,6 @@ class Interrupt(keras.callbacks.Callback):
             raise Interrupted
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_what_backup_and_restore_restores_goes_on(name, tmp_path):
     def fit(model, *callbacks):
@@ -356,7 +352,6 @@ class Trainer(tf.Module):
         return loss
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
     """`tf.saved_model.save` of a module that holds an optimizer, slots and all."""

@@ -20,6 +20,8 @@ from tests.test_keras3_saving import (
     v1,
 )
 
+pytestmark = pytest.mark.keras3
+
 IDS = MODEL.batches[0][0]
 
 

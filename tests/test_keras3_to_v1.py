@@ -12,6 +12,8 @@ from legacy_opt.compat import to_keras, to_v1
 from tests import keras_models, running
 from tests.to_v1_runs import PROBLEM, assert_same_steps, in_function, in_session, run, small_graph
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 home = keras.optimizers
@@ -40,7 +42,6 @@ CASES = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_session_computes_what_a_function_computes(name):
     expected = in_function(PROBLEM, CASES[name]())
@@ -54,7 +55,6 @@ def test_fed_gradients_make_no_difference(name):
     assert_same_steps(in_session(PROBLEM, lambda: CASES[name], fed=True), expected)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adam", "SGD momentum", "LossScaleOptimizer"])
 def test_a_function(name):
     trace = running.function(PROBLEM, lambda step: _Paired(to_v1(CASES[name]())))
@@ -242,7 +242,6 @@ def test_graphs_are_not_kept_alive():
 # There and back.
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_to_v1_of_to_keras_is_the_optimizer_again(name):
     problem = keras_models.problem()
@@ -264,7 +263,6 @@ def test_hyperparameters_that_were_set_come_along():
     running.assert_same(running.session(PROBLEM, lambda step: to_v1(bridged), True), want)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "arguments",
     [

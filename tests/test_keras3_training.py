@@ -13,6 +13,8 @@ from legacy_opt import AdagradDecayOptimizer
 from tests import keras3_models as models
 from tests import keras_models, running
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = models.keras
 PROBLEM = models.PROBLEM
@@ -45,7 +47,6 @@ def with_gradients_alone(optimizer, gradients, variables):
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
-@pytest.mark.in_turn
 @WAYS
 @pytest.mark.parametrize(
     "apply", [with_a_tape, with_a_generator, with_variables, with_gradients_alone]
@@ -59,7 +60,6 @@ def test_custom_loops(name, apply, way):
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_fit(name, way):

@@ -7,6 +7,8 @@ import tensorflow as tf
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
 from tests.v1_checkpoints import write_tensors
 
+pytestmark = pytest.mark.keras3
+
 
 def variable(name, value):
     return tf.Variable(np.float32([value]), name=name)

@@ -20,6 +20,8 @@ from tests import keras_wrappers
 from tests.keras3_models import bridged
 from tests.keras_ways import KERAS_3_WAYS
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1
 keras = versions.keras_3()
 # With variables of TensorFlow, a loop does the same to the last.
@@ -35,7 +37,6 @@ def cells():
             yield pytest.param(name, way, dtype, marks=marks)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name, way, dtype", cells())
 def test_equals_the_wrapper_in_a_session(name, way, dtype):
     keras_wrappers.assert_equal_in_a_session(name, KERAS_3_WAYS[way], dtype)
@@ -135,7 +136,6 @@ def by_copying(model, path, name):
     return other
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list(INSIDE))
 @pytest.mark.parametrize(
     "way", [by_keras_file, by_weights_file, by_checkpoint, by_v1_checkpoint, by_copying]

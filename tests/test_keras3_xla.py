@@ -12,6 +12,8 @@ from legacy_opt import AdagradDecayOptimizerV2
 from tests import keras3_models as models
 from tests import keras_models, running
 
+pytestmark = pytest.mark.keras3
+
 v1 = tf.compat.v1.train
 PROBLEM = keras_models.problem()
 SHORT = keras_models.problem(steps=2)
@@ -73,7 +75,6 @@ def session(name, problem):
     return running.session(problem, MAKERS[name], True)
 
 
-@pytest.mark.in_turn
 @EVERY_OPTIMIZER
 def test_every_optimizer_compiles_without_fused_kernels(name):
     running.assert_close(train(bridged(name, fused=False)), session(name, PROBLEM), **TOLERANCE)
@@ -134,7 +135,6 @@ FEATURES = {
 }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("feature", sorted(FEATURES))
 @pytest.mark.parametrize(
     "name",

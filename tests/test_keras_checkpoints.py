@@ -68,7 +68,6 @@ def assert_goes_on(training, path, unstopped):
     status.assert_consumed()
 
 
-@pytest.mark.in_turn
 @every_optimizer
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
 def test_training_goes_on_with_the_same_bits(name, steps_before, tmp_path):
@@ -96,7 +95,6 @@ def test_what_is_restored_and_saved_again_before_a_step_is_whole(name, tmp_path)
     last.steps(4, 8).assert_same(unstopped)
 
 
-@pytest.mark.in_turn
 @every_optimizer
 @pytest.mark.parametrize("first", [["matrix"], ["matrix", "table"]], ids=str)
 def test_weights_are_in_the_order_of_training_whatever_was_restored_first(name, first, tmp_path):
@@ -134,7 +132,6 @@ def test_the_learning_rate_comes_back_as_with_keras_own_optimizer(make, tmp_path
     assert same(other.values(), training.steps(1, 2).values())
 
 
-@pytest.mark.in_turn
 @every_optimizer
 def test_a_session_restores(name, tmp_path):
     def run(restore_from=None, save_to=None, first=0, last=8):

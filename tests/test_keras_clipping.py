@@ -49,7 +49,6 @@ def sgd(**arguments):
     return models.bridged(v1.train.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", sorted(WAYS))
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping(limit, way):
@@ -110,7 +109,6 @@ def doubled(grads_and_vars):
     ]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["loop", "function", "fit"])
 @pytest.mark.parametrize("argument", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators(argument, way):

@@ -50,7 +50,6 @@ def registry(monkeypatch):
     monkeypatch.setattr(config, "_registered", dict(config._registered))
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", SAVED)
 def test_what_is_saved_makes_the_same_optimizer(name, registry):
     case = keras_cases.CASES[name]
@@ -338,7 +337,6 @@ def run_python(code, *arguments):
     return result.stdout.decode()
 
 
-@pytest.mark.one_lane_of(3)
 def test_importing_compat_imports_no_keras():
     run_python(
         """
@@ -354,7 +352,6 @@ def test_importing_compat_imports_no_keras():
     )
 
 
-@pytest.mark.one_lane_of(2)
 def test_another_process_loads_what_this_one_saved(tmp_path):
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
     model.compile(bridged(AdagradDecayOptimizer(0.1, None, accumulator_decay_step=3)), "mse")

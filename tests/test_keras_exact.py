@@ -48,7 +48,6 @@ def is_daily_in_float32(name, way):
     return way in ways_of_the_day(name, WAYS, 2)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "name, way",
     [
@@ -72,7 +71,6 @@ def is_daily_in(turn, name):
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize(
     "name, dtype",
     [
@@ -93,7 +91,6 @@ def test_other_dtypes(name, dtype, full, cell):
             assert result in (EQUAL, UNSUPPORTED) or is_known(name, way, dtype, result)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("name", ["Adagrad", "GradientDescent", "Momentum"])
 def test_these_train_in_every_dtype(name, dtype, cell):
@@ -118,7 +115,6 @@ class ReadsItsRate(tf.compat.v1.train.Optimizer):
         )
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["graph", "function", "eager"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):

@@ -60,7 +60,6 @@ def without_aggregation(optimizer, gradients, variables):
     optimizer.apply_gradients(models.pairs(gradients, variables), **arguments)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize(
     "apply",
@@ -85,7 +84,6 @@ def operation(optimizer, gradients, variables):
     return op
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("build", [operation, updates, None], ids=["minimize", "updates", "apply"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_graph_mode(name, build):
@@ -138,7 +136,6 @@ def test_steps_per_execution():
     )
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("start", ["a variable", "assigned"])
 @pytest.mark.parametrize("name", ["AdagradDA", "AdagradDecay"])
@@ -184,7 +181,6 @@ def test_what_there_is_can_be_looked_up():
         np.testing.assert_array_equal(value, weight.numpy())
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
     half = PROBLEM.steps // 2
@@ -320,7 +316,6 @@ def _train_in_a_graph(name):
     return made[0]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("train", [_train_a_function, _train_in_a_graph])
 @pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
 def test_no_tensor_of_a_graph_stays_behind(name, train):
@@ -337,7 +332,6 @@ def _snapshot(optimizer):
     }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
 def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
     """Bridged before, while and after it trains in a Session, it trains as if nothing had been."""

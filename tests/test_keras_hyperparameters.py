@@ -69,7 +69,6 @@ def by_assign(optimizer, rate):
     optimizer.learning_rate.assign(rate)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("change", [by_attribute, by_short_attribute, by_set_value, by_assign])
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl"])
@@ -87,7 +86,6 @@ def test_the_learning_rate_can_be_set_between_steps(name, change, way):
     assert float(K.get_value(optimizer.lr)) == RATES[-1]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_the_learning_rate_can_be_set_in_graph_mode(name):
     def between(sess, optimizer, number):
@@ -129,7 +127,6 @@ def test_the_callback_reduce_lr_on_plateau():
     assert float(K.get_value(optimizer.learning_rate)) == 0.0625
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", ["function", "eager", "graph"])
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam", "Ftrl"])
 def test_keras_schedules(name, way):
@@ -200,7 +197,6 @@ DECAYS = {
 }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("decay", sorted(DECAYS))
 @pytest.mark.parametrize("way", ["function", "eager", "graph"])
 def test_the_decays_of_v1_go_by_iterations(way, decay):
@@ -275,7 +271,6 @@ def test_what_v1_reads_in_each_step_can_be_set(argument):
     running.assert_same(actual, with_change(argument))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
 def test_it_can_be_set_before_the_first_step_everywhere(argument, way):

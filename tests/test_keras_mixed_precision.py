@@ -42,7 +42,6 @@ def apply_scaled(optimizer, gradients, variables):
     optimizer.apply_gradients(zip(unscaled, [variable for _, variable in pairs]))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"])
 def test_scaling_by_a_power_of_two_changes_no_bit(name):
     inner = models.bridged(name)

@@ -201,7 +201,6 @@ def directory(tmp_path_factory):
     return tmp_path_factory.mktemp("saved")
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(
     "name",

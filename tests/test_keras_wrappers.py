@@ -36,7 +36,6 @@ v1 = tf.compat.v1
 keras = versions.keras_2()
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.cells(name=list(keras_wrappers.WRAPPERS), way=list(WAYS), dtype=["float32", "float64"])
 def test_equals_the_wrapper_in_a_session(name, way, dtype):
     keras_wrappers.assert_equal_in_a_session(name, WAYS[way], dtype)
@@ -122,7 +121,6 @@ def by_v1_checkpoint(training, path, name):
 GO_ON = [by_checkpoint, by_weights, by_v1_checkpoint]
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.cells(name=SAVED, way=GO_ON)
 def test_goes_on_from_what_was_saved(name, way, tmp_path):
     expected = Training(made(name)).steps(0, 2 * HALF)
@@ -137,7 +135,6 @@ def test_goes_on_from_what_was_saved(name, way, tmp_path):
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("file, kept", [("model.h5", 3), ("SavedModel", 0)])
 def test_a_model_is_saved_with_its_wrapper(file, kept, tmp_path):
     """In the middle of an accumulation, which a SavedModel begins anew, as all state."""
@@ -210,7 +207,6 @@ def through_json(optimizer):
     return keras.optimizers.deserialize(told)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", list(CONFIGURED))
 def test_what_is_saved_makes_the_same_wrapper(name):
     optimizer = bridged(CONFIGURED[name]())

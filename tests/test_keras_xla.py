@@ -15,7 +15,6 @@ from tests import keras_models as models
 from tests import running
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 PROBLEM = models.problem()
 SHORT = models.problem(steps=2)
 MAKERS = {name: lambda name=name: models.make(name) for name in models.V1_OPTIMIZERS}

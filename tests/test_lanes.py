@@ -4,20 +4,22 @@ import itertools
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
 import lanes  # noqa: E402
-from tests import conftest  # noqa: E402
-from tests.conftest import every_cell, pairwise  # noqa: E402
+from tests.support import turns  # noqa: E402
+from tests.support.turns import every_cell, pairwise  # noqa: E402
+
+pytestmark = pytest.mark.once
 
 SUITE = """
 import pytest
@@ -33,8 +35,7 @@ def test_slow():
 def test_size(full):
     assert full in (True, False)
 """
-
-
+MARKERS = "\n".join(["full", "cells", "once", "contrib", "keras3"])
 # What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
 VERSIONS = """
 def keras_facts():
@@ -47,14 +48,18 @@ def has_contrib():
 
 def run_suite(folder, source, *options):
     """Runs pytest on a suite with this project's conftest; returns (exit code, output, account)."""
-    (folder / "conftest.py").write_text((ROOT / "tests" / "conftest.py").read_text())
-    (folder / "test_suite.py").write_text(source)
-    (folder / "legacy_opt").mkdir(exist_ok=True)
-    (folder / "legacy_opt" / "__init__.py").touch()
-    (folder / "legacy_opt" / "versions.py").write_text(VERSIONS)
+    suite, package = folder / "tests", folder / "legacy_opt"
+    for each in suite, package:
+        each.mkdir(exist_ok=True)
+        (each / "__init__.py").touch()
+    (package / "versions.py").write_text(VERSIONS)
+    shutil.copy(str(ROOT / "tests" / "conftest.py"), str(suite))
+    if not (suite / "support").exists():
+        shutil.copytree(str(ROOT / "tests" / "support"), str(suite / "support"))
+    (suite / "test_suite.py").write_text(source)
     account = folder / "account.json"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(folder)]
-    command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=full\ncells"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=" + MARKERS]
     done = subprocess.run(
         command + ["--report", str(account)] + list(options),
         cwd=str(folder),
@@ -96,8 +101,7 @@ def test_every_lane_is_in_the_table():
 def test_the_oldest_keras_is_told_where_it_is_tested():
     assert lanes.OLDEST_KERAS_3 in lanes.LANES[-1].keras
     assert int(lanes.OLDEST_KERAS_3.split(".")[0]) == 3
-    assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text().splitlines()
-    assert list((ROOT / "tests").glob("test_keras3_*.py"))  # what the session runs
+    assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text()
 
 
 def test_pyenv_offers_every_lane():
@@ -139,58 +143,94 @@ def test_pairs_hold_every_pair_and_are_fewer():
 
 
 class Item:
-    """What `another_lanes_turn` asks of a collected test."""
+    """What `turns.share` asks of a collected test."""
 
-    def __init__(self, nodeid, name, *arguments):
-        self.nodeid, self.callspec = nodeid, None
-        self.marker = SimpleNamespace(name=name, args=arguments)
-
-    def get_closest_marker(self, name):
-        return self.marker if self.marker.name == name else None
-
-
-def lanes_of(item, monkeypatch):
-    """Returns on which lanes a test runs daily."""
-    found = []
-    for lane in range(1, 6):
-        monkeypatch.setattr(conftest, "number_of_lane", lambda lane=lane: lane)
-        if not conftest.another_lanes_turn(item):
-            found.append(lane)
-    return found
+    def __init__(self, test, *markers, **parameters):
+        identity = "-".join(str(value) for value in parameters.values())
+        self.nodeid = "tests/test_it.py::" + test + ("[%s]" % identity if parameters else "")
+        self.callspec = SimpleNamespace(params=parameters)
+        self.get_closest_marker = lambda name: name in markers or None
 
 
-def test_every_cell_has_its_turn(monkeypatch):
-    for arguments, turns in (((), {(1, 3, 5), (2, 4)}), ((3,), {(1, 4), (2, 5), (3,)})):
-        names = ["tests/test_it.py::test_cell[%d]" % number for number in range(50)]
-        cells = [Item(name, "in_turn", *arguments) for name in names]
-        assert {tuple(lanes_of(cell, monkeypatch)) for cell in cells} == turns
-    for name in ("eager-keras3", "contrib.opt Adam"):  # which one lane alone has
-        cell = Item("tests/test_it.py::test_cell[%s]" % name, "in_turn", 3)
-        assert lanes_of(cell, monkeypatch) == [1, 2, 3, 4, 5]
-    for count in (2, 3, 5):
-        one, other = (Item("tests/f.py::" + name, "one_lane_of", count) for name in "ab")
-        found = lanes_of(one, monkeypatch)
-        assert found == lanes_of(other, monkeypatch)
-        assert found and set(np.diff(found)) <= {count}
-    assert lanes_of(Item("tests/f.py::test_plain", None), monkeypatch) == [1, 2, 3, 4, 5]
+@pytest.fixture
+def lanes_of(tmp_path, monkeypatch):
+    """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
+
+    def find(items, seconds):
+        monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
+        turns.SECONDS.write_text(json.dumps(dict.fromkeys(map(turns.test_of, items), seconds)))
+        shares = {number: set(turns.share(items, number, 5)) for number in range(1, 6)}
+        return [{number for number in shares if item in shares[number]} for item in items]
+
+    return find
 
 
-def test_this_is_a_lane():
-    assert 0 <= conftest.number_of_lane() <= len(lanes.LANES) + 1
+def test_every_cell_has_its_turn(lanes_of):
+    cells = [Item("test_cell", name="Adam", number=number) for number in range(50)]
+    for seconds, times in ((1, 5), (1.5 * turns.BUDGET, 3), (9 * turns.BUDGET, 1)):
+        found = lanes_of(cells, seconds)
+        assert {len(each) for each in found} == {times}
+        loads = [sum(number in each for each in found) for number in range(1, 6)]
+        assert set(loads) == {10 * times}
 
 
-@pytest.mark.one_lane_of(5)
+def test_cells_that_are_compared_with_the_same_stay_together(lanes_of):
+    names, ways = "abcdefg", range(3)
+    cells = [Item("test_cell", name=name, way=way) for name in names for way in ways]
+    found = lanes_of(cells, 9 * turns.BUDGET)
+    by_name = {
+        name: {
+            tuple(each) for each, cell in zip(found, cells) if cell.callspec.params["name"] == name
+        }
+        for name in names
+    }
+    assert all(len(each) == 1 for each in by_name.values())
+    assert set().union(*by_name.values()) == {(number,) for number in range(1, 6)}
+
+
+def test_long_tests_of_one_file_have_the_same_turn(lanes_of):
+    found = lanes_of([Item("test_" + name) for name in "abc"], 9 * turns.BUDGET)
+    assert found[0] == found[1] == found[2] and len(found[0]) == 1
+
+
+def test_what_needs_no_tensorflow_runs_once(lanes_of):
+    (found,) = lanes_of([Item("test_it", "once")], 0.01)
+    assert len(found) == 1
+
+
+def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
+    cells = [
+        Item("test_it", "contrib"),
+        Item("test_it", api="keras3"),
+        Item("test_it", of="contrib.opt"),
+    ]
+    assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 3
+    # With the oldest Keras 3, which is told that it has the first of two turns.
+    cells = [Item("test_it", "keras3", number=number) for number in range(10)]
+    here = lanes_of(cells, 100)
+    others = set(turns.share(cells, 1, 2))
+    assert all((5 in each) != (cell in others) for each, cell in zip(here, cells))
+
+
+@pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b"])
+def test_what_is_no_turn(text):
+    with pytest.raises(ValueError):
+        turns.turn(text)
+
+
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_account_of_the_daily_and_the_full_run(tmp_path, options):
     code, output, daily = run_suite(tmp_path, SUITE, *options)
     assert code == 0, output
-    assert daily["outcomes"]["skipped"] == 1
+    assert set(daily["outcomes"]) == {"passed"}
     assert 9 <= daily["outcomes"]["passed"] - 1 < 18
-    assert daily["skips"] == {"too slow for every day: make test-full": 1}
+    assert daily["left_out"][turns.TOO_SLOW] == {"tests/test_suite.py::test_slow": 1}
     code, output, full = run_suite(tmp_path, SUITE, "--full", *options)
     assert code == 0, output
     assert full["outcomes"] == {"passed": 18 + 1 + 1}
-    assert full["skips"] == {}
+    assert full["skips"] == {} and not any(full["left_out"].values())
+    assert all(name.startswith("tests/test_suite.py::") for name in full["seconds_of_tests"])
+    assert len(full["seconds_of_tests"]) == 20
 
 
 UNKNOWN_SKIPS = """
@@ -204,7 +244,7 @@ def test_by_a_mark():
     pass
 
 def test_with_a_known_start():
-    pytest.skip("too slow for every day: make test-full, or never")
+    pytest.skip("this TensorFlow has no Estimator, or one")
 
 def test_without_a_library():
     pytest.importorskip("pandas.not_there")
@@ -214,29 +254,27 @@ def test_that_runs():
 """
 
 
-@pytest.mark.one_lane_of(5)
 @pytest.mark.parametrize("options", [(), ("-n", "2")])
 def test_unlisted_skips_fail(tmp_path, options):
-    (tmp_path / "test_module.py").write_text(
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_module.py").write_text(
         "import pytest\npytest.skip('a whole module', allow_module_level=True)"
     )
     code, output, account = run_suite(tmp_path, UNKNOWN_SKIPS, *options)
     assert code == 1, output
-    starts = ["a whole", "by a mark", "could not import 'pandas", "in its body", "too slow"]
+    starts = ["a whole", "by a mark", "could not import 'pandas", "in its body", "this TensorFlow"]
     assert len(account["unknown_skips"]) == len(starts)
     for reason, start in zip(account["unknown_skips"], starts):
         assert reason.startswith(start)
-        assert "that tests/conftest.py does not list: " + reason in output
+        assert "that tests/support/account.py does not list: " + reason in output
     assert account["outcomes"] == {"passed": 1, "skipped": 5}
 
 
-@pytest.mark.one_lane_of(5)
 def test_unlisted_skip_alone_fails(tmp_path):
     source = "import pytest\n\ndef test_it():\n    pytest.skip('not today')"
     assert run_suite(tmp_path, source)[0] == 1
 
 
-@pytest.mark.one_lane_of(5)
 def test_broken_teardown_counts_as_failed(tmp_path):
     source = """
 import pytest

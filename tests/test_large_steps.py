@@ -52,7 +52,6 @@ def test_what_goes_by_the_step():
 
 
 # Shampoo's step is rounded to float32, as the original's: its docstring tells.
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", [name for name in BY_STEP if "Shampoo" not in name])
 @pytest.mark.parametrize("step", [2**24 + 1, 2**31, 2**53])
 def test_a_step_means_what_its_formula_says(name, step):
@@ -71,7 +70,6 @@ def is_refused(step, make):
 
 
 @pytest.mark.defect(20)
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", BY_STEP)
 def test_an_int32_step_that_cannot_advance_is_an_error(name):
     is_refused(np.int32(LAST), CASES[name].make)

@@ -40,7 +40,6 @@ def run(**changes):
     return Run(**values)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("legacy, version", KERAS, ids=["keras" + each[1][0] for each in KERAS])
 def test_program_finds_equal_bits(legacy, version, tmp_path):
     program = [sys.executable, str(EXAMPLES / "migrate_to_keras.py")]

@@ -28,8 +28,6 @@ from flights_data import Flights  # noqa: E402
 from flights_runs import Run  # noqa: E402
 from migration_files import periods_of, read_story  # noqa: E402
 
-pytestmark = pytest.mark.one_lane_of(5)
-
 KERAS_3 = versions.keras_facts()["generation"] == 3
 TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the step
 

@@ -55,7 +55,6 @@ def positional(optimizer, one, two, step):
     return optimizer.minimize(loss, step, [one], *MINIMIZE.values(), "named", None)
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_argument_means_what_it_says(name, use_resource):

@@ -35,14 +35,12 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
         assert "\n%s passed\n" % check in "\n" + done.stdout
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("api", APIS)
 def test_two_replicas(api, full):
     checks = ["bridge", "names", "learning_rate", "clipping", "refusal", "fit"]
     run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
 
 
-@pytest.mark.one_lane_of(3)
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
 def test_v1_optimizers_in_an_estimator(full):
     run(["estimator"], full)

@@ -8,7 +8,6 @@ import pytest
 from legacy_opt import versions
 from tests.command_line import ROOT, start
 
-pytestmark = pytest.mark.in_turn(3)
 SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
 # What each use is to tell, by the code that uses it.

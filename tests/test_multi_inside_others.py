@@ -17,7 +17,6 @@ from tests.test_multi_optimizer import (  # noqa: F401
 v1 = tf.compat.v1
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
 def test_inside_dynamic_loss_scaling(overflowing):
     """With a step whose gradients overflow, which is left out by all, or without one."""
@@ -43,7 +42,6 @@ def test_inside_dynamic_loss_scaling(overflowing):
         np.testing.assert_array_equal(values[same], value, err_msg=name)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("replicas", [1])
 def test_inside_sync_replicas(replicas):
     with tf.Graph().as_default():
@@ -139,7 +137,6 @@ def trained_canned(estimator_class, optimizers):
             return session.run(variables)
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 def test_canned_wide_and_deep(kind, optimizers):

@@ -105,7 +105,6 @@ FIFTHS = [
 ]
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("fifth, use_resource", FIFTHS)
 def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_path):
     """The names of all variables are the same, too, so that checkpoints go on and back."""
@@ -136,7 +135,6 @@ def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_pat
 OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "session" not in name}
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
     # Functions are slow to build, and newer TensorFlow has one beta1_power in a wrap_function,
@@ -387,7 +385,6 @@ def estimated(directory, last):
     estimator.train(lambda: tf.constant(0.0), max_steps=last)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("train", [monitored, estimated])
 def test_what_saves_by_itself_and_goes_on(train, tmp_path):
     for last in (2, 5):

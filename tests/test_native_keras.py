@@ -10,6 +10,8 @@ from legacy_opt.compat import to_keras
 from tests import native_keras
 from tests.native_keras import CASES, EXAMPLES, PROBLEMS
 
+pytestmark = pytest.mark.keras3
+
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "keras_native_differences.md"
 ROUNDING = 1e-4  # as a share of the way gone
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")

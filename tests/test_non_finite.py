@@ -27,7 +27,6 @@ def test_the_tables_have_every_class():
     assert classes - {"RuleOptimizer", "OptimizerWrapper"} == set(MADE) - {"clip_gradients_by_norm"}
 
 
-@pytest.mark.in_turn(5)
 @NUMBERED
 def test_the_page_tells_what_happens(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
@@ -88,7 +87,6 @@ def multiplied(values, gradient):
     return loss(values)
 
 
-@pytest.mark.in_turn(5)
 @NUMBERED
 def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
     cells = [(helper, resource) for helper in WAYS_OUT for resource in (False, True)]

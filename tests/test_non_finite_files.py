@@ -83,7 +83,6 @@ def spoiled_in_keras(make, api):
 # v1's checkpoints.
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.defect(6)) for how in PARTS])
 @pytest.mark.parametrize("saver", SAVERS)
 @EVERY_API
@@ -105,7 +104,6 @@ def test_its_own_save(api, tmp_path):
     assert_same(again.state(), training.state())
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("how", PARTS)
 @EVERY_API
 def test_to_v1_like_another(api, how, tmp_path):
@@ -152,7 +150,6 @@ def test_convert_to_another_format(make, how, tmp_path, capsys):
             assert value.dtype.kind != "f" or not np.all(np.isfinite(value)), variable.name
 
 
-@pytest.mark.in_turn
 @EVERY_API
 def test_convert_an_object_based_checkpoint(api, tmp_path, capsys):
     training = spoiled_in_keras(adam, api)
@@ -168,7 +165,6 @@ def test_convert_an_object_based_checkpoint(api, tmp_path, capsys):
 # Keras' own files.
 
 
-@pytest.mark.in_turn
 @EVERY_API
 def test_object_based_checkpoints(api, tmp_path):
     training = spoiled_in_keras(adam, api)
@@ -187,7 +183,6 @@ def assert_weights(actual, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", saving.WAYS)
 def test_files_of_keras_2(way, tmp_path):
     make = saving.OPTIMIZERS["Adam"]
@@ -206,7 +201,6 @@ def test_files_of_keras_2(way, tmp_path):
 # Keras' own optimizers.
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", ["Adagrad", "Ftrl"])
 @EVERY_API
 def test_to_keras_own_and_back(api, name):

@@ -108,7 +108,6 @@ def slots_of_keras_2(model, optimizer):
     }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", ["checkpoint", "save_weights"])
 @pytest.mark.parametrize(
     "kind, name",

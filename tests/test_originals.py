@@ -25,10 +25,7 @@ from legacy_opt import (
 )
 
 v1 = tf.compat.v1
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning"),
-    pytest.mark.in_turn(5),
-]
+pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 BY_STEP = [AdamGSOptimizer, LazyAdamGSOptimizer]
 WITH_POWERS = [LazyAdamOptimizer, NadamOptimizer, AdaMaxOptimizer, *BY_STEP]
 

@@ -135,7 +135,6 @@ def cells():
         yield pytest.param(name, True, id=name + "-resource")
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name, use_resource", list(cells()))
 def test_gradients_count_with_their_values_before_the_step(name, use_resource):
     graph = Graph(name, use_resource)

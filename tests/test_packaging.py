@@ -13,8 +13,6 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.one_lane_of(3)
-
 ROOT = Path(__file__).resolve().parent.parent
 HERE = "%d.%d" % sys.version_info[:2]
 

@@ -23,7 +23,6 @@ KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "reso
 # Every so manieth class: all classes at once would take one lane too long.
 PARTS = pytest.mark.parametrize("part", range(4))
 BETA_POWERS = ["LazyAdam", "Nadam", "AdaMax", "DiffGrad"]  # on one server, needed on both
-pytestmark = pytest.mark.in_turn(5)
 
 
 @pytest.fixture(scope="module")

@@ -233,7 +233,6 @@ def wait_until(condition):
 # What the program concludes.
 
 
-@pytest.mark.in_turn(4)
 @pytest.mark.parametrize("program", [parameter_servers, estimator_cluster])
 def test_more_steps_than_flights(program, monkeypatch):
     monkeypatch.setattr(program, "Cluster", None)  # nothing is started

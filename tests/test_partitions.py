@@ -175,7 +175,6 @@ def test_counts_by_position_warn():
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_in_other_parts(name, axis, shape, tmp_path):
     """What goes on in other parts has all of the state; what cannot go on says so."""
@@ -219,7 +218,6 @@ def of_keras(step):
 
 
 @pytest.mark.defect(15)
-@pytest.mark.in_turn
 @pytest.mark.parametrize("parts", [(3, 2), (2, 0)], ids=str)
 def test_optimizers_of_keras_in_other_parts(parts, tmp_path):
     actual, expected = moved(of_keras, [7, 3], parts, (2, 2), tmp_path)

@@ -42,7 +42,6 @@ def ones(*shape):
 # The next steps.
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_training_goes_on_as_in_a_session(name):
     case, problem = CASES[name], plain_training.sparse_problem()
@@ -75,7 +74,6 @@ def test_a_v1_optimizer_starts_as_in_a_session_where_its_variables_are_known(nam
     plain_training.assert_as_graded(translation, after, plain_training.session(case, problem).steps)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", EVERY_CASE)
 def test_there_and_back(name):
     case, problem = CASES[name], plain_training.sparse_problem()
@@ -288,7 +286,6 @@ json.dump([w.tolist() for w in model.get_weights()], open(sys.argv[1] + ".json",
 )
 
 
-@pytest.mark.one_lane_of(2)
 def test_it_is_saved_and_loaded_where_this_package_is_not(tmp_path):
     def fit(model, epochs):
         data = np.ones((4, 2), "f"), np.ones((4, 1), "f")

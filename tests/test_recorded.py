@@ -56,7 +56,6 @@ def test_every_case_with_an_original_was_recorded():
         assert one.arguments == arguments, "record anew: tests/record_originals.py"
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", RECORDED)
 def test_ours_goes_where_the_original_went(name):
     assert_followed(name, trained(name), RECORDED[name].moments)
@@ -98,7 +97,6 @@ def arguments_of_the_rules():
                 marks = pytest.mark.full
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name, argument", arguments_of_the_rules())
 def test_a_number_that_is_off_by_a_thousandth_is_noticed(name, argument):
     changed = trained(name, **{argument: CASES[name].arguments[argument] * 0.999})

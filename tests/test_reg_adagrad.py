@@ -45,7 +45,6 @@ def test_two_steps_by_hand(use_resource, sparse, fused):
                 assert sess.run(accumulator).tolist() == [10.0, 1.0]
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
 @pytest.mark.parametrize("way", running.WAYS)
 def test_it_is_stock_adagrad(way, kind):

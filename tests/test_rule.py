@@ -32,7 +32,6 @@ PAIRS = {
 }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(
     name=list(PAIRS),
     way=list(running.WAYS),
@@ -435,7 +434,6 @@ ALIASES = {
 }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
 def test_a_value_that_a_rule_hands_on_under_another_name(alias, use_resource):

@@ -26,7 +26,6 @@ class FadingMomentum(RuleOptimizer):
         }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", running.WAYS)
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
 def test_rows_that_are_not_touched_fade(way, kind):

@@ -107,7 +107,6 @@ def run_to_the_end(*words, **options):
 # goes by their names.
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
     words = ["probe.py", "--"] + words
@@ -133,7 +132,6 @@ def losses(output):
     return [(float(first), float(last)) for first, last in found]
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("optimizer", ["adamasync"])
 def test_a_script_of_deeprec_trains(optimizer, tmp_path):
     words = ["--steps=60", "--checkpoint", tmp_path, "--optimizer", optimizer]
@@ -146,7 +144,6 @@ def test_a_script_of_deeprec_trains(optimizer, tmp_path):
     assert "dnn/hidden_0/kernel/AdamAsync" in names, sorted(names)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", ["tf.get_embedding_variable"])
 def test_missing_names_stop_the_script(name, tmp_path):
     script = tmp_path / "script.py"

@@ -22,7 +22,6 @@ from tests import running
 from tests.cases import CASES, one_of_each_class
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
 STEPS = 11
 CLASSES = one_of_each_class()
 # Whether a class trains resource variables, by its name. The full run has both for each.
@@ -315,7 +314,6 @@ WITHOUT_V2 = """
 """
 
 
-@pytest.mark.one_lane_of(2)
 def test_a_program_without_v2_behavior(tmp_path):
     """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
     path = str(tmp_path / "state.npz")
@@ -351,7 +349,6 @@ def switched(switch, on):
     getattr(v1, ("enable_" if on else "disable_") + switch)()
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
     """Eager code and tf.function call minimize with a function."""

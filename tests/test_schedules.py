@@ -66,7 +66,6 @@ def _moves(step, variable, steps):
     return found
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("how", ["as it is", "loaded", "with Keras' decay"])
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("decay", DECAYS)

@@ -19,7 +19,6 @@ from legacy_opt import (
 from legacy_opt.compat import to_keras
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 BOTH = pytest.mark.parametrize("optimizer", [AddSignOptimizer, PowerSignOptimizer])
 

@@ -27,7 +27,6 @@ def two_variables(use_resource, optimizer, dtype=tf.float32):
     return optimizer(step).apply_gradients(pairs, global_step=step)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     made = []
@@ -122,7 +121,6 @@ def in_parts(optimizer):
     return optimizer.minimize(tf.reduce_sum(rows), step, list(first) + list(second))
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize(
     "optimizer",
     [v1.train.AdagradOptimizer(0.1, 1.0), legacy_opt.AdagradDecayOptimizer(0.1, None, 1.0)],
@@ -142,7 +140,6 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
     }
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("make", [wrapped_in_accumulation, averaged])
 def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
     made = []

@@ -131,7 +131,6 @@ def test_audit_of_a_folder_goes_on(folder, screen, kind):
 
 
 @pytest.mark.defect(12)
-@pytest.mark.one_lane_of(3)
 @pytest.mark.parametrize("command", ["audit", "run"])
 def test_without_anybody_at_the_other_end(folder, command):
     os.mkfifo("s")

@@ -105,7 +105,6 @@ def in_a_session(part, batches):
         return session.run(variables)
 
 
-@pytest.mark.in_turn(5)
 @PARTS
 def test_the_mean_of_two_workers(part):
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
@@ -121,7 +120,6 @@ def test_the_mean_of_two_workers(part):
     ways.assert_same_state(chief.session.run(chief.variables), in_a_session(part, batches))
 
 
-@pytest.mark.in_turn(5)
 @PARTS
 def test_stale_gradients_are_dropped_and_nothing_else(part):
     """One gradient is enough for an update; each hands out two tokens, in turn taken by both."""
@@ -156,7 +154,6 @@ def hooks_of(optimizer, loss, is_chief, bar, folder):
     return hooks
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_hooks_around_two_workers(use_resource, tmp_path):
     """The chief's summaries are those of the steps of both, and both bars show these."""

@@ -14,7 +14,6 @@ NO_LOCKS = pytest.mark.filterwarnings("ignore::legacy_opt.UseLockingWarning")
 
 
 @NO_LOCKS
-@pytest.mark.in_turn(5)
 @CELLS
 def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
@@ -40,7 +39,6 @@ ADVANCING = {
 
 
 @NO_LOCKS
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", ADVANCING)
 def test_the_global_step_is_advanced_under_its_lock(name):
     with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=False):

@@ -30,14 +30,12 @@ CASES = keras_2_cases(optimizers)
 # The same numbers.
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", sorted(CASES))
 def test_a_session_computes_what_a_function_computes(name):
     expected = in_function(PROBLEM, CASES[name]())
     assert_same_steps(in_session(PROBLEM, lambda: CASES[name]()), expected)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_gives_in_that_graph(name):
     """Natively a graph and a function differ here, in the sparse (g * g) * c of Adam and others.
@@ -57,7 +55,6 @@ def test_fed_gradients_give_what_keras_gives_in_that_graph(name):
         assert 0 < max(gaps) < 1e-6
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("name", ["Adagrad", "SGD momentum"])
 @pytest.mark.parametrize("way", ["eager", "function"])
 def test_it_trains_where_tensorflow_executes_eagerly(name, way):

@@ -13,7 +13,6 @@ optimizers = versions.keras_2().optimizers
 CASES = keras_2_cases(optimizers)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_to_v1_of_to_keras_is_the_optimizer_again(name):
     expected = running.session(

@@ -81,7 +81,6 @@ def test_what_an_optimizer_may_be(stepping, optimizer, rate):
     np.testing.assert_allclose(after["w"], [-1.5, -2])
 
 
-@pytest.mark.in_turn(5)
 @pytest.mark.parametrize("name", list(legacy_opt.OPTIMIZER_CLS_NAMES))
 def test_every_name_is_the_optimizer_that_it_says(name):
     names = {"SGD": "GradientDescent", "AdagradDecayV2": "AdagradDecayOptimizerV2"}

@@ -85,7 +85,6 @@ def test_many_threads(tmp_path, monkeypatch):
 
 
 @pytest.mark.defect(3)
-@pytest.mark.one_lane_of(3)
 def test_two_processes(tmp_path):
     go_on = tmp_path / "go on"
     with programs.started("-c", PROGRAM, tmp_path / "model", go_on) as program:

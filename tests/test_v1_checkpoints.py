@@ -46,7 +46,6 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
 
 
 # Every optimizer.
@@ -70,7 +69,6 @@ def trained(tmp_path_factory):
     return once
 
 
-@pytest.mark.in_turn(3)
 @EVERY_OPTIMIZER
 def test_every_optimizer_goes_on(number, name, trained, full):
     way, config = way_of(name)

@@ -34,7 +34,6 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
 
 
 @pytest.fixture(scope="module")

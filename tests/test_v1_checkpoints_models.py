@@ -37,7 +37,6 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
 
 
 @in_turn(kind=["functional", "Sequential", slow("subclassed")], api=APIS)

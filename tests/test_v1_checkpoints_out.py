@@ -49,7 +49,6 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 
 
 # The graph as it is.

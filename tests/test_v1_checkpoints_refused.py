@@ -33,7 +33,6 @@ from tests.v1_checkpoints import (
 )
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn
 
 
 # Damage.

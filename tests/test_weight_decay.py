@@ -18,7 +18,6 @@ from legacy_opt.compat import config, to_keras
 from tests import rules
 
 v1 = tf.compat.v1
-pytestmark = pytest.mark.in_turn(3)
 SGDW = extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
 AdagradW = extend_with_decoupled_weight_decay(v1.train.AdagradOptimizer)
 

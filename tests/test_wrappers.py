@@ -165,7 +165,6 @@ def problem_with_zeros():
     return problem._replace(gradients=gradients)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("way", WAYS)
 def test_every_way_to_run_does_what_numpy_does(wrapper, way):
@@ -263,7 +262,6 @@ def decaying(step):
     return legacy_opt.AdagradDecayOptimizer(0.5, step, 1.0, accumulator_decay_step=1)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("inside", ["alone", "clipped", "multi"])
 def test_slots_stay_as_they_are_also_inside_of_other_wrappers(inside, way):
@@ -360,7 +358,6 @@ def test_gradients_that_are_none_are_handed_on():
 # Wrappers in wrappers.
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_wrappers_nest(way):
     def make(step):
@@ -379,7 +376,6 @@ def test_wrappers_nest(way):
     running.assert_steps_close(trace.steps[1::2], expected)
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", WAYS)
 def test_averages_of_clipped_variables(way):
     class Averages(ClipsRows):
@@ -417,7 +413,6 @@ NESTS = {
 }
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "eager"])
 @pytest.mark.parametrize("nest", NESTS)
 def test_nested_conditions_are_those_of_eager_execution(nest, way):

