@@ -142,7 +142,7 @@ def handover(session):
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
         session.skip("it takes lanes %s and %s" % (old.name, new.name))
-    script = ["-m", "tests.handover"]
+    script = ["-m", "tests.tools.handover"]
     pythons = {lane: environment(session, lane) for lane in (old, new)}
     results["handover"] = "failed"
     home = ENVIRONMENTS / "handover"
@@ -264,16 +264,18 @@ def matrix(session):
     home.mkdir(parents=True, exist_ok=True)
     paths = [str(home / (lane.name + ".json")) for lane in LANES]
     for lane, path in zip(LANES, paths):
-        session.run(environment(session, lane), "-m", "tests.exactness", path, external=True)
+        session.run(
+            environment(session, lane), "-m", "tests.support.exactness", path, external=True
+        )
     page = str(ROOT / "docs" / "keras_exactness.md")
-    session.run(sys.executable, "tests/exactness.py", page, *paths, external=True)
+    session.run(sys.executable, "tests/support/exactness.py", page, *paths, external=True)
 
 
 @nox.session(python=False)
 @each_lane
 def mutations(session, lane):
     """Breaks the bridge to a lane's Keras in copies of the checkout, and sees the tests fail."""
-    session.run(environment(session, lane), "-m", "tests.mutations", external=True)
+    session.run(environment(session, lane), "-m", "tests.tools.mutations", external=True)
 
 
 @nox.session(python=False)
@@ -296,9 +298,15 @@ def defects(session):
         for tree in (old, ROOT):
             paths.append(str(home / ("%s-%s.json" % (lane.name, tree.name))))
             with session.chdir(str(tree)):
-                command = [environment(session, lane), "-m", "tests.defects", "run", paths[-1]]
+                command = [
+                    environment(session, lane),
+                    "-m",
+                    "tests.tools.defects",
+                    "run",
+                    paths[-1],
+                ]
                 session.run(*command, env={"PYTHONPATH": str(tree)}, external=True)
-    session.run(sys.executable, "tests/defects.py", "compare", *paths, external=True)
+    session.run(sys.executable, "tests/tools/defects.py", "compare", *paths, external=True)
 
 
 @nox.session(python=False)

@@ -20,7 +20,9 @@ def pytest_ignore_collect(collection_path):
         return None
     source = collection_path.read_text(encoding="utf-8")
     marks = re.findall(r"^pytestmark = (?:\[\n.*?^\]|.*?$)", source, re.M | re.S)
-    missing = [name for name in THERE if not THERE[name] and "pytest.mark." + name in "".join(marks)]
+    missing = [
+        name for name in THERE if not THERE[name] and "pytest.mark." + name in "".join(marks)
+    ]
     return True if missing else None
 
 
@@ -53,8 +55,8 @@ def full(request):
 
 @pytest.fixture
 def cell(full):
-    """Runs a cell of tests/exactness.py; in the full run with as many steps as `make matrix`."""
-    from tests import exactness
+    """Runs a cell of `tests.support.exactness`; in the full run with the steps of `make matrix`."""
+    from tests.support import exactness
 
     return exactness.cell if full else functools.partial(exactness.cell, steps=9)
 

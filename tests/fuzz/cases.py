@@ -8,9 +8,9 @@ import numpy as np
 from hypothesis import strategies as st
 
 import legacy_opt
-from tests.cases import CASES
 from tests.fuzz.wrapped import WRAPPERS
-from tests.problems import Rows
+from tests.support.cases import CASES
+from tests.support.problems import Rows
 
 DTYPES = ("float32", "float32", "float64", "float16")
 # A graph takes as long to be made as some trainings in eager code. It then trains many times.
@@ -70,7 +70,7 @@ class Fuzzed(NamedTuple):
     """One or several cases: trainings of a variable from its start.
 
     Attributes:
-      name: of a case in tests/cases.py.
+      name: of a case in tests/support/cases.py.
       wrapper: around its optimizer, of tests/fuzz/wrapped.py.
       way: how it is run, of tests/fuzz/training.py.
       dtype: of the variable.

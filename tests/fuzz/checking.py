@@ -7,9 +7,9 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from tests.cases import CASES
 from tests.fuzz.expected import Expected
 from tests.fuzz.training import WAYS
+from tests.support.cases import CASES
 
 TENSORFLOWS = (
     legacy_opt.LARSOptimizer,

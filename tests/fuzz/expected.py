@@ -9,9 +9,9 @@ carried on, perhaps much enlarged: by as much as the oracle itself moves, which 
 import numpy as np
 
 import legacy_opt
-from tests.cases import CASES
 from tests.fuzz.wrapped import WRAPPERS, mean_of
-from tests.problems import Rows
+from tests.support.cases import CASES
+from tests.support.problems import Rows
 
 SEEDS = (1, 2, 3)  # of the oracle's other runs
 ENLARGED = 16  # how far off it may be, in what these runs differ by

@@ -7,8 +7,8 @@ their names.
 import numpy as np
 import tensorflow as tf
 
-from tests import running
-from tests.problems import Rows
+from tests.support import running
+from tests.support.problems import Rows
 
 v1 = tf.compat.v1
 # To hand what is so small on to other threads would take longer than to do it.
@@ -113,7 +113,7 @@ class InFunction(InEager):
         if case.sparse:
             rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
             spec = rows, tf.TensorSpec([None], case.id_dtype)
-        # AutoGraph, which tests/running.py has, takes seconds.
+        # AutoGraph, which tests/support/running.py has, takes seconds.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
 
 

@@ -6,8 +6,8 @@ import numpy as np
 import tensorflow as tf
 
 import legacy_opt
-from tests.oracles import sum_duplicates
-from tests.problems import Rows
+from tests.support.oracles import sum_duplicates
+from tests.support.problems import Rows
 
 
 def unchanged(gradient):

@@ -129,5 +129,5 @@ def _compared_by(item):
 
 
 def _number(text):
-    """Returns a number that is the same in each process; pytest's names may hold lone surrogates."""
+    """Returns a number, the same in each process; names of cells may hold lone surrogates."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

@@ -1,0 +1,1 @@
+"""Programs that write pages and data, or drive the tests."""

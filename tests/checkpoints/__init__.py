@@ -1,0 +1,1 @@
+"""Checkpoints: their files, what is in them, where they go."""

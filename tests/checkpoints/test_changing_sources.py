@@ -1,0 +1,142 @@
+"""Sources that are written anew, or deleted, while they are read: noticed, and told as such."""
+
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import checkpoint_writer, conversion, load_v1_checkpoint, to_keras
+from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from tests.support.checkpoints.checkpoint_arrays import (
+    assert_holds,
+    files_in,
+    save_with_tensorflow,
+    write,
+)
+from tests.support.processes.command_line import Screen
+
+v1 = tf.compat.v1
+FORMATS = pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
+OLD, NEW = ({name: np.full([9], value) for name in "abc"} for value in (1.0, 2.0))
+
+
+@pytest.fixture
+def screen(capsys):
+    return Screen(capsys)
+
+
+@pytest.mark.defect(17)
+@FORMATS
+def test_reading_on_after_it_was_written_anew(tmp_path, version):
+    save_with_tensorflow(tmp_path / "model", OLD, version=version)
+    checkpoint = open_checkpoint(tmp_path / "model")
+    assert np.array_equal(checkpoint.read("a"), OLD["a"])
+    os.utime(str(tmp_path / "checkpoint"))
+    save_with_tensorflow(tmp_path / "model", NEW, version=version)
+    with pytest.raises(CheckpointError, match="was written anew"):
+        checkpoint.read("b")
+    assert np.array_equal(open_checkpoint(tmp_path / "model").read("b"), NEW["b"])
+
+
+@pytest.mark.defect(17)
+@FORMATS
+def test_reading_on_after_it_was_deleted(tmp_path, version):
+    save_with_tensorflow(tmp_path / "model", OLD, version=version)
+    checkpoint = open_checkpoint(tmp_path / "model")
+    for path in tmp_path.glob("model*"):
+        path.unlink()
+    with pytest.raises(CheckpointError, match="was deleted while it was read") as caught:
+        checkpoint.read("b")
+    assert "corrupt" not in str(caught.value)
+
+
+@pytest.mark.defect(17)
+def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
+    write(tmp_path / "model", OLD)
+    write(tmp_path / "other", NEW)
+    data = "model.data-00000-of-00001"
+    checkpoint = open_checkpoint(tmp_path / "model")
+    os.utime(str(tmp_path / "other.data-00000-of-00001"), (1, 1))
+    os.replace(str(tmp_path / "other.data-00000-of-00001"), str(tmp_path / data))
+    with pytest.raises(CheckpointError, match="%s' was written anew" % data):
+        checkpoint.read("a")
+    (tmp_path / data).unlink()
+    with pytest.raises(CheckpointError, match="%s' was deleted" % data):
+        checkpoint.read("a")
+
+
+def test_the_same_content_is_no_change(tmp_path):
+    write(tmp_path / "model", OLD)
+    checkpoint = open_checkpoint(tmp_path / "model")
+    for path in tmp_path.glob("model*"):
+        shutil.copy(str(path), str(tmp_path / "copy"))
+        os.replace(str(tmp_path / "copy"), str(path))
+        os.utime(str(path), (1, 1))
+    assert np.array_equal(checkpoint.read("b"), OLD["b"])
+    with CheckpointWriter(tmp_path / "new") as writer:
+        writer.copy("b", checkpoint)
+    assert_holds(tmp_path / "new", {"b": OLD["b"]})
+
+
+@pytest.mark.defect(17)
+@pytest.mark.parametrize("change", ["anew", "deleted"])
+def test_convert(tmp_path, screen, monkeypatch, change):
+    """Each tensor goes by itself, as those of 64 MB do."""
+    monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
+    (tmp_path / "old").mkdir()
+    source = tmp_path / "old" / "model"
+    write(source, OLD)
+    move = conversion.Move.write
+
+    def and_then(self, checkpoint, writer):
+        move(self, checkpoint, writer)
+        if self.target == "a" and change == "anew":
+            write(source, NEW, overwrite=True)
+        elif self.target == "a":
+            shutil.rmtree(str(tmp_path / "old"))
+
+    monkeypatch.setattr(conversion.Move, "write", and_then)
+    told = screen.refused("convert", source, tmp_path / "new" / "model")
+    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
+    assert "corrupt" not in told and "model.index" in told
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.defect(17)
+def test_copies_that_are_all_read_at_the_end(tmp_path):
+    write(tmp_path / "model", OLD)
+    checkpoint = open_checkpoint(tmp_path / "model")
+    with pytest.raises(CheckpointError, match="was written anew"), CheckpointWriter(
+        tmp_path / "new"
+    ) as writer:
+        writer.copy("a", checkpoint)
+        write(tmp_path / "model", NEW, overwrite=True)
+    assert not [name for name in files_in(tmp_path) if name.startswith(("new", "."))]
+
+
+@pytest.mark.defect(17)
+def test_loading_into_keras(tmp_path, monkeypatch):
+    """It is read twice, to see whether it can be before anything is assigned."""
+    write(tmp_path / "model", dict(OLD, global_step=np.int64(1)))
+    variables = [tf.compat.v2.Variable(np.zeros([9]), name=name) for name in "abc"]
+    optimizer = to_keras(v1.train.GradientDescentOptimizer(0.1))
+    read, names = checkpoint_reader_read(), []
+
+    def and_then(self, name, *part):
+        value = read(self, name, *part)
+        names.append(name)
+        if len(names) == 5:
+            write(tmp_path / "model", dict(NEW, global_step=np.int64(2)), overwrite=True)
+        return value
+
+    monkeypatch.setattr(type(open_checkpoint(tmp_path / "model")), "read", and_then)
+    with pytest.raises(CheckpointError, match="anew.*1 of 4 tensors had been loaded"):
+        load_v1_checkpoint(tmp_path / "model", variables, optimizer)
+
+
+def checkpoint_reader_read():
+    from legacy_opt.compat.checkpoint_reader import Checkpoint
+
+    return Checkpoint.read

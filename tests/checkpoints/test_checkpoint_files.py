@@ -1,0 +1,244 @@
+"""Checkpoints as files: reading what TensorFlow wrote."""
+
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import checkpoint_index, checkpoint_reader, checkpoint_writer
+from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from tests.support.checkpoints.checkpoint_arrays import (
+    ARRAYS,
+    DATA,
+    RECORDED,
+    assert_holds,
+    copy_recorded,
+    message_of,
+    save_with_tensorflow,
+    write,
+)
+from tests.tools import record_data
+
+v1 = tf.compat.v1
+
+
+class TestReading:
+    @pytest.mark.parametrize("name", RECORDED)
+    def test_what_1_15_recorded(self, name):
+        recorded = record_data.load(name)
+        assert_holds(recorded.prefix, recorded.saved)
+        checkpoint = open_checkpoint(recorded.prefix)
+        assert checkpoint.format == ("V1" if "v1_format" in name else "V2")
+        assert checkpoint.path == recorded.prefix
+        assert checkpoint.object_graph is None
+
+    def test_parts(self):
+        tensors = open_checkpoint(DATA / "partitioned_tf115").tensors
+        parts = (((3, 4), (0, 0)), ((2, 4), (3, 0)), ((2, 4), (5, 0)))
+        for name, info in tensors.items():
+            assert info.parts == (parts if name.startswith("embeddings") else ())
+        assert tensors["embeddings"].nbytes == 7 * 4 * 4
+
+    @pytest.mark.parametrize("way", ["prefix", "index", "folder", "relative"])
+    def test_paths(self, tmp_path, way, monkeypatch):
+        save_with_tensorflow(tmp_path / "model-1", {"x": np.float32(1)})
+        save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
+        path = {
+            "prefix": str(tmp_path / "model-2"),
+            "index": tmp_path / "model-2.index",
+            "folder": tmp_path,
+            "relative": "model-2",
+        }[way]
+        monkeypatch.chdir(tmp_path)
+        checkpoint = open_checkpoint(path)
+        assert Path(checkpoint.path).name == "model-2" and checkpoint.read("x") == 2
+
+    @pytest.mark.parametrize("sharded", [False, True])
+    @pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
+    def test_what_this_tensorflow_saves(self, tmp_path, sharded, version):
+        arrays = {name: value for name, value in ARRAYS.items() if value.dtype != np.float16}
+        saved = save_with_tensorflow(tmp_path / "model", arrays, sharded, version)
+        assert_holds(tmp_path / "model", arrays)
+        assert_holds(tmp_path, arrays)
+        assert open_checkpoint(tmp_path / "model").path == saved
+
+    def test_a_partitioned_variable_in_v1_format(self, tmp_path):
+        with tf.Graph().as_default(), v1.Session() as sess:
+            graph = record_data.build("partitioned_tf115")
+            sess.run(v1.global_variables_initializer())
+            saver = v1.train.Saver(write_version=v1.train.SaverDef.V1)
+            saver.save(sess, str(tmp_path / "model"), write_meta_graph=False)
+            parts = sess.run(graph.variables["embeddings"])
+        checkpoint = open_checkpoint(tmp_path / "model")
+        assert np.array_equal(checkpoint.read("embeddings"), np.concatenate(parts))
+
+    def test_many_tensors(self, tmp_path):
+        """The index has many blocks then, and TensorFlow's own reader is the witness."""
+        arrays = {"layer_%d/%s" % (i % 7, i): np.full([i % 5], i, np.int32) for i in range(1000)}
+        write(tmp_path / "model", arrays)
+        reader = tf.train.load_checkpoint(str(tmp_path / "model"))
+        tensors = open_checkpoint(tmp_path / "model").tensors
+        assert {n: list(i.shape) for n, i in tensors.items()} == reader.get_variable_to_shape_map()
+        assert {n: i.dtype for n, i in tensors.items()} == reader.get_variable_to_dtype_map()
+        assert len(list(tmp_path.glob("*.data*"))) == 1
+
+    def test_bfloat16_and_no_such_tensor(self, tmp_path):
+        value = np.array([1, 2], tf.bfloat16.as_numpy_dtype)
+        write(tmp_path / "model", {"x": value})
+        checkpoint = open_checkpoint(tmp_path / "model")
+        assert checkpoint.tensors["x"].dtype == tf.bfloat16
+        assert np.array_equal(checkpoint.read("x").astype(np.float32), [1, 2])
+        with pytest.raises(CheckpointError, match="holds no tensor 'y'"):
+            checkpoint.read("y")
+
+    def test_a_type_of_the_future(self, tmp_path):
+        write(tmp_path / "model", {"x": np.arange(3, dtype=np.int8), "y": np.float32(1)})
+        patch_index(tmp_path / "model.index", b"\x08\x06", b"\x08\x63")
+        checkpoint = open_checkpoint(tmp_path / "model")
+        assert checkpoint.tensors["x"].dtype.name == "type 99"
+        assert checkpoint.tensors["x"].shape == (3,)
+        assert checkpoint.read("y") == 1
+        with pytest.raises(CheckpointError, match=r"cannot read the tensor 'x'.*type 99"):
+            checkpoint.read("x")
+        with pytest.raises(CheckpointError, match="type 99"), CheckpointWriter(
+            tmp_path / "copy"
+        ) as writer:
+            writer.copy("x", checkpoint)
+
+
+def patch_index(path, old, new):
+    """Replaces bytes of the first block of an index, and corrects its checksum."""
+    content = path.read_bytes()
+    start = content.index(old)
+    content = content[:start] + new + content[start + len(old) :]
+    offset, size = only_block(content)
+    block = content[offset : offset + size + 1]
+    crc = crc32c(block)
+    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    end = offset + size + 1
+    path.write_bytes(content[:end] + masked.to_bytes(4, "little") + content[end + 4 :])
+
+
+def only_block(content):
+    """Returns where the only block of a small index is, and its size."""
+    _, position = checkpoint_index._block_handle(content, len(content) - 48)
+    handle, _ = checkpoint_index._block_handle(content, position)
+    ((_, value),) = checkpoint_index._block_records(content, handle)
+    return checkpoint_index._block_handle(value, 0)[0]
+
+
+def crc32c(data):
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc ^= byte
+        for _ in range(8):
+            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
+    return crc ^ 0xFFFFFFFF
+
+
+class TestWhatIsWrong:
+    def test_missing(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
+        assert "Name one of these: model-2" in message_of("model-3")
+        assert str(tmp_path / "model-2") in message_of(tmp_path / "model-3")
+        assert "folder 'nowhere' does not exist" in message_of("nowhere/model")
+        (tmp_path / "empty").mkdir()
+        assert "It holds no checkpoint" in message_of("empty")
+        assert "Its folder holds no checkpoint" in message_of("empty/model")
+
+    def test_a_folder_without_the_checkpoint_that_it_names(self, tmp_path):
+        save_with_tensorflow(tmp_path / "model-1", {"x": np.float32(1)})
+        save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
+        (tmp_path / "model-2.index").unlink()
+        message = message_of(tmp_path)
+        assert "names %r, which is not there" % str(tmp_path / "model-2") in message
+        assert "Name one of these: %s" % (tmp_path / "model-1") in message
+        assert "its index, %r, is missing" % str(tmp_path / "model-2.index") in message_of(
+            tmp_path / "model-2"
+        )
+        (tmp_path / "checkpoint").unlink()
+        assert "no `checkpoint` file" in message_of(tmp_path)
+
+    def test_other_files(self, tmp_path):
+        (tmp_path / "model.h5").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(100))
+        with zipfile.ZipFile(str(tmp_path / "model.keras"), "w") as file:
+            file.writestr("config.json", "{}")
+        (tmp_path / "notes").write_text("Überall Umlaute: " + "ä" * 2000, encoding="utf-8")
+        (tmp_path / "nothing").write_bytes(b"")
+        (tmp_path / "noise").write_bytes(bytes(range(256)) * 10)
+        (tmp_path / "model.meta").write_bytes(b"\n\0\1\2")
+        for name, expected in {
+            "model.h5": "HDF5",
+            "model.keras": "keras.models.load_model",
+            "notes": "text file",
+            "nothing": "is empty",
+            "noise": "of another kind, or its end is missing",
+            "model.meta": "Name the checkpoint: %r" % str(tmp_path / "model"),
+        }.items():
+            assert expected in message_of(tmp_path / name), name
+        shard = DATA / "adam_tf115.data-00000-of-00001"
+        assert "its prefix: %r" % str(DATA / "adam_tf115") in message_of(shard)
+        state = DATA / "adagrad-decay-1.15" / "checkpoint"
+        assert "Name its folder: %r" % str(state.parent) in message_of(state)
+
+    def test_a_saved_model(self, tmp_path):
+        module = tf.Module()
+        module.x = tf.Variable(1.0)
+        tf.saved_model.save(module, str(tmp_path / "saved"))
+        variables = str(tmp_path / "saved" / "variables" / "variables")
+        assert variables in message_of(tmp_path / "saved")
+        assert variables in message_of(tmp_path / "saved" / "saved_model.pb")
+        assert open_checkpoint(variables).read("x/.ATTRIBUTES/VARIABLE_VALUE") == 1
+
+    def test_truncated_data(self, tmp_path):
+        message = message_of(DATA / "truncated")
+        assert "is truncated" in message and "266 bytes, and the index needs 532" in message
+        shard = copy_recorded("adam_tf115", tmp_path)
+        shard.write_bytes(shard.read_bytes()[:-1])
+        assert "531 bytes, and the index needs 532" in message_of(tmp_path / "adam_tf115")
+
+    def test_a_missing_data_file(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
+        write(tmp_path / "model", {"x": np.ones(3), "y": np.ones(3)})
+        (tmp_path / "model.data-00001-of-00002").unlink()
+        assert "model.data-00001-of-00002' is missing" in message_of(tmp_path / "model")
+
+    def test_a_flipped_byte_in_the_data(self, tmp_path):
+        shard = copy_recorded("adam_tf115", tmp_path)
+        content = bytearray(shard.read_bytes())
+        content[-9] ^= 1  # in the last tensor but one, before the 8 bytes of global_step
+        shard.write_bytes(bytes(content))
+        checkpoint = open_checkpoint(tmp_path / "adam_tf115")
+        assert checkpoint.read("global_step") == record_data.STEPS_BEFORE
+        with pytest.raises(CheckpointError, match="'embeddings/Adam_1' cannot be read.*hecksum"):
+            checkpoint.read("embeddings/Adam_1")
+        with pytest.raises(
+            CheckpointError, match="'embeddings/Adam_1' cannot be read.*hecksum"
+        ), CheckpointWriter(tmp_path / "new" / "model") as writer:
+            for name in checkpoint.tensors:
+                writer.copy(name, checkpoint)
+        assert not (tmp_path / "new").exists()
+
+    @pytest.mark.parametrize("name", ["adam_tf115.index", "adam_tf115_v1_format"])
+    @pytest.mark.parametrize("harm", ["cut", "flip", "empty"])
+    def test_a_corrupt_table(self, tmp_path, name, harm):
+        copy_recorded("adam_tf115", tmp_path)
+        content = bytearray((DATA / name).read_bytes())
+        content[len(content) // 3] ^= harm == "flip"
+        size = {"cut": len(content) // 2, "flip": len(content), "empty": 0}[harm]
+        (tmp_path / name).write_bytes(bytes(content[:size]))
+        with pytest.raises(CheckpointError) as caught:  # V1 format has its data in the table
+            checkpoint = open_checkpoint(tmp_path / name)
+            for each in checkpoint.tensors:
+                checkpoint.read(each)
+        assert "\n" not in str(caught.value) and name.split(".")[0] in str(caught.value)
+
+
+def test_the_session_uses_no_gpu():
+    with tf.Graph().as_default(), checkpoint_reader.session() as session:
+        assert [
+            device.device_type for device in session.list_devices() if "GPU" in device.name
+        ] == []

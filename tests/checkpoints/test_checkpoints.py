@@ -1,0 +1,332 @@
+"""Training that goes on from a checkpoint, by name or by object, equals one that never stopped.
+
+From one TensorFlow to another: tests/tools/handover.py, here with a checkpoint that 1.15 left.
+"""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from tests.support.paths import DATA
+from tests.tools import handover
+from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying, read_all
+
+v1 = tf.compat.v1
+FROM_1_15 = DATA / "adagrad-decay-1.15"
+STEPS, EAGER_STEPS = 14, 6  # with two decays, and as many after the checkpoint
+
+BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
+REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+CHECKPOINTS = pytest.mark.parametrize(
+    "checkpoint", [tf.train.Checkpoint, v1.train.Checkpoint], ids=["tf", "v1"]
+)
+EAGER_AND_FUNCTION = pytest.mark.parametrize(
+    "wrap", [lambda f: f, tf.function], ids=["eager", "function"]
+)
+
+
+# By name, in a Session.
+
+
+class PartitionedModel(Model):
+    """The same model with its table in parts, made by any optimizer, in scopes as users have them.
+
+    Args:
+      make_optimizer: called with the global step variable.
+      use_resource: resource instead of ref variables.
+      scope: the variable scope in which the optimizer is made.
+    """
+
+    def __init__(self, make_optimizer, use_resource, scope=None):
+        self.step = v1.train.get_or_create_global_step()
+        self.batch = Batch.placeholders()
+        with v1.variable_scope("deep/input", use_resource=use_resource):
+            table = v1.get_variable(
+                "table",
+                [handover.ROWS, handover.OUTPUTS],
+                initializer=v1.zeros_initializer(),
+                partitioner=v1.fixed_size_partitioner(3),
+            )
+            dense = v1.get_variable(
+                "dense", [handover.INPUTS, handover.OUTPUTS], initializer=v1.ones_initializer()
+            )
+        rows = v1.nn.embedding_lookup(table, self.batch.ids, partition_strategy="div")
+        error = rows + tf.matmul(self.batch.inputs, dense) - self.batch.targets
+        with v1.variable_scope(scope or v1.get_variable_scope()):
+            self.train_op = make_optimizer(self.step).minimize(
+                tf.reduce_sum(tf.square(error)),
+                global_step=self.step,
+                gate_gradients=v1.train.Optimizer.GATE_GRAPH,
+            )
+
+
+def tensors_of(path):
+    """Returns {name: (dtype, shape)} of a checkpoint."""
+    reader = tf.train.load_checkpoint(path)
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: (dtypes[name], tuple(shape))
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
+
+
+def saved_by(make_optimizer, use_resource, scope, path):
+    """Makes the partitioned model, saves it untrained, and returns the `tensors_of` it."""
+    with tf.Graph().as_default():
+        PartitionedModel(make_optimizer, use_resource, scope)
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            return tensors_of(v1.train.Saver().save(sess, str(path)))
+
+
+@REF_AND_RESOURCE
+@BOTH
+def test_the_names_in_a_saver_checkpoint(optimizer, use_resource, tmp_path):
+    found = saved_by(lambda step: optimizer(0.3, step), use_resource, None, tmp_path / "model")
+    per_row = optimizer is AdagradDecayOptimizerV2
+    assert found == {
+        "global_step": (tf.int64, ()),
+        "deep/input/dense": (tf.float32, (5, 3)),
+        "deep/input/dense/AdagradDecay": (tf.float32, (5, 3)),
+        "deep/input/dense/AdagradDecay_1": (tf.int64, (5,) if per_row else (5, 3)),
+        "deep/input/table": (tf.float32, (9, 3)),
+        "deep/input/table/AdagradDecay": (tf.float32, (9, 3)),
+        "deep/input/table/AdagradDecay_1": (tf.int64, (9,) if per_row else (9, 3)),
+    }
+
+
+@REF_AND_RESOURCE
+@BOTH
+@pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
+def test_slots_get_the_names_that_stock_adagrads_get(optimizer, use_resource, scope, tmp_path):
+    stock = saved_by(
+        lambda _: v1.train.AdagradOptimizer(0.3), use_resource, scope, tmp_path / "stock"
+    )
+    ours = saved_by(lambda step: optimizer(0.3, step), use_resource, scope, tmp_path / "ours")
+    expected = {name.replace("/Adagrad", "/AdagradDecay"): stock[name] for name in stock}
+    counts = {name + "_1" for name in expected if name.endswith("/AdagradDecay")}
+    assert {name: ours[name] for name in ours if name not in counts} == expected
+    assert set(ours) == set(expected) | counts
+
+
+def steps_with_and_without_a_pause(make_model, path):
+    """Returns the values after each step: of a run that never stopped, and of one restored."""
+    with tf.Graph().as_default(), v1.Session() as sess:
+        model = make_model()
+        sess.run(v1.global_variables_initializer())
+        for step in range(STEPS):
+            model.train(sess, step)
+        saved = v1.train.Saver().save(sess, path)
+        unbroken = [trained(model, sess, step) for step in range(STEPS, 2 * STEPS)]
+    with tf.Graph().as_default(), v1.Session() as sess:
+        model = make_model()
+        v1.train.Saver().restore(sess, saved)
+        restored = [trained(model, sess, step) for step in range(STEPS, 2 * STEPS)]
+    return unbroken, restored
+
+
+def trained(model, sess, step):
+    model.train(sess, step)
+    return read_all(sess)
+
+
+def assert_same_steps(actual, expected):
+    assert len(actual) == len(expected) > 0
+    for number, (one, other) in enumerate(zip(actual, expected)):
+        assert_equal(one, other, "step %d" % number)
+
+
+def test_a_saver_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
+    unbroken, restored = steps_with_and_without_a_pause(
+        lambda: Model(decaying), str(tmp_path / "model")
+    )
+    assert_same_steps(restored, unbroken)
+    assert unbroken[-1]["layout_1/ref/dense/AdagradDecay_1"].max() > 3, "it shows no decays"
+
+
+@REF_AND_RESOURCE
+@BOTH
+@pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
+def test_a_partitioned_table_goes_on_too(optimizer, use_resource, scope, tmp_path):
+    unbroken, restored = steps_with_and_without_a_pause(
+        lambda: PartitionedModel(
+            lambda step: optimizer(global_step=step, **ARGUMENTS), use_resource, scope
+        ),
+        str(tmp_path / "model"),
+    )
+    assert_same_steps(restored, unbroken)
+
+
+def test_monitored_training_session_goes_on(tmp_path):
+    def run(directory, last):
+        """Returns the step that it started at, and what its last checkpoint holds."""
+        with tf.Graph().as_default():
+            model = Model(decaying)
+            with v1.train.MonitoredTrainingSession(
+                checkpoint_dir=str(directory),
+                hooks=[v1.train.StopAtStepHook(last_step=last)],
+                save_summaries_steps=None,
+                log_step_count_steps=None,
+            ) as sess:
+                first = step = sess.run(model.step)
+                while not sess.should_stop():
+                    model.train(sess, step)
+                    step += 1
+        reader = tf.train.load_checkpoint(str(directory))
+        return first, {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
+
+    _, expected = run(tmp_path / "unbroken", 2 * STEPS)
+    first, _ = run(tmp_path / "broken", STEPS)
+    assert first == 0
+    first, values = run(tmp_path / "broken", 2 * STEPS)
+    assert first == STEPS
+    assert values["global_step"] == 2 * STEPS
+    assert_equal(values, expected, "the end")
+
+
+# By object.
+
+
+class EagerModel:
+    """The model of `tests.tools.handover` on eager variables, decaying as often in fewer steps.
+
+    Args:
+      optimizer: the class.
+      wrap: turns the training function into whatever is to be called.
+      start: the starting value of the variables.
+    """
+
+    def __init__(self, optimizer, wrap, start=1.0):
+        self.table = tf.Variable(tf.fill([handover.ROWS, handover.OUTPUTS], start), name="table")
+        self.dense = tf.Variable(tf.fill([handover.INPUTS, handover.OUTPUTS], start), name="dense")
+        self.step = tf.Variable(0, dtype=tf.int64, name="global_step", trainable=False)
+        arguments = dict(ARGUMENTS, accumulator_decay_step=EAGER_STEPS // 2)
+        self.optimizer = optimizer(global_step=self.step, **arguments)
+        self._train = wrap(self._one_step)
+
+    def _one_step(self, ids, inputs, targets):
+        variables = [self.table, self.dense]
+        with tf.GradientTape() as tape:
+            error = tf.gather(self.table, ids) + tf.matmul(inputs, self.dense) - targets
+            loss = tf.reduce_sum(tf.square(error))
+        gradients = tape.gradient(loss, variables)
+        self.optimizer.apply_gradients(zip(gradients, variables), global_step=self.step)
+
+    def train(self, step):
+        self._train(*(tf.constant(array) for array in Batch.at(step)))
+        return self.values()
+
+    def values(self):
+        values = {"step": self.step.numpy()}
+        for name, variable in self.variables().items():
+            values[name] = variable.numpy()
+            for slot in self.optimizer.get_slot_names():
+                values[name + "/" + slot] = self.optimizer.get_slot(variable, slot).numpy()
+        return values
+
+    def variables(self):
+        return {"table": self.table, "dense": self.dense}
+
+
+def into_slots_that_exist(model, checkpoint, path):
+    model.train(0)
+    return checkpoint(optimizer=model.optimizer, step=model.step, **model.variables()).restore(path)
+
+
+def before_there_are_slots(model, checkpoint, path):
+    return checkpoint(optimizer=model.optimizer, step=model.step, **model.variables()).restore(path)
+
+
+def before_there_are_variables(model, checkpoint, path):
+    root = checkpoint(optimizer=model.optimizer, step=model.step)
+    status = root.restore(path)
+    for name, variable in model.variables().items():
+        setattr(root, name, variable)
+    return status
+
+
+@EAGER_AND_FUNCTION
+@CHECKPOINTS
+@BOTH
+@pytest.mark.parametrize(
+    "restore", [into_slots_that_exist, before_there_are_slots, before_there_are_variables]
+)
+def test_an_object_checkpoint_goes_on(optimizer, checkpoint, wrap, restore, tmp_path):
+    model = EagerModel(optimizer, wrap)
+    for step in range(EAGER_STEPS):
+        model.train(step)
+    saved = checkpoint(optimizer=model.optimizer, step=model.step, **model.variables())
+    path = saved.save(str(tmp_path / "objects"))
+    at_pause = model.values()
+    unbroken = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
+
+    model = EagerModel(optimizer, wrap, start=0.0)
+    status = restore(model, checkpoint, path)
+    # Without a step in between: whoever saves at once must find everything.
+    assert_equal(model.values(), at_pause, "restored")
+    restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
+    status.assert_existing_objects_matched()
+    assert_same_steps(restored, unbroken)
+    per_row = optimizer is AdagradDecayOptimizerV2
+    counts = restored[-1]["table/accumulator_decay_power"]
+    assert counts.dtype == np.int64 and counts.shape == ((9,) if per_row else (9, 3))
+
+
+def test_an_object_checkpoint_in_a_session(tmp_path):
+    def build():
+        model = Model(decaying)
+        tracked = {name.replace("/", "_"): model.variables[name] for name in model.variables}
+        layouts = {"layout_%d" % i: model.optimizers["layout_%d/ref/dense" % i] for i in (1, 2)}
+        return model, v1.train.Checkpoint(step=model.step, **tracked, **layouts)
+
+    with tf.Graph().as_default(), v1.Session() as sess:
+        model, saved = build()
+        sess.run(v1.global_variables_initializer())
+        sess.run(saved.save_counter.initializer)
+        for step in range(STEPS):
+            model.train(sess, step)
+        path = saved.save(str(tmp_path / "objects"), session=sess)
+        unbroken = [trained(model, sess, step) for step in range(STEPS, 2 * STEPS)]
+    with tf.Graph().as_default(), v1.Session() as sess:
+        model, saved = build()
+        saved.restore(path).initialize_or_restore(sess)
+        restored = [trained(model, sess, step) for step in range(STEPS, 2 * STEPS)]
+    assert_same_steps(restored, unbroken)
+
+
+# From another TensorFlow.
+
+
+def test_a_checkpoint_that_1_15_left(tmp_path):
+    report = handover.continue_from(FROM_1_15, tmp_path)
+    assert report.startswith("1.15.5 -> %s: 25 tensors" % tf.__version__)
+
+
+def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):
+    handover.write(tmp_path / "there")
+    report = handover.continue_from(tmp_path / "there", tmp_path / "back")
+    assert report.endswith("variables 0.0e+00, accumulators 0.0e+00")
+    assert handover.continue_from(tmp_path / "back", tmp_path / "home").endswith("0.0e+00")
+
+
+@pytest.mark.parametrize(
+    "key, change, message",
+    [
+        ("saved/layout_1/ref/table", lambda a: np.nextafter(a, np.float32(9)), "restored"),
+        ("saved/layout_2/ref/table/AdagradDecay_1", lambda a: a + 1, "restored"),
+        ("later/layout_1/ref/dense", lambda a: a + np.float32(1e-4), "dense"),
+        ("later/layout_1/ref/dense/AdagradDecay_1", lambda a: a + 1, "AdagradDecay_1"),
+    ],
+)
+def test_a_handover_that_went_wrong_is_noticed(key, change, message, tmp_path):
+    there = tmp_path / "there"
+    shutil.copytree(str(FROM_1_15), str(there))
+    with np.load(str(there / "values.npz")) as file:
+        arrays = dict(file)
+    arrays[key] = change(arrays[key])
+    np.savez(str(there / "values.npz"), **arrays)
+    with pytest.raises(AssertionError, match=message):
+        handover.continue_from(there, tmp_path / "back")

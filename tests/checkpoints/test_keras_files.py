@@ -1,0 +1,190 @@
+"""Files of Keras from others: a small one that would fill the memory, one that is damaged."""
+
+import sys
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import keras_conversion
+from tests.support.checkpoints.checkpoint_arrays import files_in, write
+from tests.support.processes.command_line import Screen
+
+USERS_MODULE = """
+import tensorflow as tf
+from legacy_opt.compat import to_keras
+def build():
+    inputs = tf.keras.Input((3,))
+    model = tf.keras.Model(inputs, tf.keras.layers.Dense(2, name="layer")(inputs))
+    optimizer = to_keras(tf.compat.v1.train.AdamOptimizer(0.01))
+    model.compile(optimizer, tf.keras.losses.MeanSquaredError())
+    return model
+def without():
+    return build(), None
+"""
+BOMB = 100 << 20  # bytes, more than a model of eight numbers may need
+
+
+@pytest.fixture
+def screen(capsys, tmp_path, monkeypatch):
+    (tmp_path / "model_of_files.py").write_text(USERS_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "model_of_files", raising=False)
+    return FreshKeras(capsys)
+
+
+class FreshKeras(Screen):
+    """Runs commands as in processes of their own, where no name of a layer is taken."""
+
+    def run(self, *words):
+        tf.keras.backend.clear_session()
+        return super().run(*words)
+
+
+def refused(screen, name, function="build"):
+    before = files_in(".")
+    told = screen.refused("convert", name, "new", "--model", "model_of_files:" + function)
+    assert name in told
+    assert [each for each in files_in(".") if "__pycache__" not in each] == before
+    return told
+
+
+def write_bomb(path, written):
+    """Writes an HDF5 file with a dataset of zeros; one that is not written takes no place."""
+    with h5py.File(str(path), "w") as file:
+        shape = (BOMB // 4,)
+        chunks = None if written else (1 << 20,)
+        dataset = file.create_dataset("optimizer_weights/a", shape, np.float32, chunks=chunks)
+        if written:
+            dataset[:] = 0
+
+
+def zipped(path, members):
+    with zipfile.ZipFile(str(path), "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+
+
+@pytest.mark.parametrize("function", ["build", "without"])
+@pytest.mark.parametrize(
+    "member",
+    [pytest.param("model.weights.h5", marks=pytest.mark.defect(19)), "config.json"],
+)
+def test_a_zip_archive_that_would_fill_the_memory(tmp_path, screen, member, function):
+    zipped(tmp_path / "small.keras", {member: bytes(BOMB)})
+    assert (tmp_path / "small.keras").stat().st_size < BOMB / 500
+    told = refused(screen, "small.keras", function)
+    assert "would take 105 MB of memory" in told and "weights have 32 bytes" in told
+
+
+@pytest.mark.defect(19)
+@pytest.mark.parametrize("ending", [".h5", ".weights.h5", ".keras"])
+def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
+    write_bomb(tmp_path / "bomb.h5", written=False)
+    assert (tmp_path / "bomb.h5").stat().st_size < BOMB / 500
+    if ending == ".keras":
+        zipped(tmp_path / "small.keras", {"model.weights.h5": (tmp_path / "bomb.h5").read_bytes()})
+    else:
+        (tmp_path / "bomb.h5").rename(tmp_path / ("small" + ending))
+    assert "would take 105 MB of memory" in refused(screen, "small" + ending)
+
+
+def test_a_file_that_is_large_itself_is_no_bomb(tmp_path, screen):
+    """It is of another model, which Keras tells."""
+    write_bomb(tmp_path / "large.h5", written=True)
+    assert "of memory" not in refused(screen, "large.h5")
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [pytest.param(harm, marks=pytest.mark.defect(19)) for harm in ("checksum", "packing", "code")]
+    + ["member", "cut"],
+)
+def test_a_damaged_archive_is_named(tmp_path, screen, harm):
+    path = tmp_path / "small.keras"
+    zipped(path, {"model.weights.h5" if harm != "member" else "x": bytes(range(256)) * 9})
+    content = bytearray(path.read_bytes())
+    start = 30 + len("model.weights.h5")
+    if harm == "checksum":
+        content[content.index(b"PK\x01\x02") + 16] ^= 1
+    elif harm == "packing":
+        content[start + 4 : start + 40] = b"\xff" * 36
+    elif harm == "code":  # encrypted
+        content[content.index(b"PK\x01\x02") + 8] |= 1
+        content[6] |= 1
+    path.write_bytes(bytes(content[: len(content) - 60 * (harm == "cut")]))
+    told = refused(screen, "small.keras")
+    assert "'small.keras' cannot be loaded by Keras" in told
+
+
+@pytest.fixture
+def saved(screen):
+    """Files of Keras with other numbers than the model's initial ones."""
+    shapes = {"layer/kernel": (3, 2), "layer/bias": (2,)}
+    for number in (1, 2):
+        arrays = {
+            name + slot: np.full(shape, number, np.float32)
+            for name, shape in shapes.items()
+            for slot in ("", "/Adam", "/Adam_1")
+        }
+        arrays.update(beta1_power=np.float32(0.9), beta2_power=np.float32(0.9))
+        write("v1", dict(arrays, global_step=np.int64(number)), overwrite=True)
+        words = ("v1", "keras%d.h5" % number, "--to", "keras", "--model", "model_of_files:build")
+        assert screen.run("convert", *words)[0] == 0
+
+
+@pytest.mark.defect(17)
+@pytest.mark.parametrize("change", ["anew", "deleted"])
+def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypatch, change):
+    """It is replaced before the state of the optimizer is read, after the weights."""
+    is_hdf5 = h5py.is_hdf5
+
+    def and_before(path):
+        if change == "anew":
+            (tmp_path / "keras2.h5").rename(tmp_path / "keras1.h5")
+        else:
+            (tmp_path / "keras1.h5").unlink()
+        monkeypatch.setattr(h5py, "is_hdf5", is_hdf5)
+        return is_hdf5(path)
+
+    monkeypatch.setattr(h5py, "is_hdf5", and_before)
+    told = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
+    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
+    assert "keras1.h5" in told and "new.index" not in files_in(".")
+
+
+@pytest.mark.defect(3)
+@pytest.mark.parametrize("ending", [".h5", ""])
+def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
+    """The second begins while the first writes; it is refused, and the first is whole."""
+    write_files, words = keras_conversion._write, ("--to", "keras", "--model")
+    words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
+
+    def and_before(*arguments):
+        monkeypatch.setattr(keras_conversion, "_write", write_files)
+        rival.append(screen.run(*words))
+        return write_files(*arguments)
+
+    rival = []
+    monkeypatch.setattr(keras_conversion, "_write", and_before)
+    assert screen.run(*words)[0] == 0
+    assert rival[0][0] == 2 and "is being written by another process" in rival[0][2]
+    assert not [name for name in files_in(".") if ".writing" in name]
+    assert screen.run("convert", "out" + ending, "back", "--model", words[-2])[0] == 0
+
+
+@pytest.mark.defect(3)
+def test_what_has_come_in_the_meantime_is_not_replaced(tmp_path, screen, saved, monkeypatch):
+    load = keras_conversion._load_v1
+
+    def and_before(*arguments):
+        (tmp_path / "out.h5").write_text("of somebody else")
+        return load(*arguments)
+
+    monkeypatch.setattr(keras_conversion, "_load_v1", and_before)
+    words = ("v1", "out.h5", "--to", "keras", "--model", "model_of_files:build")
+    assert "there already" in screen.refused("convert", *words)
+    assert (tmp_path / "out.h5").read_text() == "of somebody else"

@@ -1,0 +1,233 @@
+"""NaN and infinity in every kind of file: each number arrives, bit for bit, and nothing is refused.
+
+In all variables, slots and shared variables there are NaN, infinity and its negative.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import LazyAdamOptimizer, versions
+from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras, to_plain_keras
+from tests.support import keras2_saving as saving
+from tests.support.checkpoints.v1_checkpoints import (
+    APIS,
+    BEFORE,
+    KerasTraining,
+    problem,
+    v1_training,
+)
+from tests.support.keras2_saving import RowAdagrad
+from tests.support.processes.command_line import Screen
+from tests.support.spoiled_files import spoiled
+
+v1 = tf.compat.v1
+EVERY_API = pytest.mark.parametrize("api", APIS)
+SAVERS = {"V2": {}, "V1": {"write_version": 1}}
+PARTS = ("whole", "in parts", "part by part")
+
+
+def adam(step):
+    return v1.train.AdamOptimizer(0.05)
+
+
+def lazy_adam(step):
+    return LazyAdamOptimizer(0.05)
+
+
+def row_adagrad(step):
+    return RowAdagrad(0.1)
+
+
+def spoil(variables):
+    for variable in map(versions.tf_variable, variables):
+        variable.assign(spoiled(variable.numpy()))
+
+
+def assert_same(actual, expected):
+    """Asserts that two states are equal, and that there is something odd in them."""
+    assert set(actual) == set(expected)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(actual[key], value, err_msg=str(key))
+        assert np.asarray(actual[key]).dtype == np.asarray(value).dtype, key
+        assert np.asarray(value).dtype.kind != "f" or not np.all(np.isfinite(value)), key
+
+
+def spoiled_in_v1(path, make, how="whole", saver=None):
+    """Writes a checkpoint of a graph; returns its path, and the state that it holds."""
+    with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
+        training.train(0, BEFORE)
+        for variable in v1.global_variables():
+            variable.load(spoiled(training.session.run(variable)), training.session)
+        state = None if make is row_adagrad else training.state()
+        names = training.by_name() if how == "part by part" else None
+        return training.save(path, names, **(saver or {})), state
+
+
+def spoiled_in_keras(make, api):
+    training = KerasTraining(problem(), make, api, start=1)
+    training.train(0, BEFORE, "eager")
+    spoil(list(training.variables.values()))
+    spoil([weight for weight in training.optimizer.weights if "learning_rate" not in weight.name])
+    return training
+
+
+# v1's checkpoints.
+
+
+@pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.defect(6)) for how in PARTS])
+@pytest.mark.parametrize("saver", SAVERS)
+@EVERY_API
+def test_from_v1(api, saver, how, tmp_path):
+    path, state = spoiled_in_v1(tmp_path / "model", adam, how, SAVERS[saver])
+    training = KerasTraining(problem(), adam, api)
+    assert load_v1_checkpoint(path, training.variables, training.optimizer).complete
+    assert_same(training.state(), state)
+
+
+@pytest.mark.defect(6)
+@EVERY_API
+def test_its_own_save(api, tmp_path):
+    training = spoiled_in_keras(lazy_adam, api)
+    path = str(tmp_path / "model")
+    save_v1_checkpoint(path, training.variables, training.optimizer)
+    again = KerasTraining(problem(), lazy_adam, api)
+    load_v1_checkpoint(path, again.variables, again.optimizer)
+    assert_same(again.state(), training.state())
+
+
+@pytest.mark.parametrize("how", PARTS)
+@EVERY_API
+def test_to_v1_like_another(api, how, tmp_path):
+    training = spoiled_in_keras(adam, api)
+    options = {} if how == "whole" else {"parts": 2}
+    with v1_training(problem(), adam, **options) as session:
+        names = session.by_name() if how == "part by part" else None
+        like = session.save(tmp_path / "like", names)
+    path, state = str(tmp_path / "model"), training.state()
+    save_v1_checkpoint(path, training.variables, training.optimizer, like=like)
+    with v1_training(problem(), adam, **options) as session:
+        session.restore(path, session.by_name() if how == "part by part" else None)
+        assert_same(session.state(), state)
+
+
+@pytest.mark.defect(6)
+@EVERY_API
+def test_a_number_of_each_part(api, tmp_path):
+    """Each part has the same count, which is NaN."""
+    path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
+    training = KerasTraining(problem(), row_adagrad, api)
+    load_v1_checkpoint(path, training.variables, training.optimizer)
+    state = training.state()
+    for name in training.variables:
+        assert np.isnan(state[name, "count"]) and np.isnan(state[name, "rows"][0])
+
+
+# What is made without Keras.
+
+
+@pytest.mark.parametrize(
+    "make, how",
+    [(adam, "whole"), pytest.param(row_adagrad, "part by part", marks=pytest.mark.defect(6))],
+)
+def test_convert_to_another_format(make, how, tmp_path, capsys):
+    source, _ = spoiled_in_v1(tmp_path / "old", make, how, SAVERS["V1" if how == "whole" else "V2"])
+    screen = Screen(capsys)
+    assert screen.json("convert", source, tmp_path / "new")["complete"]
+    assert screen.json("inspect", tmp_path / "new")["step"] == BEFORE
+    with v1_training(problem(), make) as session:
+        session.restore(tmp_path / "new")
+        for variable in v1.global_variables():
+            value = session.session.run(variable)
+            assert value.dtype.kind != "f" or not np.all(np.isfinite(value)), variable.name
+
+
+@EVERY_API
+def test_convert_an_object_based_checkpoint(api, tmp_path, capsys):
+    training = spoiled_in_keras(adam, api)
+    objects, state = dict(training.variables, optimizer=training.optimizer), training.state()
+    source = tf.train.Checkpoint(**objects).save(str(tmp_path / "objects"))
+    screen, made = Screen(capsys), "tensorflow:compat.v1.train.AdamOptimizer"
+    assert screen.json("convert", source, tmp_path / "new", "--optimizer", made)["complete"]
+    with v1_training(problem(), adam) as session:
+        session.restore(tmp_path / "new")
+        assert_same(session.state(), state)
+
+
+# Keras' own files.
+
+
+@EVERY_API
+def test_object_based_checkpoints(api, tmp_path):
+    training = spoiled_in_keras(adam, api)
+    objects = dict(training.variables, optimizer=training.optimizer)
+    path = tf.train.Checkpoint(**objects).save(str(tmp_path / "objects"))
+    again = KerasTraining(problem(), adam, api)
+    status = tf.train.Checkpoint(**dict(again.variables, optimizer=again.optimizer)).restore(path)
+    versions.create_optimizer_weights(again.optimizer, list(again.variables.values()))
+    status.assert_existing_objects_matched()
+    assert_same(again.state(), training.state())
+
+
+def assert_weights(actual, expected):
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("way", saving.WAYS)
+def test_files_of_keras_2(way, tmp_path):
+    make = saving.OPTIMIZERS["Adam"]
+    model = saving.build_model(make())
+    saving.train(model, epochs=1)
+    for holder in (model, model.optimizer):
+        holder.set_weights([spoiled(value) for value in holder.get_weights()])
+    save, load = saving.WAYS[way]
+    save(model, tmp_path)
+    loaded = load(make, tmp_path)
+    assert_weights(loaded.get_weights(), model.get_weights())
+    if len(loaded.optimizer.get_weights()) > 1:
+        assert_weights(loaded.optimizer.get_weights(), model.optimizer.get_weights())
+
+
+# Keras' own optimizers.
+
+
+@pytest.mark.parametrize("name", ["Adagrad", "Ftrl"])
+@EVERY_API
+def test_to_keras_own_and_back(api, name):
+    makers = {"Adagrad": v1.train.AdagradOptimizer, "Ftrl": v1.train.FtrlOptimizer}
+    variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
+    optimizer = to_keras(makers[name](0.1), api=api)
+    optimizer.apply_gradients([(tf.ones([4, 3]), variable)])
+    slots = optimizer.get_slot_names()
+    spoil([optimizer.get_slot(variable, slot) for slot in slots])
+    plain = to_plain_keras(optimizer, variables=[variable]).optimizer
+    moved = [np.asarray(each) for each in plain.variables] if api == "keras3" else None
+    moved = moved or plain.get_weights()
+    for slot in slots:
+        value = versions.tf_variable(optimizer.get_slot(variable, slot)).numpy()
+        assert any(np.array_equal(np.isnan(value), np.isnan(each)) for each in moved[1:])
+
+
+@pytest.mark.defect(6)
+@EVERY_API
+def test_a_power_of_beta_that_is_no_number_is_not_made_good_silently(api):
+    """Keras computes it from iterations, and would go on as if nothing had been."""
+    variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
+    optimizer = to_keras(adam(None), api=api)
+    optimizer.apply_gradients([(tf.ones([4, 3]), variable)])
+    optimizer.non_slots["beta1_power"].assign(np.nan)
+    with pytest.raises(ValueError, match="beta1_power is nan"):
+        to_plain_keras(optimizer, variables=[variable])
+
+
+def test_comparing_takes_nan_for_equal_to_nan():
+    from legacy_opt.compat import arrays
+
+    one = np.float32([np.nan, np.inf, 0.0, 1.0])
+    assert arrays.same(one, -1 * np.float32([np.nan, -np.inf, 0.0, -1.0]))
+    assert not arrays.same(one, one[:3]) and not arrays.same(one, one * 2)
+    assert arrays.largest_difference(one, one + np.float32([0, 0, 0, 0.5])) == 0.5
+    for other in ([1, np.inf, 0, 1], [np.nan, -np.inf, 0, 1], [np.nan, 5, 0, 1]):
+        assert arrays.largest_difference(one, np.float32(other)) == np.inf

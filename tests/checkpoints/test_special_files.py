@@ -1,0 +1,150 @@
+"""Paths that lead to no regular file: refused in one line, and never opened."""
+
+import contextlib
+import os
+import socket
+import stat
+import threading
+
+import numpy as np
+import pytest
+
+from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from tests.support.checkpoints.checkpoint_arrays import files_in, write
+from tests.support.processes import programs
+from tests.support.processes.command_line import Screen
+
+NAMES = {"fifo": "a FIFO (named pipe)", "socket": "a socket", "device": "a character device"}
+KINDS = pytest.mark.parametrize(
+    "kind", [pytest.param("fifo", marks=pytest.mark.defect(12)), "socket", "device"]
+)
+
+
+@pytest.fixture
+def screen(capsys):
+    return Screen(capsys)
+
+
+@contextlib.contextmanager
+def special(path, kind):
+    """A special file; fails if somebody has opened the FIFO, who without a writer would hang."""
+    path, opened = str(path), []
+    if kind == "socket":
+        with socket.socket(socket.AF_UNIX) as unix:
+            unix.bind(path)
+            yield path
+    elif kind == "device":
+        os.symlink(os.devnull, path)
+        yield path
+    else:
+        os.mkfifo(path)
+        done = threading.Event()
+
+        def writer():
+            while not done.is_set():
+                os.close(os.open(path, os.O_WRONLY))
+                opened.append(not done.is_set())
+
+        thread = threading.Thread(target=writer, daemon=True)
+        thread.start()
+        try:
+            yield path
+        finally:
+            done.set()
+            reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+            thread.join(timeout=5)
+            os.close(reader)
+        assert not any(opened), "it would hang"
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder with a short name, as a socket needs."""
+    monkeypatch.chdir(tmp_path)
+    write("good", {"x": np.float32(1)})
+    return tmp_path
+
+
+# Where the special file is, and the words of a command that meets it there.
+READING = {
+    "inspect": ("s", ("inspect", "s")),
+    "inspect an index": ("s.index", ("inspect", "s")),
+    "inspect a folder": ("checkpoint", ("inspect", ".")),
+    "inspect data": ("good.data-00000-of-00001", ("inspect", "good")),
+    "inspect V1 format": ("v1-00000-of-00001", ("inspect", "v1")),
+    "convert": ("s", ("convert", "s", "new")),
+    "name map": ("s", ("convert", "good", "new", "--name-map", "s")),
+    "audit": ("s", ("audit", "s")),
+    "audit a notebook": ("s.ipynb", ("audit", "s.ipynb")),
+}
+WRITING = {
+    "convert": ("new", ("convert", "good", "new")),
+    "overwrite": ("new", ("convert", "good", "new", "--overwrite")),
+    "overwrite an index": ("new.index", ("convert", "good", "new", "--overwrite")),
+    "state": ("checkpoint", ("convert", "good", "new")),
+}
+
+
+@KINDS
+@pytest.mark.parametrize("where", sorted(READING))
+def test_commands_that_read(folder, screen, kind, where):
+    name, words = READING[where]
+    if os.path.exists(name):
+        os.remove(name)
+    with special(name, kind):
+        before = files_in(folder)
+        told = screen.refused(*words)
+        assert NAMES[kind] in told and name in told
+        assert files_in(folder) == before
+
+
+@KINDS
+@pytest.mark.parametrize("where", sorted(WRITING))
+def test_commands_that_write(folder, screen, kind, where):
+    name, words = WRITING[where]
+    if os.path.exists(name):
+        os.remove(name)
+    with special(name, kind):
+        before = files_in(folder)
+        assert NAMES[kind] in screen.refused(*words)
+        assert files_in(folder) == before
+        assert not stat.S_ISREG(os.stat(name).st_mode)
+
+
+@KINDS
+def test_the_writer_and_the_reader(folder, kind):
+    with special("s", kind):
+        with pytest.raises(CheckpointError, match="'s' is a"):
+            open_checkpoint("s")
+        with pytest.raises(CheckpointError, match="'s' is a"), CheckpointWriter("s"):
+            pass
+
+
+@KINDS
+def test_audit_of_a_folder_goes_on(folder, screen, kind):
+    (folder / "code").mkdir()
+    (folder / "code" / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
+    with special("code/a.py", kind):
+        told = screen.json("audit", "code", code=1)
+    assert [use["kind"] for use in told["uses"]] == ["unreadable", "constructor"]
+    assert NAMES[kind] in told["uses"][0]["advice"]
+
+
+@pytest.mark.defect(12)
+@pytest.mark.parametrize("command", ["audit", "run"])
+def test_without_anybody_at_the_other_end(folder, command):
+    os.mkfifo("s")
+    for path, told in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
+        limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (4 << 30, 4 << 30))\n"
+        program = limit + "import sys, legacy_opt.compat.cli as cli; sys.exit(cli.main(%r))"
+        done = programs.run("-c", program % [command, str(folder / path)], seconds=60)
+        assert done.returncode == 2 and told in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("command", ["inspect", "audit"])
+def test_links(folder, screen, command):
+    os.symlink("nowhere", "dangling")
+    assert "dangling" in screen.refused(command, "dangling")
+    (folder / "code.py").write_text("import tensorflow as tf\n")
+    os.symlink("code.py" if command == "audit" else "good.index", "link.index")
+    assert screen.run(command, "link.index")[0] == (0 if command == "audit" else 2)

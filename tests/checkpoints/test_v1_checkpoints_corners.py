@@ -1,0 +1,168 @@
+"""Checkpoints in which a wrong tensor is at hand: none is taken for what is missing."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import (
+    CheckpointError,
+    CheckpointMismatch,
+    load_v1_checkpoint,
+    save_v1_checkpoint,
+    to_keras,
+)
+from tests.support.checkpoints.v1_checkpoint_cases import EVERY_API
+from tests.support.checkpoints.v1_checkpoints import assert_equal, keras_of, tensors, write_tensors
+
+v1 = tf.compat.v1
+
+
+def variable(name, *values):
+    return tf.compat.v2.Variable(np.float32(values), name=name)
+
+
+def momentum(api, **options):
+    return to_keras(v1.train.MomentumOptimizer(0.1, 0.9), api=api, **options)
+
+
+def write(path, values):
+    return write_tensors(path, {name: _array(value) for name, value in values.items()})
+
+
+def _array(value):
+    return np.float32(value) if isinstance(value, list) else value
+
+
+def slot(optimizer, one):
+    return optimizer.get_slot(one, "momentum").numpy()
+
+
+@EVERY_API
+def test_the_slot_of_a_variable_in_a_scope_is_not_that_of_the_one_outside(api, tmp_path):
+    saved = {"w": [1.0], "tower/w": [2.0], "tower/w/Momentum": [3.0], "global_step": np.int64(1)}
+    path = write(tmp_path / "model", saved)
+    one, optimizer = variable("w", 0), momentum(api)
+    with pytest.raises(CheckpointMismatch, match="w, slot momentum"):
+        load_v1_checkpoint(path, {"w": one}, optimizer, ignore=["tower/"])
+    assert one.numpy() == 0
+    with pytest.raises(CheckpointMismatch, match="has no place"):
+        save_v1_checkpoint(tmp_path / "new", {"w": one}, optimizer, like=path)
+    assert sorted(os.listdir(str(tmp_path))) == sorted(
+        ["checkpoint", "model.index", "model.data-00000-of-00001"]
+    )
+
+
+@EVERY_API
+def test_the_exact_name_goes_before_any_scope(api, tmp_path):
+    saved = {"w/Momentum": [1.0], "b/w/Momentum": [7.0], "b/x/Momentum": [2.0]}
+    saved.update({"w": [0.0], "x": [0.0], "global_step": np.int64(1)})
+    path = write(tmp_path / "model", saved)
+    one, other, optimizer = variable("w", 0), variable("x", 0), momentum(api)
+    load_v1_checkpoint(path, {"w": one, "x": other}, optimizer, ignore=["b/w"])
+    assert (slot(optimizer, one), slot(optimizer, other)) == (1, 2)
+
+
+@EVERY_API
+def test_a_numbered_neighbour_is_no_part(api, tmp_path):
+    saved = {"w": [1.0], "w/1": [2.0], "w/1/Momentum": [3.0], "global_step": np.int64(1)}
+    path = write(tmp_path / "model", saved)
+    variables = {"w": variable("w", 0), "w/1": variable("w1", 0)}
+    with pytest.raises(CheckpointMismatch, match="no tensor 'w/Momentum'"):
+        load_v1_checkpoint(path, variables, momentum(api))
+
+
+@EVERY_API
+def test_no_tensor_is_taken_twice(api, tmp_path):
+    saved = {"w": [1.0], "x": [2.0], "w/Momentum": [3.0], "x/Momentum": [4.0]}
+    path = write(tmp_path / "model", dict(saved, global_step=np.int64(1)))
+    variables = {"w": variable("w", 0), "x": variable("x", 0)}
+    name_map = {"x/Momentum": "w/Momentum"}
+    with pytest.raises(CheckpointMismatch, match="that of something else here, too"):
+        load_v1_checkpoint(path, variables, momentum(api), name_map, ignore=["x/Mom"])
+    one = variables["w"]
+    with pytest.raises(ValueError, match="the same variable under two names"):
+        load_v1_checkpoint(path, {"w": one, "x": one}, momentum(api))
+
+
+@pytest.mark.parametrize("name_map", [{"v": "w"}, {"w:0": "w"}, {"w": "v:0"}, {"beta1_powr": "b"}])
+@EVERY_API
+def test_a_misspelled_name_map(name_map, api, tmp_path):
+    path = write(tmp_path / "model", {"w": [1.0], "w/Momentum": [3.0]})
+    with pytest.raises(ValueError, match="name_map"):
+        load_v1_checkpoint(path, [variable("w", 0)], momentum(api), name_map)
+
+
+@pytest.mark.parametrize("name", ["my layer/kernel", "_k", "k:0", ""])
+@EVERY_API
+def test_names_that_no_graph_can_have(name, api, tmp_path):
+    with pytest.raises(ValueError, match="no variable in a TF1 graph.*name_map"):
+        save_v1_checkpoint(tmp_path / "model", {name: variable("w", 0)}, momentum(api))
+    assert os.listdir(str(tmp_path)) == []
+
+
+@EVERY_API
+def test_a_step_that_is_missing_though_something_goes_by_it(api, tmp_path):
+    path = write(tmp_path / "model", {"w": [1.0], "w/Momentum": [3.0]})
+    options = {"decay": 0.1} if api == "optimizer_v2" else {"gradient_accumulation_steps": 2}
+    with pytest.raises(CheckpointMismatch, match="global_step"):
+        load_v1_checkpoint(path, {"w": variable("w", 0)}, momentum(api, **options))
+    report = load_v1_checkpoint(path, {"w": variable("w", 0)}, momentum(api))
+    assert "iterations stay as they are" in str(report)
+
+
+def test_paths_that_tensorflow_could_not_read_or_write(tmp_path):
+    one = {"w": variable("w", 1)}
+    with pytest.raises(CheckpointError, match="pattern"):
+        save_v1_checkpoint(tmp_path / "a [1]" / "model", one, None)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="cannot be written"):
+        save_v1_checkpoint(tmp_path / "file" / "model", one, None)
+    save_v1_checkpoint(os.fsencode(str(tmp_path / "model")), one, None)
+    assert tensors(tmp_path / "model") == {"w": np.float32(1)}
+
+
+@EVERY_API
+def test_slots_of_a_variable_that_was_frozen_are_saved(api, tmp_path):
+    keras = keras_of(api)
+    layers = [keras.layers.Dense(1, name="a"), keras.layers.Dense(1, name="b")]
+    inputs = keras.Input([1])
+    model = keras.Model(inputs, layers[1](layers[0](inputs)))
+    optimizer = momentum(api)
+    weights = list(model.trainable_variables)
+    optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
+    layers[0].trainable = False
+    save_v1_checkpoint(tmp_path / "model", model, optimizer)
+    names = {name for name in tensors(tmp_path / "model") if name.endswith("/Momentum")}
+    assert len(names) == 4
+
+
+@EVERY_API
+def test_an_embedding_variable_of_the_old_graph_comes_along(api, tmp_path):
+    saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
+    table = {"emb-keys": np.int64([7, 9]), "emb-values": np.float32([[1], [2]])}
+    old = write(tmp_path / "old", dict(saved, **table))
+    one, optimizer = variable("w", 0), momentum(api)
+    load_v1_checkpoint(old, {"w": one}, optimizer, ignore=["emb-"])
+    save_v1_checkpoint(tmp_path / "new", {"w": one}, optimizer, like=old)
+    assert_equal(tensors(tmp_path / "new"), tensors(old))
+
+
+@EVERY_API
+def test_inside_a_function(api, tmp_path):
+    @tf.function
+    def save():
+        save_v1_checkpoint(tmp_path / "model", {"w": one}, optimizer)
+
+    one, optimizer = variable("w", 0), momentum(api)
+    with pytest.raises(ValueError, match="outside of tf.function"):
+        save()
+
+
+@EVERY_API
+def test_a_name_map_is_guessed_under_a_scope(api, tmp_path):
+    saved = {"a": [1.0], "train/a/Momentum": [3.0], "global_step": np.int64(1)}
+    path = write(tmp_path / "model", saved)
+    with pytest.raises(CheckpointMismatch, match='name_map={"w": "a"}'):
+        load_v1_checkpoint(path, [variable("w", 0)], momentum(api))

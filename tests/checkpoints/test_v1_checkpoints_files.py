@@ -1,0 +1,146 @@
+"""save_v1_checkpoint: the files that it writes, and what it leaves alone."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import CheckpointError, save_v1_checkpoint
+from tests.support.checkpoints.v1_checkpoint_cases import (
+    END,
+    EVERY_API,
+    PARTS,
+    SCOPES,
+    adam,
+    assert_restores,
+    described,
+    momentum,
+    moved_over,
+    trained_in_keras,
+)
+from tests.support.checkpoints.v1_checkpoints import APIS, BEFORE, problem, tensors, trained_in_v1
+
+v1 = tf.compat.v1
+
+
+@pytest.fixture
+def original(tmp_path):
+    """A function that trains in v1 and returns the checkpoint's path."""
+
+    def make_original(make, one_problem=None, **options):
+        one_problem = problem() if one_problem is None else one_problem
+        return trained_in_v1(tmp_path / "original", one_problem, make, **options)
+
+    return make_original
+
+
+def listing(folder):
+    """Returns the contents of all files under a folder."""
+    files = [file for file in Path(str(folder)).rglob("*") if file.is_file()]
+    return {str(file): file.read_bytes() for file in files}
+
+
+def test_tensorflow_finds_it_as_the_latest(tmp_path):
+    training = trained_in_keras(problem(), momentum, APIS[-1])
+    for number in (4, 8):
+        path = str(tmp_path / ("model.ckpt-%d" % number))
+        save_v1_checkpoint(path, training.variables, training.optimizer)
+        assert tf.train.latest_checkpoint(str(tmp_path)) == path
+    state = tf.train.get_checkpoint_state(str(tmp_path))
+    assert [Path(each).name for each in state.all_model_checkpoint_paths] == [
+        "model.ckpt-4",
+        "model.ckpt-8",
+    ]
+    names = sorted(Path(name).name for name in listing(tmp_path))
+    assert names == ["checkpoint"] + [
+        "model.ckpt-%d.%s" % (number, part)
+        for number in (4, 8)
+        for part in ("data-00000-of-00001", "index")
+    ]
+
+
+def test_a_checkpoint_that_is_there_is_not_overwritten_unasked(tmp_path):
+    training = trained_in_keras(problem(), momentum, APIS[-1])
+    path = str(tmp_path / "out")
+    save_v1_checkpoint(path, training.variables, training.optimizer)
+    before = listing(tmp_path)
+    training.train(BEFORE, END)
+    with pytest.raises(CheckpointError, match="overwrite") as caught:
+        save_v1_checkpoint(path, training.variables, training.optimizer)
+    assert path in str(caught.value)
+    assert listing(tmp_path) == before
+    save_v1_checkpoint(path, training.variables, training.optimizer, overwrite=True)
+    assert tensors(path)["global_step"] == END
+    names = sorted(Path(name).name for name in listing(tmp_path))
+    assert names[0] == "checkpoint" and names[-1] == "out.index"
+    shards = [re.fullmatch(r"out\.data-\d+-of-(\d+)", name).group(1) for name in names[1:-1]]
+    assert len(shards) == int(shards[0]), "data of the old one is left"
+    assert_restores(path, training.state(), momentum)
+
+
+def test_it_may_overwrite_the_one_that_it_is_like(original, tmp_path):
+    path = original(
+        adam, parts=PARTS, scope=SCOPES["name scope"], extra={"ema": np.float32([1.5, 2.5])}
+    )
+    training = moved_over(path, adam, APIS[-1], ignore=["ema"])
+    before = described(path)
+    training.train(0, BEFORE)
+    save_v1_checkpoint(path, training.variables, training.optimizer, like=path, overwrite=True)
+    assert described(path) == before
+    assert tensors(path)["ema"].tolist() == [1.5, 2.5]
+    assert tensors(path)["global_step"] == 2 * BEFORE
+
+
+def test_folders_are_made(tmp_path):
+    training = trained_in_keras(problem(), momentum, APIS[-1])
+    path = tmp_path / "one" / "two" / "model"
+    try:
+        save_v1_checkpoint(path, training.variables, training.optimizer)
+    except CheckpointError as error:  # or it says what is missing
+        assert str(path.parent) in str(error) or str(tmp_path / "one") in str(error)
+        assert not (tmp_path / "one").exists()
+    else:
+        assert tensors(path)["global_step"] == BEFORE
+
+
+@EVERY_API
+def test_nothing_is_left_behind_where_it_does_not_fit(api, original, tmp_path):
+    """`like` is of another optimizer: it has no place for the second slot."""
+    path = original(momentum)
+    training = trained_in_keras(problem(), adam, api)
+    before, arrays = listing(tmp_path), training.arrays()
+    with pytest.raises(ValueError, match="table/Adam"):
+        save_v1_checkpoint(
+            tmp_path / "new" / "out", training.variables, training.optimizer, like=path
+        )
+    with pytest.raises(ValueError, match="table/Adam"):
+        save_v1_checkpoint(path, training.variables, training.optimizer, like=path, overwrite=True)
+    assert listing(tmp_path) == before and not (tmp_path / "new").exists()
+    assert all(np.array_equal(a, b) for a, b in zip(training.arrays(), arrays))
+
+
+def test_nothing_is_left_behind_where_the_other_one_is_damaged(original, tmp_path):
+    path = original(adam, extra={"zz": np.arange(9, dtype=np.float32)})
+    training = moved_over(path, adam, APIS[-1], ignore=["zz"])
+    data = Path(path + ".data-00000-of-00001")
+    content = bytearray(data.read_bytes())
+    content[-3] ^= 0xFF  # tensors lie in the order of their names
+    data.write_bytes(bytes(content))
+    before = listing(tmp_path)
+    with pytest.raises(CheckpointError, match="zz|original"):
+        save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer, like=path)
+    assert listing(tmp_path) == before
+
+
+@pytest.mark.parametrize("like", ["nothing", "an object checkpoint"])
+def test_like_must_be_a_name_based_checkpoint(like, tmp_path):
+    training = trained_in_keras(problem(), momentum, APIS[-1])
+    other = str(tmp_path / "other")
+    if like == "an object checkpoint":
+        other = tf.train.Checkpoint(value=tf.Variable(1.0)).save(other)
+    before = listing(tmp_path)
+    with pytest.raises(ValueError, match=re.escape(other)):
+        save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer, like=other)
+    assert listing(tmp_path) == before

@@ -1,0 +1,119 @@
+"""tests/support/faults/kill_and_resume.py: nothing is lost, and what is lost is found."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.support.faults import checkpoints, kill_and_resume, training
+from tests.support.processes import programs
+
+PROGRAM = pathlib.Path(kill_and_resume.__file__)
+HARDEST = "accumulated AdagradDecay"  # its position is more than a step
+
+
+def kill_and_look(*arguments):
+    done = programs.run(PROGRAM, *arguments, seconds=600)
+    return done.returncode, done.stdout, done.stdout + done.stderr
+
+
+def test_nothing_is_lost(full):
+    kills, names = (15, training.NAMES) if full else (2, [HARDEST])
+    chosen = [word for name in names for word in ("--optimizer", name)]
+    code, output, everything = kill_and_look("--kills", str(kills), *chosen)
+    assert code == 0, everything
+    assert output.splitlines()[-1] == "bits lost 0 of %d" % kills, everything
+    print(output)
+    each = kills // len(names)
+    for name in names:
+        in_saves = re.search(r"%s: %d kills .* (\d+) left" % (name, each), output).group(1)
+        assert int(in_saves) >= each // 2, everything  # those that were to
+
+
+def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
+    def live(forget=None):
+        messages = []
+        life = training.Training("LazyAdam", str(tmp_path), forget)
+        life.live(lambda event, **values: messages.append(dict(values, event=event)), stop=30)
+        return messages
+
+    whole = live()  # saves at 20; the others go on from there to 30
+    expected = {message["batch"]: message["digests"] for message in whole}
+    assert kill_and_resume.losses([whole, live()], expected) == []
+    lost = "begins at batch 20: other bits in hidden/Adam_1, output/Adam_1, table/Adam_1"
+    assert kill_and_resume.losses([whole, live("Adam_1")], expected) == [(0, lost)]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize(
+    "name, forgotten",
+    [("AdagradDecay", "AdagradDecay_1"), ("LazyAdam", "global_step"), (HARDEST, "count")],
+)
+def test_what_checkpoints_lack_is_found(name, forgotten):
+    arguments = ["--kills", "5", "--optimizer", name, "--forget", forgotten]
+    code, output, everything = kill_and_look(*arguments)
+    assert code == 1, everything
+    assert re.search(r"\nbits lost [1-5] of 5\n$", output), everything
+
+
+@pytest.mark.full
+def test_processes_end_with_the_one_that_forked_them(tmp_path):
+    script = (
+        "import time\nfrom tests.support.faults.lives import Life\n"
+        "with Life(lambda send: time.sleep(600)) as life:\n"
+        "    print(life.pid, flush=True)\n    time.sleep(600)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", script], cwd=str(programs.ROOT), stdout=subprocess.PIPE
+    )
+    try:
+        pid = int(process.stdout.readline())
+        os.kill(pid, 0)
+    finally:
+        process.kill()
+        process.communicate()
+    programs.wait_until(lambda: not pathlib.Path("/proc/%d" % pid).exists(), seconds=60)
+
+
+def message(event, batch, **digests):
+    return {"event": event, "batch": batch, "digests": digests}
+
+
+def test_what_is_a_loss():
+    expected = {0: {"w": "a"}, 20: {"w": "b"}, 40: {"w": "c"}}
+    begin, first = message("begins", 0, w="a"), message("saved", 20, w="b")
+    goes_on, second = message("begins", 20, w="b"), message("ends", 40, w="c")
+
+    def lost(*lives):
+        return [number for number, _ in kill_and_resume.losses(lives, expected)]
+
+    assert lost([begin, first], [goes_on, second]) == []
+    assert lost([], [begin, first], [], [goes_on, second]) == []
+    assert lost([begin], [begin, first, second]) == []
+    assert lost([begin, first], [begin, first, second]) == [0]  # the checkpoint is gone
+    assert lost([begin], [message("begins", 0, w="x"), first]) == [0]
+    assert lost([begin], [begin, message("saved", 20, w="x")]) == [0]
+    assert lost([begin], [begin, message("saved", 20, v="b")]) == [0]
+    assert lost([begin], [message("begins", 7, w="a")]) == [0]
+    fails = {"event": "fails"}
+    assert lost([begin, first], [fails], [begin, first, second]) == [0]
+    assert lost([begin, first], [], [message("begins", 20, w="x")], [goes_on, second]) == [1]
+
+
+def test_what_is_unfinished(tmp_path):
+    def add(*names):
+        for name in names:
+            (tmp_path / name).write_text("")
+
+    add("model.ckpt-20.index", "model.ckpt-20.data-00000-of-00001")
+    assert checkpoints.newest(tmp_path) == 0 and len(checkpoints.unfinished(tmp_path)) == 2
+    (tmp_path / "checkpoint").write_text(
+        'model_checkpoint_path: "model.ckpt-20"\nall_model_checkpoint_paths: "model.ckpt-20"\n'
+    )
+    assert checkpoints.newest(tmp_path) == 20 and not checkpoints.unfinished(tmp_path)
+    late = {"model.ckpt-40.data-00000-of-00001", "model.ckpt-20.index.tempstate12"}
+    add(*late)
+    assert {name for name, *_ in checkpoints.unfinished(tmp_path)} == late

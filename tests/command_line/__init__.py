@@ -1,0 +1,1 @@
+"""The command legacy-opt."""

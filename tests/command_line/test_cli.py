@@ -1,0 +1,205 @@
+"""The command line: help, tables, progress, and how a command ends when something is wrong."""
+
+import io
+import re
+import sys
+
+import pytest
+
+from legacy_opt.compat import named_objects, tables, terminal
+from tests.support.processes.command_line import ROOT, Screen, start
+
+TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")
+PLAIN = """\
+title
+name             size
+--------------  -----
+a/[bold]kernel     10
+b               9,000
+"""
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(params=[True, False], ids=["rich", "no rich"])
+def rich(request, monkeypatch):
+    """With rich, and as if it were not installed."""
+    if not request.param:
+        monkeypatch.setitem(sys.modules, "rich", None)
+    return request.param
+
+
+@pytest.fixture
+def screen(capsys):
+    return Screen(capsys)
+
+
+@pytest.mark.parametrize("command", ["inspect", "convert", "compare", "audit"])
+def test_each_command_has_help_with_an_example(screen, command):
+    code, output, errors = screen.run(command, "--help")
+    assert (code, errors) == (0, "")
+    assert re.search(r"examples?:\s+legacy-opt %s " % command, output)
+    assert "exit codes: 0" in output
+
+
+def test_help_names_the_commands(screen):
+    code, output, _ = screen.run("--help")
+    assert code == 0
+    names = ("doctor", "inspect", "convert", "compare", "audit", "run")
+    assert all("\n    %s " % name in output for name in names)
+
+
+@pytest.mark.parametrize(
+    "words", [[], ["nonsense"], ["inspect"], ["convert", "a", "b", "--to", "x"]]
+)
+def test_a_wrong_word_is_one_line(screen, words):
+    assert "--help" in screen.refused(*words)
+
+
+def test_a_file_gets_plain_text_with_and_without_rich(rich):
+    stream = io.StringIO()
+    tables.show(("before", TABLE, "after"), stream)
+    assert stream.getvalue() == "before\n" + PLAIN + "after\n"
+
+
+def test_a_terminal_gets_richs_tables_where_rich_is_installed(rich, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    stream = Terminal()
+    tables.show(("before", TABLE), stream)
+    shown = stream.getvalue()
+    assert "a/[bold]kernel" in shown and "9,000" in shown
+    assert (shown == "before\n" + PLAIN) == (not rich)
+
+
+def test_a_long_name_is_shown_whole_on_a_narrow_terminal(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    stream = Terminal()
+    name = "".join("layer_%d/" % number for number in range(9)) + "kernel"
+    tables.show((tables.Table(("name", ">size"), [(name, "1")]),), stream)
+    letters = re.sub(r"\x1b\[[0-9;]*m|[\s1─-]", "", stream.getvalue())
+    assert letters == "namesize" + name.replace("1", "")
+
+
+def test_an_empty_table_has_headings():
+    assert list(tables.plain_lines(tables.Table(("a", ">bc"), []))) == ["a  bc", "-  --"]
+
+
+def test_progress_is_for_terminals_alone(rich):
+    stream = io.StringIO()
+    with tables.progress("convert", 100, stream) as advance:
+        advance(50)
+    assert stream.getvalue() == ""
+
+
+def test_progress_on_a_terminal(rich):
+    stream = Terminal()
+    with tables.progress("convert", 10**7, stream) as advance:
+        for _ in range(20):
+            advance(500000)
+    shown = stream.getvalue()
+    if rich:
+        assert "convert" in shown and "10.0/10.0 MB" in shown
+    else:
+        lines = ["convert: %d %% of 10 MB" % percent for percent in range(10, 101, 10)]
+        assert shown.splitlines() == lines
+
+
+@pytest.mark.parametrize(
+    ["count", "text"],
+    [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1.5e9, "1.5 GB"), (3e15, "3e+03 TB")],
+)
+def test_sizes(count, text):
+    assert tables.size(count) == text
+
+
+class Arguments:
+    json = traceback = False
+
+
+def outcome_of(error):
+    def work(arguments, screen):
+        print("a module's own words")
+        raise error
+
+    return terminal.run("inspect", work, Arguments)
+
+
+@pytest.mark.parametrize(
+    ["error", "code", "line"],
+    [
+        (ValueError("no such\ncheckpoint"), 2, "legacy-opt inspect: no such checkpoint\n"),
+        (
+            OSError(28, "No space left"),
+            2,
+            "legacy-opt inspect: OSError: [Errno 28] No space left\n",
+        ),
+        (RuntimeError(), 2, "legacy-opt inspect: RuntimeError\n"),
+        (KeyboardInterrupt(), 130, "legacy-opt inspect: interrupted, nothing was written\n"),
+    ],
+)
+def test_an_error_is_one_line_and_no_traceback(capsys, error, code, line):
+    assert outcome_of(error) == code
+    assert tuple(capsys.readouterr()) == ("", line)
+
+
+def test_traceback_on_request(capsys, monkeypatch):
+    monkeypatch.setattr(Arguments, "traceback", True)
+    assert outcome_of(ValueError("no")) == 2
+    errors = capsys.readouterr().err
+    assert errors.startswith("Traceback") and errors.endswith("\nlegacy-opt inspect: no\n")
+
+
+def test_a_reader_that_has_enough_is_no_error():
+    process = start("inspect", "tests/data/adagrad-decay-1.15", cwd=str(ROOT))
+    process.stdout.close()
+    assert (process.wait(), process.stderr.read()) == (0, "")
+    process.stderr.close()
+
+
+MODULE = """
+import collections
+settings = collections.namedtuple("Settings", "rate")(0.5)
+def build():
+    return undefined_name
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "of_a_user.py").write_text(MODULE)
+    (tmp_path / "broken_one.py").write_text("import sys\nsys.exit('not today')\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield
+    for name in ("of_a_user", "broken_one"):
+        sys.modules.pop(name, None)
+
+
+def test_objects_of_the_current_folder(folder):
+    assert named_objects.load("of_a_user:settings").rate == 0.5
+    assert named_objects.load("of_a_user:settings.rate") == 0.5
+
+
+@pytest.mark.parametrize(
+    ["name", "words"],
+    [
+        ("of_a_user", "'of_a_user' is not of the form module:object"),
+        ("of_a_user:", "is not of the form module:object"),
+        ("no_such_module:build", "ModuleNotFoundError: No module named 'no_such_module'"),
+        ("of_a_user:biuld", "there is no 'biuld' in it. Is it 'build'?"),
+        ("broken_one:build", "SystemExit: not today (broken_one.py, line 2)"),
+    ],
+)
+def test_objects_that_cannot_be_used(folder, name, words):
+    with pytest.raises(ImportError, match=re.escape(words)):
+        named_objects.load(name)
+
+
+def test_a_function_that_raises_tells_where(folder):
+    build = named_objects.load("of_a_user:build")
+    words = "NameError: name 'undefined_name' is not defined (of_a_user.py, line 5)"
+    with pytest.raises(ImportError, match=re.escape(words)):
+        named_objects.call("of_a_user:build", build)

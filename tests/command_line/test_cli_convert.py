@@ -1,0 +1,385 @@
+"""`legacy-opt convert` from file to file, with TensorFlow's own Saver as the witness."""
+
+import functools
+import json
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests.support.checkpoints import v1_checkpoints as training
+from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors, write_tensors
+from tests.support.processes.command_line import ROOT, Screen, start
+
+v1 = tf.compat.v1
+DECAY = dict(accumulator_decay_step=2, accumulator_decay_rate=0.5)
+
+
+def adam(step):
+    return v1.train.AdamOptimizer(0.01)
+
+
+def decaying_v1(step):
+    return legacy_opt.AdagradDecayOptimizer(0.1, step, **DECAY)
+
+
+def decaying_v2(step):
+    return legacy_opt.AdagradDecayOptimizerV2(0.1, step, **DECAY)
+
+
+@pytest.fixture
+def screen(capsys):
+    return Screen(capsys)
+
+
+def draw(*shape, dtype=np.float32):
+    return np.random.RandomState(len(shape) + sum(shape)).standard_normal(shape).astype(dtype)
+
+
+@pytest.mark.parametrize("saver", [{"write_version": 1}, {"write_version": 1, "sharded": True}, {}])
+def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
+    problem = training.problem()
+    (tmp_path / "old").mkdir()
+    source = training.trained_in_v1(tmp_path / "old" / "model", problem, adam, saver=saver)
+    before = tensors(source)
+    told = screen.json("convert", source, tmp_path / "new" / "model")
+    assert_equal(tensors(tmp_path / "new" / "model"), before)
+    assert sorted(each["source"] for each in told["transferred"]) == sorted(before)
+    assert (told["written"], told["complete"], told["to"]) == (True, True, "v1")
+    assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model")
+    expected = training.continued_in_v1(source, problem, adam)
+    actual = training.continued_in_v1(str(tmp_path / "new" / "model"), problem, adam)
+    assert_equal(actual[2], expected[2])
+    training.assert_same_steps(actual[1], expected[1])
+
+
+def in_parts():
+    """The tensors of a variable of 8 rows in 3 parts, with Adam's and AdamAsync's slots."""
+    whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
+    parts = {}
+    for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
+        for name, value in whole.items():
+            parts[name.replace("x", "x/part_%d" % number)] = value[rows]
+        parts["x/part_%d/AdamAsync_2" % number] = np.float32(0.5)
+    whole.update({"x/AdamAsync_2": np.float32(0.5), "global_step": np.int64(7)})
+    parts["global_step"] = whole["global_step"]
+    return parts, whole
+
+
+def test_parts_become_one_tensor(tmp_path, screen):
+    parts, whole = in_parts()
+    source = write_tensors(tmp_path / "old", parts)
+    told = screen.json("convert", source, tmp_path / "new")
+    assert_equal(tensors(tmp_path / "new"), whole)
+    notes = {each["target"]: each["note"] for each in told["transferred"]}
+    assert notes == dict(dict.fromkeys(whole, "3 parts"), global_step="")
+    with tf.Graph().as_default(), v1.Session() as session:
+        partitioned = v1.get_variable("x", [8, 4], partitioner=v1.fixed_size_partitioner(4))
+        v1.train.Saver().restore(session, str(tmp_path / "new"))
+        np.testing.assert_array_equal(session.run(tf.convert_to_tensor(partitioned)), whole["x"])
+
+
+def test_parts_in_columns(tmp_path, screen):
+    value = draw(4, 5)
+    write_tensors(tmp_path / "old", {"x/part_0": value[:, :3], "x/part_1": value[:, 3:]})
+    assert screen.run("convert", tmp_path / "old", tmp_path / "new")[0] == 0
+    assert_equal(tensors(tmp_path / "new"), {"x": value})
+
+
+def test_parts_that_disagree_are_refused(tmp_path, screen):
+    parts, _ = in_parts()
+    parts["x/part_1/AdamAsync_2"] = np.float32(0.25)
+    write_tensors(tmp_path / "old" / "model", parts)
+    words = screen.refused("convert", tmp_path / "old" / "model", tmp_path / "new")
+    assert "x/part_0/AdamAsync_2" in words and "a value of its own" in words
+    assert os.listdir(str(tmp_path)) == ["old"]
+
+
+def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_path, screen):
+    arrays = {"w": draw(4, 2), "tower/w/rows_0_to_1_of_4/AdamAsync_2": np.float32(1)}
+    arrays["tower/w/rows_1_to_4_of_4/AdamAsync_2"] = np.float32(1)
+    for number, (first, last) in enumerate([(0, 1), (1, 4)]):
+        arrays["w/part_%d/adam_m" % number] = draw(4, 2)[first:last]
+    write_tensors(tmp_path / "old", arrays)
+    (tmp_path / "map.json").write_text('{"w": "v"}')
+    words = ("convert", tmp_path / "old", tmp_path / "new", "--name-map", tmp_path / "map.json")
+    assert screen.run(*words)[0] == 0
+    expected = {"v": arrays["w"], "v/adam_m": draw(4, 2), "tower/v/AdamAsync_2": np.float32(1)}
+    assert_equal(tensors(tmp_path / "new"), expected)
+
+
+def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
+    arrays = {}
+    for number, columns in enumerate([3, 2]):
+        part = "x/part_%d" % number
+        arrays.update({part: draw(4, columns), part + "/AdagradDecay": draw(4, columns)})
+        arrays[part + "/AdagradDecay_1"] = np.arange(4)
+    write_tensors(tmp_path / "old" / "model", arrays)
+    words = screen.refused("convert", tmp_path / "old", tmp_path / "new")
+    assert "the parts of x have x/AdagradDecay_1 each for itself" in words
+    assert os.listdir(str(tmp_path)) == ["old"]
+
+
+def test_counts_of_parts_are_those_of_one_variable(tmp_path, screen):
+    counts = np.arange(1, 9)
+    parts = {}
+    for number, (first, last) in enumerate([(0, 3), (3, 8)]):
+        part = "x/part_%d" % number
+        of_part = np.zeros((last - first, 4), np.int64)
+        of_part.reshape(-1)[: last - first] = counts[first:last]
+        size = last - first
+        parts.update({part: draw(size, 4), part + "/AdagradDecay": draw(size, 4)})
+        parts[part + "/AdagradDecay_1"] = of_part
+    write_tensors(tmp_path / "old", parts)
+    assert screen.run("convert", tmp_path / "old", tmp_path / "new")[0] == 0
+    expected = np.zeros((8, 4), np.int64)
+    expected.reshape(-1)[:8] = counts
+    np.testing.assert_array_equal(tensors(tmp_path / "new")["x/AdagradDecay_1"], expected)
+
+
+@pytest.fixture
+def named(tmp_path):
+    """A checkpoint of two variables with Adam's slots in a scope."""
+    arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
+    for name in ("a/w", "b"):
+        arrays[name] = draw(3, 2)
+        arrays["OptimizeLoss/%s/Adam" % name] = draw(3, 2) + 1
+        arrays["OptimizeLoss/%s/Adam_1" % name] = draw(3, 2) + 2
+    write_tensors(tmp_path / "old" / "model", arrays)
+    return arrays
+
+
+def write_map(tmp_path, name_map):
+    path = tmp_path / "old" / "names.json"
+    path.write_text(json.dumps(name_map))
+    return path
+
+
+def test_new_names_go_on_to_slots(tmp_path, screen, named):
+    name_map = write_map(
+        tmp_path,
+        {
+            "a/w": "layer/kernel",
+            "beta1_power": "beta1_power_1",
+            "OptimizeLoss/layer/kernel/Adam_1": "odd",
+            "OptimizeLoss/b/Adam": "b/m",
+        },
+    )
+    source = tmp_path / "old" / "model"
+    assert screen.run("convert", source, tmp_path / "new", "--name-map", name_map)[0] == 0
+    names = {
+        "a/w": "layer/kernel",
+        "OptimizeLoss/a/w/Adam": "OptimizeLoss/layer/kernel/Adam",
+        "OptimizeLoss/a/w/Adam_1": "odd",
+        "OptimizeLoss/b/Adam": "b/m",
+        "beta1_power": "beta1_power_1",
+    }
+    expected = {names.get(name, name): value for name, value in named.items()}
+    assert_equal(tensors(tmp_path / "new"), expected)
+
+
+def test_null_leaves_a_variable_and_its_slots_out(tmp_path, screen, named):
+    name_map = write_map(tmp_path, {"b": None})
+    source = tmp_path / "old" / "model"
+    told = screen.json("convert", source, tmp_path / "new", "--name-map", name_map)
+    left_out = {"b", "OptimizeLoss/b/Adam", "OptimizeLoss/b/Adam_1"}
+    assert set(tensors(tmp_path / "new")) == set(named) - left_out
+    assert {note.split(": ")[1] for note in told["notes"]} == left_out
+
+
+@pytest.mark.parametrize(
+    ["content", "words"],
+    [
+        ('{"c": "d"}', "holds nothing that is called 'c'"),
+        ('{"a/w": "b"}', "Two tensors would be called 'b'"),
+        ("{", "cannot be read"),
+        ('["a/w"]', "must be one object"),
+        ('{"a/w": 3}', "must be one object"),
+    ],
+)
+def test_bad_name_maps(tmp_path, screen, named, content, words):
+    path = tmp_path / "old" / "names.json"
+    path.write_text(content)
+    told = screen.refused(
+        "convert", tmp_path / "old" / "model", tmp_path / "new", "--name-map", path
+    )
+    assert words in told
+    assert os.listdir(str(tmp_path)) == ["old"]
+
+
+@pytest.mark.cells(use_resource=[False, True], parts=[0, 3], to=[1, 2])
+def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, parts, to):
+    make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)
+    problem, options = training.problem(), dict(use_resource=use_resource, parts=parts)
+    source = training.trained_in_v1(tmp_path / "old", problem, make, **options)
+    words = ("convert", source, tmp_path / "new", "--to", "adagrad-decay-v%d" % to)
+    assert screen.run(*words)[0] == 0
+    _, expected, end = training.continued_in_v1(source, problem, make, **options)
+    _, actual, new_end = training.continued_in_v1(tmp_path / "new", problem, other, **options)
+    training.assert_same_steps(actual, expected)
+    for key in end:
+        if "power" not in key[-1]:
+            np.testing.assert_array_equal(new_end[key], end[key], str(key))
+    counts = [value for key, value in end.items() if "power" in key[-1]]
+    assert counts and all(np.max(value) > 0 for value in counts)
+
+
+def test_layouts_there_and_back(tmp_path, screen):
+    source = training.trained_in_v1(tmp_path / "old", training.problem(), decaying_v1)
+    to = "adagrad-decay-v%d"
+    assert screen.run("convert", source, tmp_path / "two", "--to", to % 2)[0] == 0
+    assert screen.run("convert", tmp_path / "two", tmp_path / "one", "--to", to % 1)[0] == 0
+    assert_equal(tensors(tmp_path / "one"), tensors(source))
+    two = tensors(tmp_path / "two")
+    for name in training.problem().values:
+        assert two[name + "/AdagradDecay_1"].shape == two[name].shape[:1]
+    assert screen.run("convert", tmp_path / "two", tmp_path / "same", "--to", to % 2)[0] == 0
+    assert_equal(tensors(tmp_path / "same"), two)
+
+
+def test_counts_of_a_scalar(tmp_path, screen):
+    arrays = {"x": np.float32(1), "x/AdagradDecay": np.float32(2), "x/AdagradDecay_1": np.int64(3)}
+    write_tensors(tmp_path / "old", arrays)
+    for to in ("adagrad-decay-v1", "adagrad-decay-v2"):
+        assert screen.run("convert", tmp_path / "old", tmp_path / to, "--to", to)[0] == 0
+        assert_equal(tensors(tmp_path / to), arrays)
+
+
+def test_counts_where_there_can_be_none_are_refused(tmp_path, screen):
+    arrays = {"x": draw(3, 2), "x/AdagradDecay": draw(3, 2)}
+    arrays["x/AdagradDecay_1"] = np.arange(6).reshape(3, 2)
+    write_tensors(tmp_path / "old" / "model", arrays)
+    words = screen.refused(
+        "convert", tmp_path / "old", tmp_path / "new", "--to", "adagrad-decay-v2"
+    )
+    assert "x/AdagradDecay_1 cannot be converted: there are counts beyond" in words
+    assert os.listdir(str(tmp_path)) == ["old"]
+
+
+@pytest.fixture
+def bad(tmp_path):
+    """Sources that are not right, by what is wrong with them."""
+    folder = tmp_path / "old"
+    write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
+    data = (folder / "good.data-00000-of-00001").read_bytes()
+    index = (folder / "good.index").read_bytes()
+
+    def write(name, index, data):
+        (folder / (name + ".index")).write_bytes(index)
+        (folder / (name + ".data-00000-of-00001")).write_bytes(data)
+
+    write("truncated", index, data[:100])
+    write("corrupt", index[: len(index) // 2], data)
+    write("damaged", index, data[:2000] + b"x" * 4 + data[2004:])
+    (folder / "text.txt").write_text("no checkpoint at all, but some lines of text\n" * 9)
+    (folder / "empty").write_bytes(b"")
+    keys = {
+        "emb/part_0-keys": draw(4),
+        "emb/part_0-values": draw(4, 2),
+        "emb/part_0-freqs": draw(4),
+    }
+    write_tensors(folder / "deeprec", keys)
+    return folder
+
+
+@pytest.mark.parametrize(
+    ["name", "options", "words"],
+    [
+        ("missing", [], "no such checkpoint"),
+        ("truncated", [], "truncated"),
+        ("corrupt", [], "corrupt"),
+        ("damaged", [], "corrupt"),
+        ("text.txt", [], "is a text file"),
+        ("empty", [], "is empty"),
+        ("deeprec", [], "emb cannot be converted: DeepRec's EmbeddingVariable"),
+        ("good", ["--to", "adagrad-decay-v1"], "no counts of AdagradDecay"),
+        ("good", ["--to", "keras"], "needs --model module:function"),
+        ("good", ["--optimizer", "module:make"], "have their v1 names already"),
+        ("good", ["--like", "other"], "--like has no meaning with --to v1"),
+        ("good", ["--to", "adagrad-decay-v1", "--model", "a:b"], "--model has no meaning"),
+        ("good", ["--name-map", "missing.json"], "name map 'missing.json' cannot be read"),
+    ],
+)
+def test_bad_input_is_one_line_and_writes_nothing(tmp_path, screen, bad, name, options, words):
+    before = sorted(os.listdir(str(bad)))
+    told = screen.refused("convert", bad / name, tmp_path / "new" / "out", *options)
+    assert words in told
+    assert os.listdir(str(tmp_path)) == ["old"]
+    assert sorted(os.listdir(str(bad))) == before
+
+
+def test_what_is_there_is_not_replaced_unless_asked_for(tmp_path, screen, bad):
+    write_tensors(tmp_path / "new", {"z": draw(2)})
+    source = bad / "good"
+    assert "--overwrite" in screen.refused("convert", source, tmp_path / "new")
+    assert_equal(tensors(tmp_path / "new"), {"z": draw(2)})
+    assert screen.run("convert", source, tmp_path / "new", "--overwrite")[0] == 0
+    assert_equal(tensors(tmp_path / "new"), tensors(source))
+    (tmp_path / "folder").mkdir()
+    assert "is a folder" in screen.refused("convert", source, tmp_path / "folder", "--overwrite")
+
+
+def test_the_report_tells_what_went_where(tmp_path, screen, bad):
+    code, output, errors = screen.run("convert", bad / "good", tmp_path / "new")
+    assert (code, errors) == (0, "")
+    assert output.splitlines()[2:] == [
+        "x     x   float32  [3000, 2]",
+        "y     y   float32  [5]",
+        "written: %s, 2 tensors" % (tmp_path / "new"),
+    ]
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """A checkpoint of 300 MB, which takes some time to convert."""
+    folder = tmp_path_factory.mktemp("large")
+    with tf.Graph().as_default(), v1.Session() as session:
+        for number in range(6):
+            v1.get_variable("x%d" % number, initializer=tf.fill([5, 2500000], float(number)))
+        session.run(v1.global_variables_initializer())
+        source = v1.train.Saver().save(session, str(folder / "source"), write_meta_graph=False)
+    yield source
+    for path in folder.iterdir():
+        path.unlink()
+
+
+def stop_midway(source, folder, how):
+    """Sends a signal to a conversion that is writing; returns (exit code, stdout, stderr)."""
+    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in background
+    process = start("convert", source, folder / "out", preexec_fn=hear)  # ignore Ctrl-C
+    while not any(folder.glob(".out.writing/shard*")):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.001)
+    process.send_signal(how)
+    output, errors = process.communicate()
+    return process.returncode, output, errors
+
+
+# Every day the instants are tried one by one: test_checkpoint_writer.py, TestBeingKilled.
+@pytest.mark.full
+def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
+    assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
+    assert os.listdir(str(tmp_path)) == [".out.writing"]
+    assert screen.run("convert", large, tmp_path / "out")[0] == 0
+    assert not (tmp_path / ".out.writing").exists()
+    assert_equal(tensors(tmp_path / "out"), tensors(large))
+
+
+# Every day: Ctrl-C in test_cli.py, and an exception while it is written in
+# test_checkpoint_writer.py.
+@pytest.mark.full
+def test_interrupted_midway_leaves_nothing(tmp_path, large):
+    told = stop_midway(large, tmp_path, signal.SIGINT)
+    assert told == (130, "", "legacy-opt convert: interrupted, nothing was written\n")
+    assert os.listdir(str(tmp_path)) == []
+
+
+def test_the_truncated_checkpoint_that_is_kept_here(tmp_path, screen, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    truncated = ROOT / "tests" / "data" / "truncated"
+    assert "is truncated" in screen.refused("convert", truncated, "out")
+    assert os.listdir(str(tmp_path)) == []

@@ -1,0 +1,243 @@
+"""`legacy-opt convert` between v1 checkpoints and files of Keras, through the user's model."""
+
+import json
+import os
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import custom_objects
+from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors
+from tests.support.processes.command_line import Screen, start
+
+v1 = tf.compat.v1
+KERAS_3 = versions.keras_facts()["generation"] == 3
+# What Keras keeps an optimizer's state in: docs/keras_saving.md.
+H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")  # to TensorFlow 2.10
+KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
+USERS_MODULE = """
+import tensorflow as tf
+from legacy_opt.compat import to_keras
+keras = tf.keras
+def build(optimizer=tf.compat.v1.train.AdamOptimizer, before=lambda inputs: inputs):
+    inputs = keras.Input((3,))
+    model = keras.Model(inputs, keras.layers.Dense(2, name="layer")(before(inputs)))
+    # A loss as an object: Keras 3 loads .h5 files with no other.
+    model.compile(to_keras(optimizer(0.01)), keras.losses.MeanSquaredError())
+    print("words of the user's own")
+    return model
+def pair():
+    model = build()
+    return model, model.optimizer
+def other():
+    return build(tf.compat.v1.train.AdagradOptimizer)
+def sgd():
+    return build(tf.compat.v1.train.GradientDescentOptimizer)
+def with_code():
+    return build(before=keras.layers.Lambda(lambda inputs: inputs + undefined_in_other_programs))
+undefined_in_other_programs = 1.0
+def nothing():
+    return 3
+"""
+
+
+@pytest.fixture
+def screen(capsys, tmp_path, monkeypatch):
+    (tmp_path / "users_model.py").write_text(USERS_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "users_model", raising=False)
+    return FreshKeras(capsys)
+
+
+class FreshKeras(Screen):
+    """Runs commands as in processes of their own, where no name of a layer is taken."""
+
+    def run(self, *words):
+        tf.keras.backend.clear_session()
+        return super().run(*words)
+
+
+def train(session_steps, restore=None, save=None):
+    """Trains in a Session; returns the values at the end."""
+    with tf.Graph().as_default():
+        kernel = v1.get_variable("layer/kernel", [3, 2], use_resource=True)
+        bias = v1.get_variable("layer/bias", [2], use_resource=True)
+        step = v1.train.get_or_create_global_step()
+        x = tf.constant(np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3))
+        loss = tf.reduce_sum(tf.square(tf.matmul(x, kernel) + bias - 1.0))
+        train_op = v1.train.AdamOptimizer(0.01).minimize(loss, step)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            if restore is not None:
+                v1.train.Saver().restore(session, str(restore))
+            for _ in range(session_steps):
+                session.run(train_op)
+            if save is not None:
+                v1.train.Saver().save(session, str(save), write_meta_graph=False)
+            return session.run({each.op.name: each for each in v1.global_variables()})
+
+
+@pytest.fixture
+def source(tmp_path):
+    train(5, save=tmp_path / "v1")
+    return tmp_path / "v1"
+
+
+def options(*words, model="build"):
+    return ("--model", "users_model:" + model) + words
+
+
+@pytest.mark.parametrize("ending", sorted(KEPT))
+def test_to_keras_and_back(tmp_path, screen, source, ending):
+    """With a layer that Keras cannot make from the file, or refuses to: it need not."""
+    keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
+    to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
+    if not KEPT[ending]:
+        told = screen.json(*to_keras, code=1)
+        assert not told["written"] and "the optimizer's state" in told["left_in_source"][0]["name"]
+        assert not keras.exists()
+        told = screen.json(*(to_keras + ("--partial",)), code=1)
+        assert told["written"] and keras.exists()
+        words = ("convert", keras, back) + options(model="with_code")
+        assert "holds no state of an optimizer" in screen.refused(*words)
+        return
+    told = screen.json(*to_keras)
+    assert told["written"] and len(told["transferred"]) == 9
+    assert not [name for name in os.listdir(str(tmp_path)) if name.endswith(".writing")]
+    assert screen.json("convert", keras, back, *options(model="with_code"))["complete"]
+    assert_equal(tensors(back), tensors(source))
+    assert_equal(train(5, restore=back), train(5, restore=source))
+
+
+def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
+    screen.json("convert", source, tmp_path / "keras.h5", *options("--to", "keras"))
+    path = str(tmp_path / "keras.h5")
+    model = tf.keras.models.load_model(path, custom_objects=custom_objects())
+    np.testing.assert_array_equal(model.get_weights()[0], tensors(source)["layer/kernel"])
+    assert int(model.optimizer.iterations.numpy()) == 5
+    (tmp_path / "there").mkdir()
+    screen.json("convert", source, tmp_path / "there" / "ckpt", *options("--to", "keras"))
+    names = {"ckpt.index", "ckpt.data-00000-of-00001"}
+    assert set(os.listdir(str(tmp_path / "there"))) == names
+
+
+def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
+    (tmp_path / "map.json").write_text('{"layer/kernel": "w", "layer/bias": "b"}')
+    screen.json("convert", source, tmp_path / "keras", *options("--to", "keras", model="pair"))
+    words = options("--name-map", "map.json", model="pair")
+    screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
+    names = {"layer/kernel": "w", "layer/bias": "b"}
+    expected = {}
+    for name, value in tensors(source).items():
+        for old, new in names.items():
+            name = name.replace(old, new)
+        expected[name] = value
+    assert_equal(tensors(tmp_path / "back"), expected)
+
+
+@pytest.mark.defect(21)
+@pytest.mark.parametrize("argument", ["", "name_map="])
+@pytest.mark.parametrize("python", [False, True])
+def test_the_name_map_that_is_told_can_be_pasted(tmp_path, screen, source, python, argument):
+    """The older form of a message, a dict of Python, is taken as well."""
+    new = {"layer/kernel": "tower/w", "layer/bias": "b"}
+    (tmp_path / "map.json").write_text(json.dumps(new))
+    assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
+    words = ("convert", "renamed", "keras") + options("--to", "keras")
+    (told,) = screen.json(*words, code=1)["notes"]
+    told = told.partition("name_map=")[2]
+    assert json.loads(told) == new
+    text = argument + (repr(new) if python else told)
+    (tmp_path / "pasted.json").write_text(text, encoding="utf-8")
+    assert screen.json(*words + ("--name-map", "pasted.json"))["complete"]
+
+
+def test_like_an_old_checkpoint(tmp_path, screen, source):
+    screen.json("convert", source, tmp_path / "keras", *options("--to", "keras"))
+    words = options("--like", source)
+    screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
+    assert_equal(tensors(tmp_path / "back"), tensors(source))
+
+
+def test_a_model_with_another_optimizer(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
+    told = screen.json(*words, code=1)
+    assert not told["written"]
+    left = {each["name"] for each in told["left_in_source"]}
+    assert {"layer/kernel/Adam", "beta1_power"} <= left
+    assert screen.json(*(words + ("--partial",)), code=1)["written"]
+
+
+@pytest.mark.parametrize("ending", sorted(ending for ending in KEPT if KEPT[ending]))
+def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, ending):
+    keras = tmp_path / ("keras" + ending)
+    screen.json("convert", source, keras, *options("--to", "keras"))
+    screen.refused("convert", keras, tmp_path / "back", *options(model="other"))
+    assert not (tmp_path / "back.index").exists()
+
+
+def test_leftovers_that_may_be(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
+    words += ("--ignore", "layer/.*/Adam", "--ignore", "beta[12]_power$")
+    told = screen.json(*words, code=1)
+    assert told["left_in_source"] == []
+    assert {each["name"] for each in told["missing_in_source"]} == {
+        "layer/kernel, slot accumulator",
+        "layer/bias, slot accumulator",
+    }
+    code, output, errors = screen.run(*words)
+    assert (code, errors) == (1, "") and "Nothing was written." in output
+    assert all(word in output for word in ("--ignore", "--partial", "--name-map"))
+    assert "strict=" not in output and "ignore=" not in output
+
+
+def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
+    words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="sgd")
+    assert not screen.json(*words, code=1)["written"]
+    told = screen.json(*(words + ("--ignore", ".*Adam", "--ignore", "beta")))
+    assert told["written"] and told["complete"] and len(told["transferred"]) == 3
+
+
+@pytest.mark.parametrize(
+    ["words", "told"],
+    [
+        (("v1", "out") + options("--to", "keras", model="nothing"), "must return a Keras model"),
+        (("v1", "out") + options("--to", "keras", model="missing"), "there is no 'missing' in it"),
+        (("v1", "out", "--model", "no_such:build", "--to", "keras"), "No module named 'no_such'"),
+        (("none", "out") + options("--to", "keras"), "no such checkpoint"),
+        (("v1", "out") + options(), "is a checkpoint of v1 by names already"),
+        (("none.keras", "out") + options(), "there is no such file"),
+        (("bad.keras", "out") + options(), "cannot be loaded by Keras"),
+        (("bad.keras", "out"), "pass --model"),
+        (("v1", "out") + options("--to", "keras", "--ignore", "["), "is no regular expression"),
+        (("v1", "out") + options("--ignore", "x"), "--ignore has no meaning with --to v1"),
+        (("v1", "out") + options("--to", "keras", "--name-map", "misspelled.json"), "layer/kernle"),
+    ],
+)
+def test_bad_input(tmp_path, screen, source, words, told):
+    (tmp_path / "bad.keras").write_text("no file of Keras")
+    (tmp_path / "misspelled.json").write_text('{"layer/kernle": "w"}')
+    before = sorted(os.listdir(str(tmp_path)))
+    assert told in screen.refused("convert", *words)
+    after = [name for name in sorted(os.listdir(str(tmp_path))) if name != "__pycache__"]
+    assert after == [name for name in before if name != "__pycache__"]
+
+
+def daily_on_tensorflow_1(test):
+    return test if versions.has_contrib() else pytest.mark.full(test)
+
+
+@daily_on_tensorflow_1
+def test_in_a_process_of_its_own(tmp_path, screen, source):
+    """On TensorFlow 1.15 that is a graph with a Session of Keras."""
+    words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
+    process = start(*words, cwd=str(tmp_path))
+    output, errors = process.communicate()
+    assert (process.returncode, errors) == (0, "")
+    assert "words of the user" not in output and "\x1b" not in output
+    assert screen.json("convert", "keras.h5", tmp_path / "back", *options())["complete"]
+    assert_equal(tensors(tmp_path / "back"), tensors(source))

@@ -1,0 +1,166 @@
+"""`legacy-opt inspect` and `legacy-opt compare`."""
+
+import functools
+import re
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support.checkpoints import v1_checkpoints as training
+from tests.support.checkpoints.v1_checkpoints import tensors
+from tests.support.processes.command_line import ROOT, Screen
+
+DATA = ROOT / "tests" / "data"
+
+
+@pytest.fixture
+def screen(capsys):
+    return Screen(capsys)
+
+
+def test_adam_of_115(screen):
+    code, output, errors = screen.run("inspect", DATA / "adam_tf115")
+    assert (code, errors) == (0, "")
+    assert re.search(r"^optimizer: Adam \(slots Adam, \d+ variables?\)$", output, re.M)
+    assert "shared by all" in output and "the step" in output and "\x1b" not in output
+    assert all(line == line.rstrip() for line in output.splitlines())
+
+
+def test_the_page_shows_what_is_printed(screen, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    _, output, _ = screen.run("inspect", "tests/data/adam_tf115")
+    page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
+    assert "```text\n%s```\n" % output in page
+
+
+@pytest.mark.parametrize(
+    ["name", "label", "scope", "format"],
+    [
+        ("adam_tf115", "Adam", "", "V2"),
+        ("adam_tf115_v1_format", "Adam", "", "V1"),
+        ("optimize_loss_tf115", "Adam", "OptimizeLoss", "V2"),
+    ],
+)
+def test_checkpoints_that_are_kept_here(screen, name, label, scope, format):
+    told = screen.json("inspect", DATA / name)
+    assert (told["format"], told["kind"]) == (format, "name-based")
+    (guess,) = told["optimizers"]
+    assert (guess["label"], guess["scope"]) == (label, scope)
+    arrays = tensors(DATA / name)
+    assert told["tensors"] == len(arrays)
+    assert told["numbers"] == sum(array.size for array in arrays.values())
+    assert told["bytes"] == sum(array.nbytes for array in arrays.values())
+    assert told["step"] == arrays[told["step_name"]]
+    shapes = {each["name"]: each["shape"] for each in told["variables"]}
+    shapes.update(
+        (slot["name"], slot["shape"]) for each in told["variables"] for slot in each["slots"]
+    )
+    assert shapes == {
+        name: list(array.shape)
+        for name, array in arrays.items()
+        if "_power" not in name and name != told["step_name"]
+    }
+
+
+@pytest.mark.parametrize(
+    ["name", "words"], [("nothing", "no such checkpoint"), ("truncated", "is truncated")]
+)
+def test_bad_input(screen, name, words):
+    assert words in screen.refused("inspect", DATA / name)
+
+
+USERS_MODULE = """
+import tensorflow as tf
+Base = tf.compat.v1.train.MomentumOptimizer
+ready = Base(0.1, 0.9)
+def make():
+    print("words of the user's own")
+    return Base(0.1, 0.9, use_nesterov=True)
+class Different(Base):
+    def __init__(self):
+        super().__init__(0.1, 0.9)
+    def _resource_apply_dense(self, grad, handle):
+        factor = 1.5 if hasattr(self, "_owner") else 1.0
+        return super()._resource_apply_dense(grad * factor, handle)
+nothing = 3
+def raises():
+    raise KeyError("no rate")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "optimizers_of_a_user.py").write_text(USERS_MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "optimizers_of_a_user", raising=False)
+
+
+@pytest.mark.parametrize("name", ["ready", "make"])
+def test_compare_equal(screen, folder, name):
+    words = ("compare", "optimizers_of_a_user:" + name, "--steps", "3", "--api", "optimizer_v2")
+    told = screen.json(*words)
+    assert (told["equal"], told["steps"], told["optimizer"]) == (True, 3, "MomentumOptimizer")
+    assert told["tensorflow"] == tf.__version__
+    code, output, errors = screen.run(*words)
+    assert (code, errors, output.count("\n")) == (0, "", 1)
+    assert "equal bit for bit: 3 steps" in output
+
+
+def test_compare_different(screen, folder):
+    told = screen.json("compare", "optimizers_of_a_user:Different", "--steps", "2", code=1)
+    assert (told["equal"], told["step"], told["variable"]) == (False, 1, "kernel")
+    assert told["difference"] > 0
+    code, output, _ = screen.run("compare", "optimizers_of_a_user:Different", "--steps", "2")
+    assert code == 1 and "different at step 1 of 2: kernel by up to" in output
+
+
+@pytest.mark.parametrize(
+    ["words", "told"],
+    [
+        (["optimizers_of_a_user:nothing"], "takes a tf.compat.v1.train.Optimizer"),
+        (["optimizers_of_a_user:raises"], "KeyError: 'no rate' (optimizers_of_a_user.py, line"),
+        (["no_such_module:make"], "No module named 'no_such_module'"),
+        (["optimizers_of_a_user:ready", "--steps", "0"], "steps must be positive"),
+        (["optimizers_of_a_user:ready", "--steps", "many"], "--steps: invalid int value"),
+    ],
+)
+def test_compare_refuses(screen, folder, words, told):
+    assert told in screen.refused("compare", *words)
+
+
+def test_compare_without_that_keras(screen, folder):
+    if versions.keras_facts()["generation"] == 3:
+        assert screen.json("compare", "optimizers_of_a_user:ready", "--api", "keras3")["equal"]
+    else:
+        words = ("compare", "optimizers_of_a_user:ready", "--api", "keras3")
+        assert "There is no Keras 3 here" in screen.refused(*words)
+
+
+@pytest.mark.parametrize("parts", [1, 3])
+def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
+    """Partitioned variables, and an optimizer in a scope: matrix/atrix/part_0/Adam."""
+    problem = training.problem(("matrix", "table"))
+    scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
+    make = lambda step: tf.compat.v1.train.AdamOptimizer()  # noqa: E731
+    with training.v1_training(problem, make, parts=parts, scope=scope) as run:
+        run.train(0, 4)
+        state, path = run.state(), run.save(str(tmp_path / "graph"))
+    assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
+    found = screen.json("inspect", path)
+    slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
+    # The scope that TensorFlow has cut off is that of the powers of beta.
+    expected = {
+        "OptimizeLoss/%s/%s" % (variable, name): (variable, role)
+        for variable in ("matrix", "table")
+        for name, role in (("Adam", "m"), ("Adam_1", "v"))
+    }
+    assert slots == {name: role for name, (_, role) in expected.items()}
+    assert [each["label"] for each in found["optimizers"]] == ["Adam"]
+    screen.json("convert", path, tmp_path / "whole")
+    reader = tf.train.load_checkpoint(str(tmp_path / "whole"))
+    for name, key in expected.items():
+        assert np.array_equal(reader.get_tensor(name), state[key])

@@ -1,0 +1,232 @@
+"""`legacy-opt doctor`: true facts, and a way out of every problem that it knows."""
+
+import json
+import os
+import subprocess
+import sys
+
+import numpy
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.compat import cli, doctor
+from tests.support.paths import ROOT
+
+
+def command(*words, **environment):
+    """Runs the command in a fresh Python; returns (exit code, stdout, stderr)."""
+    environment.setdefault("PYTHONPATH", str(ROOT))
+    inherited = {name: at for name, at in os.environ.items() if not name.startswith("TF_")}
+    done = subprocess.run(
+        [sys.executable, "-m", "legacy_opt"] + list(words),
+        env=dict(inherited, **environment),
+        capture_output=True,
+        text=True,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def facts(**changes):
+    """Returns the facts of a healthy TensorFlow 2.15, with changes to its parts."""
+    healthy = {
+        "packages": {"tensorflow-cpu": "2.15.1", "keras": "2.15.0", "numpy": "1.26.4"},
+        "tensorflow": {"version": "2.15.1", "error": None},
+        "keras": {
+            "version": "2.15.0",
+            "generation": 2,
+            "home": "keras",
+            "backend": "tensorflow",
+            "error": None,
+            "TF_USE_LEGACY_KERAS": None,
+            "KERAS_BACKEND": None,
+        },
+        "to_keras": {"auto": "optimizer_v2", "optimizer_v2": None, "keras3": "ImportError: none"},
+        "kernels": {"Adagrad": list(doctor._FORMS)},
+    }
+    for part, change in changes.items():
+        healthy[part] = change if part in ("kernels", "packages") else dict(healthy[part], **change)
+    return healthy
+
+
+def only_problem(**changes):
+    (problem,) = doctor._problems(facts(**changes))
+    return problem
+
+
+@pytest.fixture(scope="module")
+def told():
+    """What a fresh process prints, which is the facts and nothing else."""
+    code, output, errors = command("doctor", "--json")
+    assert (code, errors) == (0, "")
+    return json.loads(output)
+
+
+def test_text_names_the_versions(told):
+    output = "\n".join(doctor._lines(told))
+    assert tf.__version__ in output
+    assert numpy.__version__ in output
+    assert "AdagradV2" in output
+    assert ("eager off" in output) == tf.__version__.startswith("1.")
+
+
+def test_json_holds_the_facts(told):
+    assert told["legacy_opt"]["version"] == legacy_opt.__version__
+    assert told["python"]["version"] == sys.version.split()[0]
+    assert told["packages"]["numpy"] == numpy.__version__
+    assert tf.__version__ in [told["packages"].get(n) for n in ("tensorflow", "tensorflow-cpu")]
+    assert told["tensorflow"]["version"] == tf.__version__
+    assert told["tensorflow"]["contrib"] == hasattr(tf, "contrib")
+    assert told["tensorflow"]["estimator"] == hasattr(tf, "estimator")
+    assert told["keras"]["error"] is None
+    assert told["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
+    assert told["kernels"]["Adagrad"] == list(doctor._FORMS)
+    assert told["kernels"]["Adam"] == ["ref dense", "resource dense"]
+
+
+def test_diagnose_is_public_and_is_what_json_prints(capsys):
+    found = legacy_opt.compat.diagnose()
+    cli.main(["doctor", "--json"])
+    assert json.loads(capsys.readouterr().out) == found
+
+
+def test_kernels_told_are_kernels_that_exist():
+    prefix = {"ref dense": "", "ref sparse": "Sparse"}
+    prefix.update({"resource dense": "Resource", "resource sparse": "ResourceSparse"})
+    for name, forms in doctor._kernels().items():
+        for form in doctor._FORMS:
+            assert hasattr(tf.raw_ops, prefix[form] + "Apply" + name) == (form in forms)
+
+
+@pytest.mark.parametrize(
+    "message, fix",
+    [
+        ("TypeError('Descriptors cannot be created directly.')", 'pip install "protobuf<3.21"'),
+        ("RuntimeError('the disk is on fire')", None),
+    ],
+)
+def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
+    (tmp_path / "tensorflow.py").write_text("raise " + message)
+    code, output, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert (code, errors) == (1, "")
+    assert "ERROR: TensorFlow cannot be imported: " in output
+    assert message.split("'")[1] in output
+    assert ("fix: %s" % fix in output) if fix else ("fix: pip install" not in output)
+
+
+def test_what_tensorflow_prints_while_it_breaks_stays_off_the_terminal(tmp_path):
+    noise = "import os\nos.write(2, b'noise')\nraise ImportError('no')"
+    (tmp_path / "tensorflow.py").write_text(noise)
+    _, _, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
+    assert errors == ""
+
+
+def test_healthy_has_no_problem():
+    assert list(doctor._problems(facts())) == []
+
+
+def test_missing_tensorflow():
+    nothing = {"version": None, "error": "ModuleNotFoundError: No module named 'tensorflow'"}
+    told = dict(facts(tensorflow=nothing, packages={}, kernels={}), keras=None)
+    (problem,) = doctor._problems(told)
+    assert problem["level"] == "error"
+    assert problem["fix"].startswith('pip install "legacy-opt[tensorflow-cpu]"')
+
+
+def test_numpy_2_under_an_old_tensorflow():
+    broken = {"version": None, "error": "AttributeError: _ARRAY_API not found"}
+    packages = {"tensorflow-cpu": "2.10.1", "numpy": "2.0.1"}
+    told = dict(facts(tensorflow=broken, packages=packages, kernels={}), keras=None)
+    (problem,) = doctor._problems(told)
+    assert (problem["level"], problem["fix"]) == ("error", 'pip install "numpy<2"')
+
+
+def test_two_wheels():
+    problem = only_problem(packages={"tensorflow": "2.15.1", "tensorflow-cpu": "2.15.1"})
+    assert problem["level"] == "warning"
+    assert "tensorflow==2.15.1 and tensorflow-cpu==2.15.1" in problem["text"]
+    assert "pip uninstall -y tensorflow tensorflow-cpu" in problem["fix"]
+
+
+def test_no_kernels():
+    assert only_problem(kernels={})["level"] == "error"
+
+
+@pytest.mark.parametrize("wheel, no_deps", [("tensorflow", ""), ("tensorflow-cpu", "--no-deps ")])
+def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps):
+    told = facts(
+        tensorflow={"version": "2.18.0"},
+        keras={"generation": 3},
+        packages={wheel: "2.18.0"},
+        to_keras={"auto": "keras3", "optimizer_v2": "ImportError: no tf_keras", "keras3": None},
+    )
+    assert list(doctor._problems(told)) == []
+    assert list(doctor._to_keras_texts(told)) == [
+        "api='keras3', the default",
+        "api='optimizer_v2' after pip install %s\"tf-keras~=2.18.0\"" % no_deps,
+    ]
+
+
+def test_keras_3_too_old_for_the_bridge():
+    told = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
+    problem = only_problem(keras={"generation": 3}, to_keras=told)
+    assert problem["level"] == "warning"
+    assert "to_keras makes no optimizers for tf.keras" in problem["text"]
+    assert "Keras 3.0.5 is too old" in problem["text"]
+    assert problem["fix"] == "pip install -U keras"
+
+
+def test_what_is_told_of_to_keras_is_so(told):
+    told = told["to_keras"]
+    optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
+    auto = legacy_opt.compat.to_keras(optimizer)
+    for api in ("optimizer_v2", "keras3"):
+        if told[api] is None:
+            same = type(legacy_opt.compat.to_keras(optimizer, api=api)) is type(auto)
+            assert same == (told["auto"] == api)
+        else:
+            with pytest.raises(ImportError) as raised:
+                legacy_opt.compat.to_keras(optimizer, api=api)
+            assert told[api] == "ImportError: %s" % raised.value
+
+
+def test_legacy_keras_asked_for_and_missing():
+    keras = {"version": None, "error": "ImportError: tf_keras", "TF_USE_LEGACY_KERAS": "1"}
+    problem = only_problem(keras=keras)
+    assert "tf.keras cannot be imported" in problem["text"]
+    assert "tf-keras~=2.15.0" in problem["fix"]
+
+
+def test_tf_keras_of_another_version():
+    packages = {"tensorflow": "2.15.1", "tf-keras": "2.18.0"}
+    assert "tf-keras 2.18.0 is not for TensorFlow 2.15." in only_problem(packages=packages)["text"]
+
+
+def test_keras_on_another_backend():
+    told = {"auto": "keras3", "keras3": "ImportError: Keras runs on jax here."}
+    problem = only_problem(keras={"generation": 3, "backend": "jax"}, to_keras=told)
+    assert problem["fix"] == "export KERAS_BACKEND=tensorflow"
+
+
+def test_keras_on_a_backend_that_is_missing():
+    keras = {"version": None, "error": "ImportError: Keras", "KERAS_BACKEND": "jax"}
+    problem = only_problem(keras=keras, to_keras={"auto": None})
+    assert "tf.keras cannot be imported" in problem["text"]
+    assert problem["fix"] == "export KERAS_BACKEND=tensorflow"
+
+
+def test_every_problem_shows_in_the_text():
+    told = dict(legacy_opt.compat.diagnose(), problems=[doctor._problem("error", "T", "F")])
+    assert "\n".join(doctor._lines(told)).endswith("ERROR: T\n  fix: F")
+
+
+def test_unknown_command_and_unknown_names(capsys):
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["nonsense"])
+    assert raised.value.code == 2
+    assert "nonsense" in capsys.readouterr().err
+    with pytest.raises(AttributeError, match="nonsense"):
+        legacy_opt.nonsense  # noqa: B018
+    with pytest.raises(AttributeError, match="nonsense"):
+        legacy_opt.compat.nonsense  # noqa: B018
+    assert "diagnose" in dir(legacy_opt.compat)

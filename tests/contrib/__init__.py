@@ -1,0 +1,1 @@
+"""Against tf.contrib itself, on TensorFlow 1.15."""

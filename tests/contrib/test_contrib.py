@@ -1,0 +1,113 @@
+"""Bit for bit the optimizers of `tf.contrib.opt`, and their checkpoints, on TensorFlow 1.15.
+
+Every variable of the graph is compared after every step, by its name in a checkpoint: what is
+trained, slots, and what all variables share. Gradients are fed, because some of the originals race
+with the forward pass.
+"""
+
+import pytest
+import tensorflow as tf
+
+from tests.support import problems
+from tests.support.cases import CASES
+from tests.support.contrib import assert_same
+from tests.support.fed_training import FedTraining
+from tests.support.training_ways import model
+
+pytestmark = pytest.mark.contrib
+
+v1 = tf.compat.v1
+HALF, STEPS = 12, 24
+OF_CONTRIB = {name: case for name, case in CASES.items() if case.original is not None}
+REF_AND_RESOURCE = [(False, "ref"), (True, "resource")]
+
+
+def test_every_optimizer_of_contrib_that_is_no_wrapper_has_a_case():
+    known = {case.original.optimizer() for case in OF_CONTRIB.values()}
+    missing = {"AdaMax", "AdamGS", "AdamW", "AddSign", "LARS", "LazyAdam", "LazyAdamGS"}
+    missing |= {"MomentumW", "Nadam", "PowerSign", "RegAdagrad", "Shampoo"}
+    assert known >= {getattr(tf.contrib.opt, name + "Optimizer") for name in missing}
+
+
+def makers(name):
+    """Returns what makes the original, and what makes ours."""
+    case = OF_CONTRIB[name]
+    return (lambda step: case.construct(case.original.optimizer(), step)), case.make
+
+
+def problem_for(name, dtype="float32", use_resource=False):
+    """Returns a problem of what the original can train."""
+    original = OF_CONTRIB[name].original
+    problem = problems.everything(dtype, original.variables, STEPS)
+    if original.ref_only and use_resource:
+        dense = tuple(key for key in problem.values if key not in problem.sparse)
+        problem = problems.everything(dtype, dense, STEPS)
+    return problem
+
+
+def in_turn(trained=lambda original: True):
+    """Parametrizes with cases, daily with ref or resource variables in turn.
+
+    Args:
+      trained: tells which originals are asked for.
+    """
+    cells = []
+    for number, (name, case) in enumerate(OF_CONTRIB.items()):
+        for use_resource, kind in REF_AND_RESOURCE:
+            marks = () if use_resource == (number % 2 == 0) else pytest.mark.full
+            if trained(case.original):
+                made = pytest.param(name, use_resource, id="%s-%s" % (name, kind), marks=marks)
+                cells.append(made)
+    return pytest.mark.parametrize("name, use_resource", cells)
+
+
+def every_cell():
+    """Returns all cells; daily float32, and of the others one, of one kind of variable, in turn."""
+    for number, (name, case) in enumerate(OF_CONTRIB.items()):
+        for use_resource, kind in REF_AND_RESOURCE:
+            for dtype in case.original.dtypes:
+                turn = 2 * use_resource + (dtype == "float64")
+                marks = () if dtype == "float32" or turn == number % 4 else pytest.mark.full
+                identity = "%s-%s-%s" % (name, kind, dtype)
+                yield pytest.param(name, use_resource, dtype, id=identity, marks=marks)
+
+
+@pytest.mark.parametrize("name, use_resource, dtype", every_cell())
+def test_every_variable_after_every_step(name, use_resource, dtype, tmp_path):
+    """And a checkpoint of either goes on in the other."""
+    problem = problem_for(name, dtype, use_resource)
+    original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
+    assert list(ours.variables) == list(original.variables)
+    assert ours.of_optimizer == original.of_optimizer
+    assert ours.slots == original.slots
+    assert_same(ours.train(0, HALF), original.train(0, HALF))
+    paths = [each.save(str(tmp_path / str(number))) for number, each in enumerate((original, ours))]
+    expected = original.train(HALF, STEPS)
+    assert_same(ours.train(HALF, STEPS), expected)
+    for training, path in zip((ours, original), paths):
+        training.restore(path)
+        assert_same(training.train(HALF, STEPS), expected)
+
+
+def minimized(make, use_resource):
+    """Trains a small model with `minimize`; returns all variables by name after each step."""
+    with tf.Graph().as_default():
+        loss = model(use_resource)
+        step = v1.train.get_or_create_global_step()
+        train_op = make(step).minimize(loss, global_step=step)
+        variables = {variable.op.name: variable for variable in v1.global_variables()}
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            return [(sess.run(train_op), sess.run(variables))[1] for _ in range(HALF)]
+
+
+def is_deterministic(original):
+    """Whether the original's updates do not race with the forward pass, nor refuse a table."""
+    races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
+    return not races and not original.ref_only
+
+
+@in_turn(is_deterministic)
+def test_minimize(name, use_resource):
+    original, ours = (minimized(make, use_resource) for make in makers(name))
+    assert_same(ours, original)

@@ -1,0 +1,1 @@
+"""RuleOptimizer, and what it checks."""

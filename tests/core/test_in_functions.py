@@ -1,0 +1,163 @@
+"""Optimizers in the conditions and loops of a `tf.function`, with nothing made before."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests.support.cases import CASES, one_of_each_class
+from tests.support.problems import everything
+from tests.support.wrapped import WRAPPERS
+
+v1 = tf.compat.v1
+PROBLEM = everything(only=("matrix", "table"), steps=3)
+
+
+class Damped(legacy_opt.RuleOptimizer):
+    """The example of RuleOptimizer's docstring."""
+
+    slots = {"accumulator": legacy_opt.Slot(initial_value=0.1)}
+
+    def __init__(self, learning_rate, epsilon=1e-3, use_locking=False, name="Damped"):
+        super().__init__(use_locking, name, learning_rate=learning_rate, epsilon=epsilon)
+
+    def rule(self, grad, value, slots, hyper):
+        accumulator = slots.accumulator + grad * grad
+        step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
+        return step, {"accumulator": accumulator}
+
+
+MAKERS = {name: CASES[name].make for name in one_of_each_class()}
+MAKERS.update(WRAPPERS)
+MAKERS.update(
+    {
+        "Damped": lambda step: Damped(0.1),
+        "Multitask": lambda step: legacy_opt.MultitaskOptimizerWrapper(Damped(0.1)),
+        "ClipByNorm": lambda step: legacy_opt.ClipByNormOptimizer(Damped(0.1), 0.5),
+        "ClipByValue": lambda step: legacy_opt.ClipByValueOptimizer(Damped(0.1), -0.5, 0.5),
+        "MovingAverage beside": lambda step: legacy_opt.MovingAverageOptimizer(
+            Damped(0.1), 0.9, sequential_update=False
+        ),
+    }
+)
+COMPOSED = ["AdamWeightDecay", "LAMB", "Adafactor", "Shampoo", "Damped"]
+COMPOSED += ["MultiOptimizer", "MovingAverage", "MovingAverage beside"]
+BY_STEP = ["AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "LAMB", "Adafactor"]
+BY_STEP += ["AdagradDecayV2 with weight decay", "PowerSign base, beta, decay", *WRAPPERS]
+
+
+class Training:
+    """An optimizer and two variables, one of them with sparse gradients."""
+
+    def __init__(self, name, with_step=True):
+        self.variables = {key: tf.Variable(value) for key, value in PROBLEM.values.items()}
+        self.step = tf.Variable(0, dtype=tf.int64) if with_step else None
+        self.optimizer = MAKERS[name](self.step)
+
+    def apply(self, matrix, rows, ids):
+        table = tf.IndexedSlices(rows, ids, self.variables["table"].shape)
+        pairs = [(matrix, self.variables["matrix"]), (table, self.variables["table"])]
+        self.optimizer.apply_gradients(pairs, global_step=self.step)
+
+    def run(self, train):
+        """Returns the values after each step."""
+        values = []
+        for gradients in PROBLEM.gradients:
+            train(*map(tf.constant, (gradients["matrix"], *gradients["table"])))
+            values.append({key: each.numpy() for key, each in self.variables.items()})
+        return values
+
+
+def in_a_condition(training):
+    def train(matrix, rows, ids):
+        if tf.math.is_finite(tf.reduce_sum(matrix)):
+            training.apply(matrix, rows, ids)
+
+    return train
+
+
+def in_a_loop(training):
+    def train(matrix, rows, ids):
+        for _ in tf.range(1):
+            training.apply(matrix, rows, ids)
+
+    return train
+
+
+def of_gradients_of_a_branch(training):
+    def train(matrix, rows, ids):
+        if tf.size(ids) >= 0:
+            training.apply(matrix * 1.0, tf.identity(rows), ids)
+
+    return train
+
+
+def of_gradients_of_a_loop(training):
+    def train(matrix, rows, ids):
+        for number in tf.range(1):
+            factor = tf.cast(number + 1, matrix.dtype)
+            training.apply(matrix * factor, rows * factor, ids)
+
+    return train
+
+
+def plain(training):
+    def train(matrix, rows, ids):
+        training.apply(matrix, rows, ids)
+
+    return train
+
+
+OTHERS = [in_a_loop, of_gradients_of_a_branch, of_gradients_of_a_loop]
+
+
+def cells(marked, number):
+    mark = pytest.mark.defect(number)
+    return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
+
+
+def assert_same(found, expected, name, exactly=True):
+    for one, other in zip(found, expected):
+        for key, value in other.items():
+            if exactly:
+                np.testing.assert_array_equal(one[key], value, "%s %s" % (name, key))
+            else:
+                np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
+
+
+@pytest.mark.parametrize("name", cells(COMPOSED, 5))
+def test_conditions_and_loops_change_nothing(name, full):
+    """Where graphs regroup the products of TensorFlow's own sparse Adam, nearly nothing."""
+    training = Training(name)
+    expected = training.run(training.apply)  # eagerly
+    number = list(MAKERS).index(name)
+    for construct in [in_a_condition] + (OTHERS if full else [OTHERS[number % 3]]):
+        training = Training(name)
+        found = training.run(tf.function(construct(training)))
+        regrouped = name in CASES and CASES[name].regrouped
+        assert_same(found, expected, construct.__name__, exactly=not regrouped)
+
+
+# Of a step that is not there nobody knows whether somebody advances it.
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
+@pytest.mark.parametrize("name", cells(BY_STEP, 4))
+def test_no_step_is_there_before(name):
+    """Each trace finds the step that the first has made, which stands at 0; so does eager code."""
+    found = {}
+    for construct in plain, in_a_condition:
+        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # where eager code finds it
+        training = Training(name, with_step=False)
+        found[construct.__name__] = training.run(tf.function(construct(training)))
+    training = Training(name, with_step=False)
+    expected = training.run(training.apply)
+    for construct, values in found.items():
+        regrouped = name in CASES and CASES[name].regrouped
+        assert_same(values, expected, construct, exactly=not regrouped)
+
+
+def test_an_optimizer_makes_one_step_in_each_graph():
+    made = legacy_opt.AdafactorOptimizer()
+    assert made.global_step_variable() is made.global_step_variable()
+    with tf.Graph().as_default() as graph:
+        step = made.global_step_variable()
+        assert step.graph is graph and step is v1.train.get_global_step()

@@ -1,0 +1,127 @@
+"""Messages for slips: arguments in another order, the other Keras, exceptions that say nothing."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import (
+    load_v1_checkpoint,
+    save_v1_checkpoint,
+    to_keras,
+    to_plain_keras,
+    to_v1,
+)
+from legacy_opt.compat.checkpoint_files import open_checkpoint
+from tests.support.processes.command_line import Screen
+
+v1 = tf.compat.v1
+
+
+def sgd():
+    return v1.train.GradientDescentOptimizer(0.5)
+
+
+class Unspeakable(ValueError):
+    """An exception that cannot be shown."""
+
+    def __str__(self):
+        raise RuntimeError("no words")
+
+
+def speechless(*_, **__):
+    raise Unspeakable
+
+
+def keras_2():
+    home = versions.keras_2().optimizers
+    return getattr(home, "legacy", home)
+
+
+# Paths.
+
+
+@pytest.mark.defect(21)
+@pytest.mark.parametrize("function", [load_v1_checkpoint, save_v1_checkpoint])
+def test_arguments_in_another_order(function, tmp_path):
+    variable = tf.compat.v2.Variable(np.float32([1.0]), name="w")
+    optimizer, name = to_keras(sgd(), api="optimizer_v2"), function.__name__
+    order = r"path must be .* got .* of type list.*%s\(path, model_or_variables, opt" % name
+    with pytest.raises(TypeError, match=order):
+        function([variable], str(tmp_path / "model"), optimizer)
+
+
+@pytest.mark.defect(21)
+@pytest.mark.parametrize("path", [None, 3, {}])
+def test_what_is_no_path(path, tmp_path):
+    with pytest.raises(TypeError, match="path must be the path of a checkpoint, a string"):
+        open_checkpoint(path)
+    if path is not None:
+        with pytest.raises(TypeError, match="like must be the path of a checkpoint, a string"):
+            save_v1_checkpoint(tmp_path / "model", [], None, like=path)
+
+
+# Variables for to_v1.
+
+
+@pytest.mark.defect(21)
+@pytest.mark.parametrize("given", [["w"], [1.0], [None]])
+def test_what_is_no_variable(given):
+    variable = tf.compat.v2.Variable([1.0])
+    with pytest.raises(TypeError, match="var_list must hold variables, got"):
+        to_v1(keras_2().SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
+
+
+# Exceptions that cannot be shown.
+
+
+@pytest.mark.defect(21)
+def test_a_configuration_that_raises():
+    class Mine(keras_2().SGD):
+        get_config = speechless
+
+    with pytest.raises(ValueError, match="The settings of this Mine cannot be read: Unspeakable"):
+        to_v1(Mine(0.1))
+
+
+@pytest.mark.defect(21)
+def test_a_class_that_raises():
+    class Mine(keras_2().SGD):
+        from_config = speechless
+
+    with pytest.raises(ValueError, match="Mine cannot be made anew .* tells: Unspeakable"):
+        to_v1(Mine(0.1))
+
+
+@pytest.mark.defect(21)
+def test_a_training_that_raises():
+    """A function of the user's that clips, in Keras 2, and takes no sparse gradients."""
+    if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
+        return
+
+    def only_dense(pairs):
+        if any(isinstance(gradient, tf.IndexedSlices) for gradient, _ in pairs):
+            raise Unspeakable
+        return pairs
+
+    optimizer = to_keras(sgd(), api="optimizer_v2", gradient_transformers=[only_dense])
+    report = to_plain_keras(optimizer).report
+    assert "training raises Unspeakable" in str(report)
+
+
+@pytest.mark.defect(21)
+def test_a_module_of_the_users(tmp_path, monkeypatch, capsys):
+    (tmp_path / "speechless_module.py").write_text(
+        "class Unspeakable(Exception):\n"
+        "    def __str__(self):\n"
+        "        raise RuntimeError\n"
+        "def build():\n"
+        "    raise Unspeakable\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    tf.train.Checkpoint(w=tf.compat.v2.Variable([1.0])).save("ckpt")
+    options = ("--to", "keras", "--model", "speechless_module:build")
+    path = str(tmp_path / "v1")
+    save_v1_checkpoint(path, {"w": tf.compat.v2.Variable([1.0])}, None)
+    told = Screen(capsys).refused("convert", path, str(tmp_path / "out"), *options)
+    assert "cannot be used: Unspeakable (" in told

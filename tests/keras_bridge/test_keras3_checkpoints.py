@@ -1,0 +1,329 @@
+"""Object checkpoints, weights and copies of bridged Keras 3 optimizers.
+
+State of another optimizer is refused whole: TensorFlow and Keras would restore it by numbers, into
+whatever variables have the shapes for it, or go on without a word.
+"""
+
+import copy
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
+from legacy_opt.compat import to_keras
+from tests.support import keras2_goes_on, rules, running
+from tests.support.keras import keras_cases, keras_models
+from tests.support.keras.keras3_models import bridged
+from tests.support.keras2_saving import RowAdagrad
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1.train
+keras = versions.keras_3()
+PROBLEM = keras_models.problem(steps=8)
+MAKERS = {
+    "Adam": lambda step: v1.AdamOptimizer(0.1),
+    "Momentum": lambda step: v1.MomentumOptimizer(0.1, 0.9),
+    "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),
+    "AdagradDecayV2": lambda step: AdagradDecayOptimizerV2(0.1, step, 0.1, 2, 0.5),
+    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.1),
+    "RowAdagrad": lambda step: RowAdagrad(0.1),
+}
+every_optimizer = pytest.mark.parametrize("name", MAKERS)
+
+
+def keras_variables(values):
+    return {name: keras.Variable(value, name=name) for name, value in values.items()}
+
+
+def tf_variables(values):
+    return {name: tf.Variable(value, name=name) for name, value in values.items()}
+
+
+class Training:
+    """An optimizer, its variables and their checkpoint."""
+
+    def __init__(self, optimizer, start=0.0, make_variables=keras_variables):
+        self.optimizer = optimizer
+        self.variables = make_variables({k: value * start for k, value in PROBLEM.values.items()})
+        self.checkpoint = tf.train.Checkpoint(optimizer=optimizer, **self.variables)
+
+    def steps(self, first, last):
+        for gradients in PROBLEM.gradients[first:last]:
+            pairs = keras_models.pairs(gradients, self.variables)
+            self.optimizer.apply_gradients(pairs)
+        return self
+
+    def values(self):
+        return [variable.numpy() for variable in self.variables.values()]
+
+    def state(self):
+        variables = self.optimizer.variables
+        variables = variables() if callable(variables) else variables
+        return [variable.numpy() for variable in variables]
+
+    def assert_same(self, other):
+        for one, another in zip(self.values() + self.state(), other.values() + other.state()):
+            assert one.dtype == another.dtype and np.array_equal(one, another)
+        assert len(self.state()) == len(other.state())
+
+
+def make(name, **arguments):
+    return bridged(MAKERS[name](None), **arguments)
+
+
+def saved(optimizer, path, make_variables=keras_variables):
+    """Returns the path of a checkpoint after four steps, and the run that went on."""
+    training = Training(optimizer, 1.0, make_variables).steps(0, 4)
+    path = training.checkpoint.save(str(path / "saved"))
+    return path, training.steps(4, 8)
+
+
+def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
+    path, unstopped = saved(make_optimizer(), path, kind)
+    training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
+    keras2_goes_on.assert_goes_on(training, path, unstopped)
+    expected = running.session(PROBLEM, make_v1, True, config=running.AS_WRITTEN)
+    for name, value in expected.steps[-1].items():
+        assert np.array_equal(training.variables[name].numpy(), value), name
+    for (name, slot), value in expected.slots.items():
+        own = training.optimizer.get_slot(training.variables[name], slot).numpy()
+        assert own.dtype == value.dtype and np.array_equal(own, value), (name, slot)
+
+
+@every_optimizer
+@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
+@pytest.mark.parametrize("kind", [keras_variables, tf_variables])
+def test_training_goes_on_with_the_same_bits(name, kind, steps_before, tmp_path):
+    assert_goes_on(lambda: make(name), MAKERS[name], kind, steps_before, tmp_path)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", [n for n, case in keras_cases.CASES.items() if not case.only])
+@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
+def test_training_goes_on_with_every_optimizer(name, steps_before, tmp_path):
+    case = keras_cases.CASES[name]
+    make_optimizer = lambda: bridged(case.make(None))  # noqa: E731
+    assert_goes_on(make_optimizer, case.make, keras_variables, steps_before, tmp_path)
+
+
+@every_optimizer
+def test_what_is_restored_and_saved_again_is_whole(name, tmp_path):
+    path, unstopped = saved(make(name), tmp_path)
+    training = Training(make(name))
+    training.checkpoint.restore(path)
+    training.optimizer.build(list(training.variables.values()))
+    again = training.checkpoint.save(str(tmp_path / "again"))
+    assert tf.train.list_variables(path) == tf.train.list_variables(again)
+    last = Training(make(name))
+    last.checkpoint.restore(again)
+    last.steps(4, 8).assert_same(unstopped)
+
+
+@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"gradient_accumulation_steps": 3},
+        {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 3},
+    ],
+    ids=lambda arguments: list(arguments)[0],
+)
+def test_what_keras_adds_is_restored(arguments, steps_before, tmp_path):
+    def optimizer():
+        # Keras sums up dense gradients only.
+        return make("Adam", **arguments)
+
+    dense = {"matrix": PROBLEM.values["matrix"]}
+
+    def training(start):
+        run = Training(optimizer(), start)
+        run.variables = {"matrix": run.variables["matrix"]}
+        run.checkpoint = tf.train.Checkpoint(optimizer=run.optimizer, **run.variables)
+        return run
+
+    assert set(dense) < set(PROBLEM.values)
+    unstopped = training(1.0).steps(0, 4)
+    path = unstopped.checkpoint.save(str(tmp_path / "saved"))
+    other = training(0.0).steps(0, steps_before)
+    status = other.checkpoint.restore(path)
+    other.steps(4, 8).assert_same(unstopped.steps(4, 8))
+    status.assert_consumed()
+
+
+@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
+def test_a_loss_scale_is_restored(steps_before, tmp_path):
+    def optimizer():
+        return keras.optimizers.LossScaleOptimizer(make("Adam"), dynamic_growth_steps=3)
+
+    path, unstopped = saved(optimizer(), tmp_path)
+    training = Training(optimizer()).steps(0, steps_before)
+    training.checkpoint.restore(path)
+    training.steps(4, 8).assert_same(unstopped)
+
+
+def test_hyperparameters_and_the_rate_are_restored(tmp_path):
+    training = Training(make("Momentum"), 1.0).steps(0, 1)
+    training.optimizer.learning_rate = 0.375
+    training.optimizer.momentum = 0.5
+    path = training.checkpoint.save(str(tmp_path / "saved"))
+    other = Training(make("Momentum"))
+    other.checkpoint.restore(path)
+    other.steps(1, 2).assert_same(training.steps(1, 2))
+    assert other.optimizer.learning_rate.numpy() == 0.375
+    assert other.optimizer.momentum.numpy() == 0.5
+
+
+@pytest.mark.parametrize("schedule_first", [False, True])
+def test_a_schedule_takes_the_place_of_a_number(schedule_first, tmp_path):
+    """Where Keras' own optimizers miscount their variables, or cannot be saved."""
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
+    rates = [schedule, 0.25] if schedule_first else [0.25, schedule]
+    training = Training(make("Adam", learning_rate=rates[0]), 1.0).steps(0, 4)
+    path = training.checkpoint.save(str(tmp_path / "saved"))
+    other = Training(make("Adam", learning_rate=rates[1])).steps(0, 1)
+    other.checkpoint.restore(path)
+    skipped = 1 if schedule_first else 2
+    for one, another in zip(training.state()[-6:], other.state()[-6:]):
+        assert np.array_equal(one, another)
+    assert len(other.state()) - len(training.state()) == (1 if schedule_first else -1), skipped
+    later = Training(make("Adam"), 1.0)
+    later.optimizer.learning_rate = schedule
+    later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
+
+
+# Whose state is refused, before anything of it is restored.
+
+OTHERS = {
+    "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),
+    "v1 Momentum": (lambda: v1.MomentumOptimizer(0.1, 0.9), "TensorFlow 1 or Keras 2"),
+    "v1 AdagradDecay": (
+        lambda: AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64), 0.1, 2, 0.5),
+        "TensorFlow 1 or Keras 2",
+    ),
+    "OptimizerV2": (lambda: keras_models.bridged("Adam"), "TensorFlow 1 or Keras 2"),
+    "OptimizerV2 without slots": (
+        lambda: keras_models.bridged("GradientDescent"),
+        "TensorFlow 1 or Keras 2",
+    ),
+    "Keras 2": (
+        lambda: versions.keras_2().optimizers.legacy.Adam(0.1),
+        "TensorFlow 1 or Keras 2",
+    ),
+    "Keras 2, new": (lambda: versions.keras_2().optimizers.Adam(0.1), "Keras' own"),
+    "Keras 3": (lambda: keras.optimizers.Adam(0.1), "Keras' own"),
+    "Keras 3 SGD": (lambda: keras.optimizers.SGD(0.1), "Keras' own"),
+    "Momentum": (lambda: make("Momentum"), "hyper_.* missing"),
+    "centered": (lambda: bridged(v1.RMSPropOptimizer(0.1, centered=True)), "slot_0_mg|hyper_"),
+    "averages": (lambda: make("Adam", use_ema=True), "average_0|hyper_"),
+}
+
+
+@pytest.mark.parametrize("status", ["plain", "expect_partial"])
+@pytest.mark.parametrize("when", ["not built", "built", "variables later"])
+@pytest.mark.parametrize("target", ["Adam", "RMSProp"])
+@pytest.mark.parametrize("other", OTHERS)
+def test_the_state_of_another_optimizer_is_refused(other, target, when, status, tmp_path):
+    make_other, message = OTHERS[other]
+    path, _ = saved(make_other(), tmp_path, tf_variables)
+    target = make("Adam") if target == "Adam" else bridged(v1.RMSPropOptimizer(0.1))
+    training = Training(target, 0.0, tf_variables)
+    if when == "built":
+        training.steps(0, 1)
+    if when == "variables later":
+        training.checkpoint = tf.train.Checkpoint(optimizer=target)
+    before = training.values() + training.state()
+    with pytest.raises(ValueError, match=message) as error:
+        restored = training.checkpoint.restore(path)
+        if status == "expect_partial":
+            restored.expect_partial()
+        for name, variable in training.variables.items():
+            setattr(training.checkpoint, name, variable)
+        before = training.values() + training.state()
+        training.steps(1, 2)
+    assert "tf.train.Checkpoint(model=…)" in str(error.value)
+    after = training.values() + training.state()
+    assert all(np.array_equal(one, another) for one, another in zip(before, after))
+
+
+def test_an_optimizer_without_state_has_none_to_lose(tmp_path):
+    path, _ = saved(v1.GradientDescentOptimizer(0.1), tmp_path, tf_variables)
+    training = Training(make("Momentum"), 0.0, tf_variables)
+    status = training.checkpoint.restore(path)
+    training.steps(0, 1)
+    with pytest.raises(AssertionError):  # iterations, which v1 keeps elsewhere
+        status.assert_existing_objects_matched()
+
+
+@pytest.mark.parametrize("steps_before", [0, 1], ids=["deferred", "immediate"])
+def test_keras_own_optimizers_do_not_take_our_state_for_theirs(steps_before, tmp_path):
+    path, _ = saved(make("Momentum"), tmp_path)
+    training = Training(keras.optimizers.Adam(0.1), 1.0).steps(0, steps_before)
+    fresh = Training(keras.optimizers.Adam(0.1), 1.0).steps(0, steps_before)
+    status = training.checkpoint.restore(path)
+    training.optimizer.build(list(training.variables.values()))
+    fresh.optimizer.build(list(fresh.variables.values()))
+    assert all(np.array_equal(*pair) for pair in zip(training.state(), fresh.state()))
+    with pytest.raises(AssertionError):
+        status.assert_consumed()
+
+
+def test_the_weights_alone_are_the_way_out(tmp_path):
+    path, unstopped = saved(v1.AdamOptimizer(0.1), tmp_path, tf_variables)
+    training = Training(make("Adam"), 0.0, tf_variables)
+    tf.train.Checkpoint(**training.variables).restore(path).expect_partial()
+    assert all(value.any() for value in training.values())
+    training.steps(0, 1)
+
+
+# Weights and copies.
+
+
+def test_weights_are_set_whole_or_not_at_all():
+    training = Training(make("Adam"), 1.0).steps(0, 2)
+    weights = training.state()
+    with pytest.raises(ValueError, match="not yet been built|shapes"):
+        make("Adam").set_weights(weights)
+    for wrong in (weights[:-1], weights + weights[:1], weights[::-1]):
+        with pytest.raises(ValueError, match="Nothing was set"):
+            training.optimizer.set_weights([weight * 0 for weight in wrong])
+        assert all(np.array_equal(*pair) for pair in zip(training.state(), weights))
+    other = Training(make("Adam"), 1.0).steps(0, 1)
+    other.optimizer.set_weights(weights)
+    assert all(np.array_equal(*pair) for pair in zip(other.state(), weights))
+
+
+def through_pickle(optimizer):
+    return pickle.loads(pickle.dumps(optimizer))
+
+
+@pytest.mark.parametrize("way", [copy.copy, copy.deepcopy, through_pickle])
+@pytest.mark.parametrize("steps", [0, 3])
+@pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
+def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
+    """As a copy of Keras' own optimizer: it leaves out the state, with a warning."""
+    own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
+    training = Training(own, 1.0).steps(0, steps)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        copied = way(training.optimizer)
+    assert bool(steps) == any("Skipping variable loading" in str(w.message) for w in caught)
+    assert copied.get_config() == training.optimizer.get_config()
+    before = training.state()
+    one = Training(copied, 1.0).steps(0, 8)
+    fresh = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
+    one.assert_same(Training(fresh, 1.0).steps(0, 8))
+    assert all(np.array_equal(*pair) for pair in zip(training.state(), before))
+
+
+def test_the_bridge_of_the_other_keras_refuses_our_state(tmp_path):
+    path, _ = saved(make("Adam"), tmp_path, tf_variables)
+    training = Training(to_keras(v1.AdamOptimizer(0.1), api="optimizer_v2"), 0.0, tf_variables)
+    status = training.checkpoint.restore(path)
+    training.steps(0, 1)
+    assert training.optimizer.iterations.numpy() == 1
+    with pytest.raises(AssertionError):
+        status.assert_consumed()

@@ -1,0 +1,287 @@
+"""Corners of the Keras 3 bridge where it once went wrong without a word, or with a dark one."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer
+from tests.support.keras import keras3_models as models
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1
+keras = models.keras
+GradientDescent = v1.train.GradientDescentOptimizer
+ONE = np.ones([1], "f")
+
+
+def trainable():
+    return tf.Variable([1.0])
+
+
+def step_of(optimizer, variable):
+    """Returns a traced function that applies a gradient of one."""
+    optimizer.build([variable])
+    return tf.function(lambda: optimizer.apply_gradients([(tf.constant(ONE), variable)]))
+
+
+# Learning rates.
+
+
+def test_a_tensor_is_assigned_as_its_value():
+    """``optimizer.learning_rate = optimizer.learning_rate * 0.5``, as callbacks do."""
+    optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+    step = step_of(optimizer, variable)
+    step()
+    optimizer.learning_rate = optimizer.learning_rate * 0.5
+    step()
+    assert variable.numpy() == [0.25]
+    optimizer.learning_rate = 0.125
+    step()
+    assert variable.numpy() == [0.125]
+    assert optimizer.get_config()["learning_rate"] == 0.125
+    assert len(optimizer.variables) == 2
+
+
+def test_a_tensor_of_a_function_is_assigned_there():
+    optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+    optimizer.build([variable])
+
+    @tf.function
+    def step(rate):
+        optimizer.learning_rate = rate
+        optimizer.apply_gradients([(tf.constant(ONE), variable)])
+
+    step(tf.constant(0.25))
+    optimizer.apply_gradients([(tf.constant(ONE), variable)])
+    assert variable.numpy() == [0.5]
+
+
+@pytest.mark.parametrize("source", [tf.Variable, keras.Variable])
+def test_a_variable_as_the_rate_is_read_anew(source):
+    rate, variable = source(0.5), trainable()
+    optimizer = models.bridged(GradientDescent(0.1), learning_rate=rate)
+    step = step_of(optimizer, variable)
+    step()
+    rate.assign(0.25)
+    step()
+    optimizer.learning_rate = 0.125
+    step()
+    assert variable.numpy() == [0.125]
+
+
+def test_a_number_after_a_function_is_refused():
+    optimizer = models.bridged(GradientDescent(0.1), learning_rate=lambda: 0.5)
+    with pytest.raises(TypeError, match="0.25: it is a schedule or function"):
+        optimizer.learning_rate = 0.25
+
+
+@pytest.mark.parametrize(
+    "decay", [v1.train.exponential_decay, v1.train.linear_cosine_decay], ids=lambda d: d.__name__
+)
+@pytest.mark.parametrize("saved", [False, True])
+def test_decays_of_v1_count_updates(decay, saved):
+    def make(step):
+        return GradientDescent(decay(0.5, step, 3, 0.5))
+
+    wanted, step = trainable(), tf.Variable(0, dtype=tf.int64)
+    for _ in range(4):
+        make(step).apply_gradients([(tf.constant(ONE), wanted)], global_step=step)
+    optimizer, variable = models.bridged(make(step), gradient_accumulation_steps=2), trainable()
+    if saved and decay is v1.train.exponential_decay:  # the other is saved as a number
+        optimizer = type(optimizer).from_config(optimizer.get_config())
+    for _ in range(8):
+        optimizer.apply_gradients([(tf.constant(ONE), variable)])
+    np.testing.assert_allclose(variable.numpy(), wanted.numpy(), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "wrong, right",
+    [("beta_1", "beta1"), ("learningrate", "learning_rate"), ("lr", "learning_rate")],
+)
+def test_names_of_keras_are_refused(wrong, right):
+    with pytest.raises(AttributeError, match=right):
+        setattr(models.bridged("Adam"), wrong, 0.5)
+
+
+# TF1 graphs.
+
+
+@pytest.mark.parametrize(
+    "option", [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 2}]
+)
+def test_what_keras_cannot_do_in_a_graph_is_refused(option):
+    with tf.Graph().as_default():
+        optimizer, variable = models.bridged(GradientDescent(0.1), **option), trainable()
+        with pytest.raises(ValueError, match="=2 works in no TF1 graph"):
+            optimizer.apply_gradients([(tf.constant(ONE), variable)])
+
+
+def test_the_rate_cannot_be_set_from_outside_of_a_session():
+    with tf.Graph().as_default():
+        optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+        with pytest.raises(RuntimeError, match="session.run"):
+            optimizer.learning_rate = 0.25
+        train_op = optimizer.apply_gradients([(tf.constant(ONE), variable)])
+        halve = optimizer.learning_rate.value.assign(0.25)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(halve)
+            session.run(train_op)
+            assert session.run(variable) == [0.75]
+
+
+def test_a_branch_of_a_graph_trains():
+    with tf.Graph().as_default():
+        optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+        optimizer.build([variable])
+        train = v1.placeholder(tf.bool, [])
+
+        def update():
+            with tf.control_dependencies(
+                [optimizer.apply_gradients([(tf.constant(ONE), variable)])]
+            ):
+                return tf.constant(1)
+
+        done = tf.cond(train, update, lambda: tf.constant(0))
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for feed in (True, False, True):
+                session.run(done, {train: feed})
+            assert session.run(variable) == [0.0]
+
+
+def test_one_optimizer_advances_a_step_that_several_go_by():
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
+        first, second = models.bridged(GradientDescent(rate)), models.bridged(GradientDescent(rate))
+        variable = trainable()
+        ops = [o.apply_gradients([(tf.constant(ONE), variable)]) for o in (first, second)]
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            for index in (0, 0, 0, 0, 1, 0, 0):
+                session.run(ops[index])
+            assert session.run(variable) == [-2.0]
+            assert session.run(step) == 6
+            session.run(step.assign(100))
+            session.run(ops[0])
+            assert session.run(step) == 101
+
+
+# What v1 classes do.
+
+
+class OddNames(v1.train.MomentumOptimizer):
+    """Has slots and a shared variable whose names Keras does not take."""
+
+    def _create_slots(self, var_list):
+        super()._create_slots(var_list)
+        self._create_non_slot_variable(0.5, "x/y", var_list[0])
+        for variable in var_list:
+            self._zeros_slot(variable, "a/b", self._name)
+            self._zeros_slot(variable, "a_b", self._name)
+
+
+def test_names_with_slashes(tmp_path):
+    def make():
+        optimizer = models.bridged(OddNames(0.5, 0.5, name="odd/name"))
+        optimizer.build([tf.Variable([1.0])])
+        return optimizer
+
+    optimizer = make()
+    assert optimizer.name == "odd_name"
+    variable = optimizer._trainable_variables[0]
+    optimizer.get_slot(variable, "a/b").assign(ONE)
+    path = tf.train.Checkpoint(optimizer=optimizer).save(str(tmp_path / "odd"))
+    again = make()
+    tf.train.Checkpoint(optimizer=again).restore(path).assert_consumed()
+    variable = again._trainable_variables[0]
+    assert again.get_slot(variable, "a/b").numpy() == ONE
+    assert again.get_slot(variable, "a_b").numpy() == 0 * ONE
+
+
+class Fails(GradientDescent):
+    """Overrides apply_gradients, and fails there when told."""
+
+    failing = False
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        if Fails.failing:
+            raise RuntimeError("as told")
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+
+def test_an_update_that_fails_does_not_change_the_step(monkeypatch):
+    optimizer = models.bridged(Fails(0.5), gradient_accumulation_steps=2)
+    variable = trainable()
+    for _ in range(5):
+        optimizer.apply_gradients([(tf.constant(ONE), variable)])
+    monkeypatch.setattr(Fails, "failing", True)
+    with pytest.raises(RuntimeError, match="as told"):
+        optimizer.apply_gradients([(tf.constant(ONE), variable)])
+    assert optimizer._iterations.numpy() == 5
+
+
+class KeepsInADict(GradientDescent):
+    """Keeps the rate's tensor in a dict, if there is none yet."""
+
+    def __init__(self, learning_rate):
+        super().__init__(learning_rate)
+        self.cache = {}
+
+    def _prepare(self):
+        super()._prepare()
+        self.cache.setdefault("rate", self._learning_rate_tensor)
+
+
+def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
+    optimizer, variable = models.bridged(KeepsInADict(0.5)), trainable()
+    step_of(optimizer, variable)()
+    step_of(optimizer, variable)()
+    assert variable.numpy() == [0.0]
+
+
+# State of others.
+
+
+@pytest.mark.parametrize("way", ["checkpoint", "weights"])
+def test_state_without_slots_is_not_loaded_where_there_are_some(way, tmp_path):
+    def make(optimizer):
+        model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+        model.compile(models.bridged(optimizer), "mse")
+        model.optimizer.build(model.trainable_variables)
+        return model
+
+    saved, other = make(GradientDescent(0.5)), make(v1.train.AdagradOptimizer(0.5))
+    saved.fit(np.ones([4, 2]), np.ones([4, 1]), batch_size=2, verbose=0)
+    with pytest.raises(ValueError, match="accumulator.* is missing there"):
+        if way == "checkpoint":
+            path = tf.train.Checkpoint(optimizer=saved.optimizer).save(str(tmp_path / "model"))
+            tf.train.Checkpoint(optimizer=other.optimizer).restore(path)
+        else:
+            saved.save_weights(str(tmp_path / "model.weights.h5"))
+            other.load_weights(str(tmp_path / "model.weights.h5"))
+    assert other.optimizer.iterations.numpy() == 0
+
+
+def test_a_v1_optimizer_that_is_not_bridged_says_so():
+    optimizer = AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64))
+    with pytest.raises(TypeError, match="variable of Keras 3.*to_keras"):
+        optimizer.apply_gradients([(tf.constant(ONE), keras.Variable(ONE))])
+
+
+def test_a_model_from_h5_goes_on_with_its_state(tmp_path):
+    def data(rows):
+        return np.ones([rows, 2], "f"), np.ones([rows, 1], "f")
+
+    model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
+    model.compile(models.bridged("Adam"), keras.losses.MeanSquaredError())
+    model.fit(*data(2), batch_size=1, verbose=0)
+    model.save(str(tmp_path / "model.h5"))
+    again = keras.models.load_model(str(tmp_path / "model.h5"))
+    for one in (model, again):
+        one.fit(*data(3), batch_size=1, verbose=0)
+    assert again.optimizer.iterations.numpy() == 5
+    for one, other in zip(model.variables, again.variables):
+        assert np.array_equal(one.numpy(), other.numpy())

@@ -1,0 +1,358 @@
+"""Errors, not silence: what cannot train as it should in Keras 3 says so, and says what to do."""
+
+import os
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import to_keras
+from tests.support.keras import keras3_models as models
+from tests.support.keras import keras_models
+from tests.support.paths import ROOT
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1.train
+keras = models.keras
+GradientDescent = v1.GradientDescentOptimizer
+PROBLEM = keras_models.problem()
+WAYS = pytest.mark.parametrize("way", ["function", "eager"])
+
+
+def says(*parts):
+    """A pattern for a message that holds all the parts."""
+    return "(?s)" + "".join("(?=.*%s)" % re.escape(part) for part in parts)
+
+
+def apply_once(optimizer, way="eager", gradient=(1.0, 1.0), start=(1.0, 2.0)):
+    """Applies one gradient and returns the variable's value."""
+    variable = keras.Variable(np.array(start, "f"))
+
+    def step():
+        grad = tf.IndexedSlices(*gradient) if isinstance(gradient, list) else gradient
+        optimizer.apply_gradients(
+            [(tf.constant(grad) if isinstance(grad, tuple) else grad, variable)]
+        )
+
+    (tf.function(step) if way == "function" else step)()
+    return variable.numpy()
+
+
+# Variables and gradients.
+
+
+def repr_in_a_function(variable):
+    """Returns how Keras shows a variable in a tf.function; "value=" if it cannot."""
+    shown = []
+
+    def show():
+        try:
+            shown.append(repr(variable))
+        except NotImplementedError:
+            shown.append("value=")
+
+    tf.function(show, autograph=False)()
+    return shown[0]
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
+def test_variables_unknown_at_build(name, way):
+    """The message of Keras tells the variable, the reason and the way out."""
+    known, unknown = keras.Variable([1.0], name="known"), keras.Variable([1.0], name="unknown")
+    optimizer = models.bridged(name)
+    optimizer.build([known])
+
+    def step():
+        optimizer.apply_gradients([(tf.ones([1]), unknown)])
+
+    message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
+    # Older versions of Keras fail in a function to show the variable's value in their message.
+    old = way == "function" and "value=" in repr_in_a_function(unknown)
+    error = NotImplementedError if old else ValueError
+    with pytest.raises(error, match=None if old else message):
+        (tf.function(step) if way == "function" else step)()
+    assert (unknown.numpy(), int(optimizer.iterations.numpy())) == ([1.0], 0)
+    with pytest.raises(ValueError, match=message):
+        optimizer.build([known, unknown])
+    optimizer.build([known])  # the same again is nothing new
+    with pytest.raises(KeyError):
+        optimizer.get_slot(unknown, "m")
+
+
+def test_gradients_without_variables_and_before_build():
+    with pytest.raises(ValueError, match=says("build(trainable_variables)")):
+        models.bridged("Adam").apply([tf.ones([1])])
+
+
+def test_too_few_gradients():
+    optimizer = models.bridged("Adam")
+    optimizer.build([keras.Variable([1.0]), keras.Variable([2.0])])
+    with pytest.raises(ValueError, match=says("list of 1 gradients", "tracking 2")):
+        optimizer.apply([tf.ones([1])])
+
+
+@WAYS
+@pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
+def test_no_gradient_at_all(name, way):
+    variable = keras.Variable([1.0])
+    optimizer = models.bridged(name)
+
+    def step():
+        optimizer.apply_gradients([(None, variable)])
+
+    with pytest.raises(ValueError, match="No gradients provided for any variable"):
+        (tf.function(step) if way == "function" else step)()
+    assert (variable.numpy(), int(optimizer.iterations.numpy())) == ([1.0], 0)
+
+
+@WAYS
+@pytest.mark.parametrize("shape", [[], [1], [3], [1, 2]])
+@pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
+def test_gradients_of_another_shape(name, shape, way):
+    with pytest.raises((ValueError, tf.errors.InvalidArgumentError), match="shape"):
+        apply_once(models.bridged(name), way, tf.ones(shape))
+
+
+# Stateless use.
+
+
+@pytest.mark.parametrize("name", ["Adam", "GradientDescent"])
+def test_stateless_use(name):
+    variable = keras.Variable([1.0])
+    optimizer = models.bridged(name)
+    message = says("updates variables in place", "no stateless use", "outside of a StatelessScope")
+    with keras.StatelessScope(), pytest.raises(ValueError, match=message):
+        optimizer.build([variable])
+    optimizer.build([variable])
+    with keras.StatelessScope(), pytest.raises(ValueError, match=message):
+        optimizer.apply([tf.ones([1])])
+    with keras.StatelessScope(), pytest.raises(ValueError, match=message):
+        optimizer.apply_gradients([(tf.ones([1]), variable)])
+    with pytest.raises(ValueError, match=says("stateless_apply", "TensorFlow")):
+        state = [variable.value for variable in optimizer.variables]
+        optimizer.stateless_apply(state, [tf.ones([1])], [variable.value])
+    assert variable.numpy() == [1.0]
+    optimizer.apply([tf.ones([1])])
+    np.testing.assert_allclose(variable.numpy(), [0.9], rtol=1e-6)
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    "arguments, error, message",
+    [
+        ({"momentun": 0.9}, ValueError, "momentun"),
+        ({"decay": 0.1}, ValueError, says("decay=0.1", "schedule")),
+        ({"gradient_accumulation_steps": 0}, ValueError, "gradient_accumulation_steps.*positive"),
+        ({"gradient_accumulation_steps": 1}, ValueError, "gradient_accumulation_steps.*>= 2"),
+        ({"gradient_accumulation_steps": 2.0}, TypeError, "gradient_accumulation_steps.*integer"),
+        ({"use_ema": True, "ema_momentum": 1.5}, ValueError, "ema_momentum"),
+        ({"use_ema": True, "ema_overwrite_frequency": 1.5}, ValueError, "ema_overwrite_frequency"),
+        ({"weight_decay": -0.1}, ValueError, "weight_decay must not be negative, got -0.1"),
+        ({"weight_decay": float("nan")}, ValueError, "weight_decay must be finite"),
+        ({"weight_decay": "0.1"}, TypeError, "weight_decay must be a number"),
+        ({"learning_rate": "0.1"}, TypeError, "learning_rate"),
+        ({"learning_rate": float("nan")}, ValueError, "learning_rate"),
+    ],
+)
+def test_wrong_arguments(arguments, error, message):
+    with pytest.raises(error, match=message):
+        models.bridged("Adam", **arguments)
+
+
+class Rateless(v1.Optimizer):
+    """Takes steps of one half."""
+
+    def __init__(self):
+        super().__init__(False, "Rateless")
+
+    def _resource_apply_dense(self, grad, handle):
+        return handle.assign_sub(0.5 * grad)
+
+
+def test_no_learning_rate():
+    with pytest.raises(ValueError, match=says("Rateless", "lr_attr=False")):
+        models.bridged(Rateless())
+    optimizer = models.bridged(Rateless(), lr_attr=False)
+    np.testing.assert_array_equal(apply_once(optimizer), [0.5, 1.5])
+    with pytest.raises(AttributeError, match="Rateless has no learning rate"):
+        optimizer.learning_rate = 0.1
+    with pytest.raises(ValueError, match=says("weight_decay=0.1", "learning rate")):
+        models.bridged(Rateless(), lr_attr=False, weight_decay=0.1)
+
+
+def test_no_sparse_update():
+    rows = [tf.ones([1, 1]), tf.constant([0]), tf.constant([2, 1])]
+    message = says("Rateless", "sparse", "_resource_apply_sparse(self, grad, handle, indices)")
+    with pytest.raises(NotImplementedError, match=message):
+        apply_once(models.bridged(Rateless(), lr_attr=False), "eager", rows, [[1.0], [2.0]])
+
+
+@pytest.mark.parametrize("name, setting", [("Momentum", "use_nesterov"), ("Adam", "use_locking")])
+def test_what_is_fixed_cannot_be_set(name, setting):
+    with pytest.raises(AttributeError, match=says(setting, "cannot be changed", "new optimizer")):
+        setattr(models.bridged(name), setting, True)
+
+
+# What cannot be bridged.
+
+
+def test_optimizers_that_hold_optimizers():
+    class Holds(GradientDescent):
+        def __init__(self):
+            super().__init__(0.1)
+            self._inner = GradientDescent(0.1)
+
+    with pytest.raises(ValueError, match=says("Holds._inner", "another optimizer")):
+        models.bridged(Holds())
+    syncing = v1.SyncReplicasOptimizer(GradientDescent(0.1), 1)
+    with pytest.raises(ValueError, match=says("another optimizer")):
+        to_keras(syncing, api="keras3", lr_attr=False)
+
+
+def test_an_apply_gradients_without_a_step():
+    class Stepless(GradientDescent):
+        def apply_gradients(self, grads_and_vars, name=None):
+            return super().apply_gradients(grads_and_vars, name=name)
+
+    with pytest.raises(ValueError, match=says("Stepless.apply_gradients", "global_step")):
+        models.bridged(Stepless(0.1))
+
+
+class CreatesLate(GradientDescent):
+    def _resource_apply_dense(self, grad, handle):
+        tf.Variable(1.0, name="mine")
+        return super()._resource_apply_dense(grad, handle)
+
+
+class CreatesInSlots(GradientDescent):
+    def _create_slots(self, var_list):
+        tf.Variable(1.0, name="mine")
+
+
+@WAYS
+@pytest.mark.parametrize("cls", [CreatesLate, CreatesInSlots])
+def test_variables_past_the_optimizer(cls, way):
+    with pytest.raises(ValueError, match=says(cls.__name__, "mine", "no Keras checkpoint")):
+        apply_once(models.bridged(cls(0.1)), way)
+
+
+@pytest.mark.parametrize("wrong", [None, "adam", GradientDescent])
+def test_no_v1_optimizer(wrong):
+    with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", "got")):
+        to_keras(wrong, api="keras3")
+
+
+def test_a_keras_optimizer_cannot_be_bridged():
+    for made in (models.bridged("Adam"), keras.optimizers.Adam()):
+        with pytest.raises(TypeError, match=says("It is a Keras optimizer already")):
+            to_keras(made, api="keras3")
+
+
+# One Keras' optimizer in the other Keras' model.
+
+
+def test_the_other_keras():
+    """Keras shows what it was given, which tells the way out."""
+    with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
+        models.fed_model(PROBLEM).compile(keras_models.bridged("Adam"), "mse")
+    with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 3", "api='keras3'")):
+        keras_models.fed_model(PROBLEM).compile(models.bridged("Adam"), "mse")
+
+
+# Which Keras there is.
+
+MAKES = """
+import tensorflow as tf
+from legacy_opt import compat
+for api in ("auto", "keras3", "optimizer_v2"):
+    try:
+        made = compat.to_keras(tf.compat.v1.train.AdamOptimizer(), api=api)
+    except Exception as error:
+        print(api, type(error).__name__, error)
+    else:
+        base = type(made).__mro__
+        print(api, "is an optimizer of", sorted({cls.__module__.split(".")[0] for cls in base}))
+        variable = tf.Variable([1.0])
+        made.apply_gradients([(tf.ones([1]), variable)])
+        print(api, "trains", variable.numpy())
+"""
+
+# Keras imports jax for its NumPy backend as well, and uses little of it there.
+WITH_A_HOLLOW_JAX = """
+import importlib.abc, importlib.machinery, sys, types
+
+class Hollow(types.ModuleType):
+    __path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Hollow(name)
+
+    def __call__(self, *arguments, **_):
+        return arguments[0] if arguments and callable(arguments[0]) else self
+
+class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    def find_spec(self, name, path=None, target=None):
+        if name.split(".")[0] in ("jax", "jaxlib"):
+            return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec):
+        return Hollow(spec.name)
+
+    def exec_module(self, module):
+        pass
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def in_another_process(code, **environment):
+    """Returns what the code prints, by api."""
+    root = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=root,
+        env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **environment),
+        capture_output=True,
+        text=True,
+    )
+    lines = done.stdout.splitlines()
+    return {
+        api: " ".join(line for line in lines if line.startswith(api + " "))
+        for api in ("auto", "keras3", "optimizer_v2")
+    }
+
+
+@pytest.mark.parametrize(
+    "code, reason",
+    [
+        (WITH_A_HOLLOW_JAX + MAKES, "Keras runs on numpy here"),
+        # Without jax; or, where that is installed, as above.
+        pytest.param(
+            MAKES, "KERAS_BACKEND is 'numpy'|Keras runs on numpy here", marks=pytest.mark.full
+        ),
+    ],
+    ids=["a backend", "a backend that is not installed"],
+)
+def test_keras_on_another_backend(code, reason):
+    """No Keras 3, then, and the message says how to have it; Keras 2 needs no backend."""
+    printed = in_another_process(code, KERAS_BACKEND="numpy")
+    for api in ("auto", "keras3"):
+        message = r"%s ImportError .*(%s).*KERAS_BACKEND=tensorflow" % (api, reason)
+        assert re.search(message, printed[api]), printed
+    assert "optimizer_v2 trains [0.999]" in printed["optimizer_v2"], printed
+
+
+def test_tf_keras_is_keras_2():
+    """Then that is what auto makes; Keras 3 itself is still there."""
+    printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")
+    for api, home in (("auto", "tf_keras"), ("keras3", "keras"), ("optimizer_v2", "tf_keras")):
+        assert "'%s'" % home in printed[api] and api + " trains [0.999]" in printed[api], printed

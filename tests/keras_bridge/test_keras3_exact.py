@@ -1,0 +1,329 @@
+"""Every v1 optimizer through the Keras 3 bridge equals itself in a Session, bit for bit.
+
+The cells are those of docs/keras_exactness.md (`tests.support.exactness`): variables after each
+step, all slots and what all variables share before each step and at the end.
+"""
+
+import contextlib
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import to_keras
+from tests.support import exactness, rules, running
+from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
+from tests.support.keras import keras3_models, keras_models, keras_ways
+from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_cases import CASES, REFUSED, KerasCase, ways_of_the_day
+from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS
+from tests.support.keras2_saving import RowAdagrad
+from tests.support.reads_its_rate import ReadsItsRate
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1
+keras = versions.keras_3()
+V1 = "as v1 does"  # without the bridge, in a tf.function
+PROBLEM = keras_models.problem(steps=9)
+
+
+class Counting(v1.train.Optimizer):
+    """A classic subclass: shared variables, an int64 slot and one with a value per row."""
+
+    def __init__(self, learning_rate):
+        super().__init__(False, "Counting")
+        self._lr = learning_rate
+
+    def _create_slots(self, var_list):
+        self._create_non_slot_variable(1.0, "power", min(var_list, key=lambda v: v.name))
+        for v in var_list:
+            zeros = v1.zeros_initializer
+            self._get_or_make_slot_with_initializer(
+                v, zeros(tf.int64), tf.TensorShape([]), tf.int64, "updates", "updates"
+            )
+            self._get_or_make_slot_with_initializer(
+                v, zeros(tf.float32), v.shape[:1], tf.float32, "touched", "touched"
+            )
+
+    def _step(self, grad):
+        power = self._get_non_slot_variable("power", graph=tf.compat.v1.get_default_graph())
+        return tf.cast(power * self._lr, grad.dtype) * grad
+
+    def _resource_apply_dense(self, grad, handle):
+        updates, touched = (self.get_slot(handle, name) for name in ("updates", "touched"))
+        return tf.group(
+            updates.assign_add(1).op,
+            touched.assign_add(tf.ones_like(touched)).op,
+            handle.assign_sub(self._step(grad)).op,
+        )
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        updates, touched = (self.get_slot(handle, name) for name in ("updates", "touched"))
+        ones = tf.ones_like(indices, tf.float32)
+        return tf.group(
+            updates.assign_add(1).op,
+            touched.scatter_add(tf.IndexedSlices(ones, indices)).op,
+            handle.scatter_sub(tf.IndexedSlices(self._step(grad), indices)).op,
+        )
+
+    def _finish(self, update_ops, name_scope):
+        power = self._get_non_slot_variable("power", graph=tf.compat.v1.get_default_graph())
+        with tf.control_dependencies(update_ops):
+            return tf.group(*update_ops, power.assign(power * 0.875).op, name=name_scope)
+
+
+USERS = {
+    "AccumulatedSGD": lambda step: rules.AccumulatedSGDOptimizer(0.1, 3),
+    "AdagradRule": lambda step: rules.AdagradRule(0.1),
+    "AdamRule": lambda step: rules.AdamRule(0.05, epsilon=1e-3),
+    "Counting": lambda step: Counting(0.1),
+    "MomentumRule": lambda step: rules.MomentumRule(0.1, 0.9),
+    "RowAdagrad": lambda step: RowAdagrad(0.1),
+}
+
+
+def same(result, way):
+    """Whether a cell is equal, or differs as TensorFlow's functions do from Sessions."""
+    return result == EQUAL or (way.startswith("function") and result.endswith(V1))
+
+
+def turns(number, ways, count):
+    """Returns some of the ways, others for each number."""
+    return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_float32(name, full, cell):
+    """Every way in the full run; daily some for each optimizer, in turn."""
+    ways = KERAS_3_WAYS if full else ways_of_the_day(name, KERAS_3_WAYS, 3)
+    results = {way: cell(name, way, "float32", "keras3") for way in ways}
+    for way, result in results.items():
+        assert result == EQUAL or is_known(name, way, "float32", result), (way, result)
+
+
+@pytest.mark.parametrize("number, name", list(enumerate(CASES)))
+def test_other_dtypes(number, name, full, cell):
+    cells = [(dtype, way) for dtype in DTYPES[1:] for way in KERAS_3_WAYS]
+    for dtype, way in cells if full else [cells[number * 5 % len(cells)]]:
+        result = cell(name, way, dtype, "keras3")
+        known = result == UNSUPPORTED or is_known(name, way, dtype, result)
+        assert known or same(result, way), (dtype, way, result)
+
+
+@pytest.mark.parametrize("number, name", list(enumerate(USERS)))
+def test_optimizers_of_users(number, name, full, cell, monkeypatch):
+    monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
+    ways = list(KERAS_3_WAYS)
+    for way in ways if full else turns(number, ways, 3):
+        result = cell(name, way, "float32", "keras3")
+        assert same(result, way), (way, result)
+
+
+@pytest.mark.parametrize("way", ["graph", "function, keras.Variable", "eager"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
+    case = KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
+    monkeypatch.setitem(CASES, "ReadsItsRate", case)
+    assert cell("ReadsItsRate", way, dtype, "keras3") == EQUAL
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_holds_other_optimizers_is_refused(name):
+    case, message = REFUSED[name]
+    with pytest.raises(ValueError, match=message):
+        to_keras(case.make(None), api="keras3")
+
+
+@pytest.mark.parametrize("way", KERAS_3_WAYS)
+def test_a_difference_is_told(way, cell, monkeypatch):
+    def make(step):  # the bridge passes no step
+        return v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
+
+    monkeypatch.setitem(CASES, "wrong", KerasCase(v1.train.GradientDescentOptimizer, make))
+    assert cell("wrong", way, "float32", "keras3").startswith("differs by ")
+
+
+def test_state_is_compared_before_each_step():
+    way = KERAS_3_WAYS["function"]
+    problem = way.task("float32", steps=3)
+    trace = way.run(problem, CASES["Adam"].make)
+    for step in (1, 2):
+        assert trace.slots[step, "shared", "beta1_power"] == np.float32(0.9) ** (step + 1)
+        other = dict(trace.slots)
+        other[step, "table", "m"] = trace.slots["table", "m"]
+        assert exactness.largest_difference(trace._replace(slots=other), trace) > 0
+
+
+# Steps that are not all alike.
+
+
+@contextlib.contextmanager
+def floatx(dtype):
+    before = keras.config.floatx()
+    keras.config.set_floatx(dtype)
+    try:
+        yield
+    finally:
+        keras.config.set_floatx(before)
+
+
+ONE_AT_A_TIME = [("table", "matrix"), ("table",), ("matrix",), ("matrix",), ("table", "matrix")]
+AWKWARD = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"]
+
+
+def session_of_parts(name, parts, config):
+    """Trains only some variables in each step, in a Session."""
+    with tf.Graph().as_default(), v1.Session(config=config) as sess:
+        variables = keras_models.variables_of(PROBLEM)
+        placeholders = running._placeholders(PROBLEM)
+        step = running._global_step("int64")
+        optimizer = keras_models.make(name, step)
+        pairs = dict(zip(variables, keras_models.pairs(placeholders, variables)))
+        ops = {
+            part: optimizer.apply_gradients([pairs[key] for key in part], step)
+            for part in dict.fromkeys(parts)
+        }
+        sess.run(v1.global_variables_initializer())
+        steps = []
+        for part, gradients in zip(parts, PROBLEM.gradients):
+            sess.run(ops[part], running._feed(placeholders, gradients))
+            steps.append(sess.run(variables))
+        slots = keras_models.slots_of(optimizer, variables)
+        return running.Trace(steps, sess.run(slots) if slots else {})
+
+
+@pytest.mark.filterwarnings("ignore:Gradients do not exist")
+@pytest.mark.cells(
+    name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
+)
+def test_variables_without_a_gradient_in_some_steps(name, way, how):
+    """As when several models, or parts of one, are trained in turn."""
+    variables, optimizer = keras_models.variables_of(PROBLEM), bridged(name)
+    if how == "built before":
+        optimizer.build(list(variables.values()))
+
+    def train(gradients, part):
+        pairs = keras_models.pairs(gradients, variables)
+        if how == "None":
+            pairs = [(grad if v.name[:-2] in part else None, v) for grad, v in pairs]
+        else:
+            pairs = [pair for pair in pairs if pair[1].name[:-2] in part]
+        optimizer.apply_gradients(pairs)
+
+    train = tf.function(train) if way == "function" else train
+    steps = []
+    for part, gradients in zip(ONE_AT_A_TIME, PROBLEM.gradients):
+        train(keras_models._constants(gradients), part)
+        steps.append({key: variable.numpy() for key, variable in variables.items()})
+    slots = keras_models.slots_of(optimizer, variables)
+    actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
+    config = running.config_of(way)
+    running.assert_same(actual, session_of_parts(name, ONE_AT_A_TIME, config))
+    assert int(optimizer.iterations.numpy()) == len(ONE_AT_A_TIME)
+
+
+@pytest.mark.parametrize("name", ["AdagradDecayV2", "Adam"])
+def test_batches_of_other_sizes(name):
+    """The last batch has half the size, so the step is traced again."""
+    way = KERAS_3_WAYS["fit"]
+    model = way.task("float32", steps=5)
+    ids, targets = model.batches[-1]
+    batches = model.batches[:-1] + [(ids[:4], targets[:4])]
+    model = model._replace(batches=batches)
+    running.assert_same(way.run(model, CASES[name].make), way.reference(model, CASES[name].make))
+
+
+@pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
+def test_a_step_that_is_traced_again(name):
+    """By two functions in turn, one of which is traced for each number of rows."""
+    optimizer = bridged(name)
+    uneven = [
+        dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))
+        for number, step in enumerate(PROBLEM.gradients)
+    ]
+    problem = PROBLEM._replace(gradients=uneven)
+    traces = []
+
+    def train(gradients, variables):
+        traces.append(1)
+        optimizer.apply_gradients(keras_models.pairs(gradients, variables))
+
+    functions = [tf.function(train), tf.function(train, reduce_retracing=True)]
+    calls = iter(range(problem.steps))
+    actual, _ = keras_models.loop(
+        problem,
+        optimizer,
+        "eager",
+        apply=lambda _, gradients, variables: functions[next(calls) % 2](gradients, variables),
+    )
+    running.assert_same(actual, keras3_models.session(name, problem))
+    assert len(traces) >= 4
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_optimizers_take_turns(way):
+    """One v1 optimizer, bridged twice, and another: none knows of the others."""
+    adam = v1.train.AdamOptimizer(0.1)
+    optimizers = [bridged(adam), bridged(v1.train.MomentumOptimizer(0.1, 0.9)), bridged(adam)]
+    makers = [v1.train.AdamOptimizer, lambda rate: v1.train.MomentumOptimizer(rate, 0.9)]
+    runs = []
+    for optimizer in optimizers:
+        variables = keras_models.variables_of(PROBLEM)
+
+        def train(gradients, optimizer=optimizer, variables=variables):
+            optimizer.apply_gradients(keras_models.pairs(gradients, variables))
+
+        if way == "function":
+            train = tf.function(train, input_signature=[running.signature(PROBLEM)])
+        runs.append((train, variables, running.Trace([], {})))
+    for gradients in PROBLEM.gradients:
+        for train, variables, trace in runs:
+            train(keras_models._constants(gradients))
+            trace.steps.append({name: variable.numpy() for name, variable in variables.items()})
+    config = running.config_of(way)
+    for number, (optimizer, (_, variables, trace)) in enumerate(zip(optimizers, runs)):
+        slots = keras_models.slots_of(optimizer, variables)
+        trace.slots.update({key: slot.numpy() for key, slot in slots.items()})
+        make = makers[number % 2]
+        expected = running.session(PROBLEM, lambda step, m=make: m(0.1), True, config=config)
+        running.assert_same(trace, expected)
+
+
+# Keras' floatx is the dtype of layers, and of the learning rate of Keras' own optimizers.
+
+
+@pytest.mark.cells(
+    name=["AdagradDecayV2", "Adam", "Ftrl", "GradientDescent", "Momentum"],
+    dtype=DTYPES,
+    default=["float16", "bfloat16", "float64"],
+    way=["function, keras.Variable", "eager", "fit"],
+)
+def test_the_default_dtype_of_keras_changes_nothing(name, dtype, default, way, cell):
+    with floatx(default):
+        result = cell(name, way, dtype, "keras3")
+    assert same(result, way)
+
+
+@pytest.mark.parametrize("default", ["float16", "bfloat16", "float64"])
+def test_the_learning_rate_is_float32_whatever_the_default(default):
+    with floatx(default):
+        optimizer = bridged(v1.train.AdamOptimizer(0.1))
+        again = type(optimizer).from_config(optimizer.get_config())
+    for one in (optimizer, again):
+        assert one.learning_rate.dtype == "float32"
+        assert one.learning_rate.numpy() == np.float32(0.1)
+        names = [variable.path.split("/")[-1] for variable in one.variables]
+        assert names[:2] == ["iteration", "learning_rate"]
+        assert len(names) == len(set(names))
+        assert one.get_config()["learning_rate"] == 0.1
+
+
+def test_keras_variables_are_the_same_to_it():
+    variable = keras_ways.keras_variable(np.zeros([2], "f"), "w", "float32")
+    optimizer = bridged(v1.train.MomentumOptimizer(1.0, 0.5))
+    optimizer.apply_gradients([(tf.ones([2]), variable)])
+    assert optimizer.get_slot(variable, "momentum") is optimizer.get_slot(
+        variable.value, "momentum"
+    )

@@ -1,0 +1,104 @@
+"""The Keras 3 bridge in a TF1 graph: operations to run in a Session, of which Keras has none."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import compare_with_session, to_keras
+from tests.support import problems, running
+from tests.support.keras.keras_cases import CASES
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1
+
+
+class InSession:
+    """A bridged optimizer with the methods that `running.session` calls."""
+
+    def __init__(self, optimizer, **arguments):
+        self.bridged = to_keras(optimizer, api="keras3", **arguments)
+
+    def apply_gradients(self, pairs, global_step):
+        train_op = self.bridged.apply_gradients(pairs)
+        assert isinstance(train_op, tf.Operation)
+        return train_op
+
+    def get_slot_names(self):
+        return self.bridged.get_slot_names()
+
+    def get_slot(self, variable, name):
+        return self.bridged.get_slot(variable, name).value
+
+
+def assert_same(actual, expected):
+    for number, (one, other) in enumerate(zip(actual.steps, expected.steps)):
+        for name in other:
+            assert np.array_equal(one[name], other[name]), (number, name)
+    assert set(actual.slots) == set(expected.slots)
+    for key, value in expected.slots.items():
+        assert np.array_equal(actual.slots[key], value), key
+
+
+@pytest.mark.parametrize("name", ["Adam", "Momentum", "AdagradDecay", "AdagradDecayV2", "RMSProp"])
+@pytest.mark.parametrize("kind", ["dense", "duplicates"])
+def test_a_session_computes_the_same(name, kind):
+    problem, make = problems.make(kind), CASES[name].make
+    expected = running.session(problem, make, use_resource=True)
+    actual = running.session(problem, lambda step: InSession(make(step)), use_resource=True)
+    assert_same(actual, expected)
+
+
+def test_a_decay_by_the_global_step_goes_on():
+    def make(step):
+        rate = v1.train.exponential_decay(0.1, step, 3, 0.5, staircase=True)
+        return v1.train.GradientDescentOptimizer(rate)
+
+    problem = problems.make("dense")
+    expected = running.session(problem, make, use_resource=True)
+    assert_same(
+        running.session(problem, lambda step: InSession(make(step)), use_resource=True), expected
+    )
+
+
+def test_a_learning_rate_that_is_set_reaches_the_graph():
+    def make(step):
+        return v1.train.AdamOptimizer(tf.compat.v2.where(step < 5, 0.1, 0.01))
+
+    made = []
+
+    def make_bridged(step):
+        made.append(InSession(v1.train.AdamOptimizer(0.1)))
+        return made[0]
+
+    def between(session, optimizer, variables, number):
+        if number == 5:
+            made[0].bridged.learning_rate.value.load(0.01, session)
+
+    problem = problems.make("dense")
+    expected = running.session(problem, make, use_resource=True)
+    actual = running.session(problem, make_bridged, use_resource=True, between=between)
+    assert_same(actual, expected)
+
+
+def test_other_hyperparameters_are_constants_there():
+    with tf.Graph().as_default():
+        variable = tf.compat.v2.Variable([1.0])
+        bridged = to_keras(v1.train.MomentumOptimizer(1.0, 0.9), api="keras3")
+        bridged.momentum = 0.5
+        train_op = bridged.apply_gradients([(tf.ones([1]), variable)])
+        with pytest.raises(RuntimeError, match="momentum=0.25 comes too late"):
+            bridged.momentum = 0.25
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            session.run(train_op)
+            # 1 - 1 - (0.5 + 1)
+            assert session.run(variable) == [-1.5]
+            assert session.run(bridged.iterations.value) == 2
+
+
+@pytest.mark.parametrize("name", ["Adam", "Ftrl", "AdagradDecayV2"])
+def test_compare_with_session_in_a_graph(name):
+    with tf.Graph().as_default():
+        assert compare_with_session(CASES[name].make(None), api="keras3")

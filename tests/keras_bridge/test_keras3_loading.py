@@ -1,0 +1,166 @@
+"""Files that hold another optimizer's state or none, and models that are loaded without variables.
+
+Nothing is lost without a word, and nothing is loaded by halves.
+"""
+
+import contextlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.support.keras.keras3_models import bridged, keras
+from tests.support.keras3_saving import (
+    DAILY,
+    MAKERS,
+    assert_same_state,
+    compiled,
+    small_layers,
+    state,
+    train,
+)
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1.train
+
+# Files that do not fit.
+
+
+@contextlib.contextmanager
+def no_warnings_of_keras():
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="Skipping variable loading")
+        yield
+
+
+def half_trained(optimizer, tmp_path):
+    model = compiled(optimizer)
+    train(model, 0, 1)
+    model.save_weights(str(tmp_path / "model.weights.h5"))
+    return str(tmp_path / "model.weights.h5")
+
+
+OTHERS: Any = {
+    "Momentum": lambda: bridged(v1.MomentumOptimizer(0.1, 0.9)),
+    "other slots": lambda: bridged(v1.RMSPropOptimizer(0.1, centered=True)),
+    "averages": lambda: bridged(v1.RMSPropOptimizer(0.1), use_ema=True),
+    "Keras' own": lambda: keras.optimizers.RMSprop(0.1),
+    "Keras' own, as many variables": lambda: keras.optimizers.Adam(0.1, amsgrad=True),
+}
+
+
+@pytest.mark.parametrize("other", OTHERS)
+def test_weights_of_another_optimizer_are_refused(other, tmp_path):
+    path = half_trained(OTHERS[other](), tmp_path)
+    model = compiled(bridged(v1.RMSPropOptimizer(0.1)))
+    model.optimizer.build(model.trainable_variables)
+    before = [variable.numpy() for variable in model.optimizer.variables]
+    with pytest.raises(ValueError, match="another optimizer than 'RMSProp'.*skip_mismatch=True"):
+        model.load_weights(path)
+    with pytest.warns(UserWarning, match="another optimizer than 'RMSProp'"):
+        model.load_weights(path, skip_mismatch=True)
+    after = [variable.numpy() for variable in model.optimizer.variables]
+    assert all(np.array_equal(*pair) for pair in zip(before, after))
+    train(model, 0, 1)
+
+
+def test_keras_own_optimizer_does_not_take_our_weights_for_its_own(tmp_path):
+    saved = bridged(v1.AdamOptimizer(0.1))
+    path = half_trained(saved, tmp_path)
+    model = compiled(keras.optimizers.Adam(0.1, amsgrad=True, use_ema=True))
+    model.optimizer.build(model.trainable_variables)
+    # It goes by the number of arrays, and ours saves one more than its variables.
+    assert len(model.optimizer.variables) == len(saved.variables) + 1
+    with pytest.raises(ValueError, match="could not be loaded"):
+        model.load_weights(path)
+
+
+@pytest.mark.parametrize("make", [lambda: keras.optimizers.Adam(0.1), lambda: bridged("Adam")])
+def test_who_is_not_built_skips_its_weights_with_a_warning(make, tmp_path):
+    path = half_trained(make(), tmp_path)
+    model = compiled(make())
+    with pytest.warns(UserWarning, match="Skipping variable loading for optimizer"):
+        model.load_weights(path)
+    assert model.optimizer.iterations.numpy() == 0
+
+
+@pytest.mark.parametrize("name", DAILY)
+def test_a_model_that_was_never_trained_is_saved(name, tmp_path):
+    model = compiled(bridged(MAKERS[name](None)))
+    model.optimizer.learning_rate = 0.375
+    model.save(str(tmp_path / "model.keras"))
+    with no_warnings_of_keras():
+        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    model.optimizer.build(model.trainable_variables)
+    assert_same_state(state(loaded), state(model))
+
+
+# Models that are loaded without variables, or with variables of several dtypes.
+
+
+@keras.saving.register_keras_serializable("tests")
+class Late(keras.Model):
+    """Has no variables before it is called."""
+
+    def __init__(self, **arguments):
+        super().__init__(**arguments)
+        self.dense = keras.layers.Dense(1, kernel_initializer="ones")
+
+    def call(self, inputs):
+        return self.dense(tf.cast(inputs, self.dense.compute_dtype))
+
+
+def test_a_subclassed_model_that_was_never_called_is_saved(tmp_path):
+    model = compiled(bridged("Adam"), Late())
+    with pytest.warns(UserWarning):  # Keras: it has not been built
+        model.save(str(tmp_path / "model.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    train(loaded, 0, 2)
+    train(model, 0, 2)
+    assert_same_state(state(loaded), state(model))
+
+
+def test_a_subclassed_model_goes_on(tmp_path):
+    model = compiled(bridged("Adam"), Late())
+    train(model, 0, 3)
+    model.save(str(tmp_path / "model.keras"))
+    with no_warnings_of_keras():
+        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    train(loaded, 3, 6)
+    train(model, 3, 6)
+    assert_same_state(state(loaded), state(model))
+
+
+@pytest.mark.parametrize("name", DAILY)
+def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
+    layers = small_layers()
+    layers.trainable = False
+    model = compiled(bridged(MAKERS[name](None)), layers)
+    model.optimizer.build(model.trainable_variables)
+    model.save(str(tmp_path / "model.keras"))
+    with no_warnings_of_keras():
+        loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    assert_same_state(state(loaded), state(model))
+
+
+@pytest.mark.parametrize(  # 1e-8, the usual epsilon, is 0 in float16
+    "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
+)
+def test_layers_of_several_dtypes_go_on(name, tmp_path):
+    def mixed():
+        ids = keras.Input([3], dtype="int64")
+        rows = keras.layers.Embedding(9, 2, dtype="float64", embeddings_initializer="ones")(ids)
+        one = keras.layers.Dense(2, dtype="float16", kernel_initializer="ones")
+        other = keras.layers.Dense(1, dtype="bfloat16", kernel_initializer="ones")
+        return keras.Model(ids, other(one(keras.layers.Flatten(dtype="float16")(rows))))
+
+    model = compiled(bridged(MAKERS[name](None)), mixed())
+    train(model, 0, 3)
+    model.save(str(tmp_path / "model.keras"))
+    loaded = keras.models.load_model(str(tmp_path / "model.keras"))
+    train(loaded, 3, 6)
+    train(model, 3, 6)
+    assert_same_state(state(loaded), state(model))

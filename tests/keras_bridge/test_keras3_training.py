@@ -1,0 +1,336 @@
+"""Training with the Keras 3 bridge: loops, fit, learning rates, constraints, layers, threads.
+
+The expectation is the v1 optimizer in a Session, fed with the gradients that Keras should make.
+"""
+
+import threading
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer
+from tests.support import running
+from tests.support.keras import keras3_models as models
+from tests.support.keras import keras_models
+
+pytestmark = pytest.mark.keras3
+
+v1 = tf.compat.v1
+keras = models.keras
+PROBLEM = models.PROBLEM
+STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
+WAYS = pytest.mark.parametrize("way", ["function", "eager"])
+
+
+# Ways to train.
+
+
+def with_a_tape(optimizer, gradients, variables):
+    with tf.GradientTape() as tape:
+        loss = keras_models.loss(gradients, variables)
+    found = tape.gradient(loss, list(variables.values()))
+    optimizer.apply_gradients(zip(found, variables.values()))
+
+
+def with_a_generator(optimizer, gradients, variables):
+    optimizer.apply_gradients(pair for pair in keras_models.pairs(gradients, variables))
+
+
+def with_variables(optimizer, gradients, variables):
+    found = [gradient for gradient, _ in keras_models.pairs(gradients, variables)]
+    optimizer.apply(found, list(variables.values()))
+
+
+def with_gradients_alone(optimizer, gradients, variables):
+    with tf.init_scope():
+        optimizer.build(list(variables.values()))  # twice is once
+    optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
+
+
+@WAYS
+@pytest.mark.parametrize(
+    "apply", [with_a_tape, with_a_generator, with_variables, with_gradients_alone]
+)
+@pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
+def test_custom_loops(name, apply, way):
+    optimizer = models.bridged(name)
+    actual, again = keras_models.loop(PROBLEM, optimizer, way, apply=apply)
+    assert again == (0 if way == "function" else PROBLEM.steps - 1)
+    running.assert_same(actual, models.session(name, PROBLEM, config=running.config_of(way)))
+    assert int(optimizer.iterations.numpy()) == PROBLEM.steps
+
+
+@pytest.mark.parametrize("way", ["fit", "fit eagerly"])
+@pytest.mark.parametrize("name", STATEFUL)
+def test_fit(name, way):
+    optimizer = models.bridged(name)
+    config = running.config_of("eager" if way == "fit eagerly" else "function")
+    running.assert_same(models.run(optimizer, way), models.session(name, PROBLEM, config=config))
+    assert int(optimizer.iterations.numpy()) == PROBLEM.steps
+
+
+class OwnStep(keras.Model):
+    """Trains with a train_step as Keras' documentation writes it."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(y=y, y_pred=self(x, training=True))
+        gradients = tape.gradient(loss, self.trainable_variables)
+        self.update(gradients)
+        return {"loss": loss}
+
+
+class AppliesPairs(OwnStep):
+    def update(self, gradients):
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables))
+
+
+class Applies(OwnStep):
+    def update(self, gradients):
+        self.optimizer.apply(gradients, self.trainable_variables)
+
+
+@pytest.mark.parametrize("cls", [AppliesPairs, Applies])
+def test_a_train_step_of_its_own(cls):
+    model = models.fed_model(PROBLEM, cls)
+    actual, _ = models.fit(PROBLEM, models.bridged("Adam"), model=model)
+    running.assert_same(actual, models.session("Adam", PROBLEM))
+
+
+@pytest.fixture
+def graphs_as_written():
+    options = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    options = dict({"disable_meta_optimizer": False}, **options)
+    tf.config.optimizer.set_experimental_options(options)
+
+
+def test_train_on_batch(graphs_as_written):
+    # Up to Keras 3.6 each batch is a constant of a graph of its own, which TensorFlow rewrites.
+    model = models.fed_model(PROBLEM)
+    model.compile(models.bridged("Adam"), keras_models.the_output)
+    x, y = keras_models.fed_data(PROBLEM)
+    for number in range(PROBLEM.steps):
+        model.train_on_batch([part[number : number + 1] for part in x], y[number : number + 1])
+    expected = models.session("Adam", PROBLEM, config=running.AS_WRITTEN).steps[-1]
+    for name, variable in model.get_layer("fed").variables_by_name.items():
+        np.testing.assert_array_equal(variable.numpy(), expected[name])
+
+
+def test_steps_per_execution():
+    actual, _ = models.fit(PROBLEM, models.bridged("Adam"), steps_per_execution=4)
+    expected = models.session("Adam", PROBLEM)
+    running.assert_same(
+        actual._replace(steps=actual.steps[-1:]), expected._replace(steps=expected.steps[-1:])
+    )
+
+
+# Learning rates.
+
+
+@pytest.mark.parametrize("way", ["function", "fit"])
+def test_a_schedule_of_keras(way):
+    schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [0.5, 0.25, 0.125])
+    actual = models.run(models.bridged("GradientDescent", learning_rate=schedule), way)
+    wanted = models.rates(PROBLEM, lambda n: 0.5 if n <= 3 else 0.25 if n <= 7 else 0.125)
+    running.assert_steps_close(actual.steps, wanted)
+
+
+@WAYS
+def test_the_learning_rate_is_assigned(way):
+    optimizer = models.bridged("GradientDescent")
+
+    def between(variables, number):
+        optimizer.learning_rate = 0.5 / (number + 1)
+        assert float(optimizer.learning_rate.numpy()) == np.float32(0.5 / (number + 1))
+
+    actual, again = keras_models.loop(PROBLEM, optimizer, way, between=between)
+    assert again == (0 if way == "function" else PROBLEM.steps - 1)
+    running.assert_steps_close(actual.steps, models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
+
+
+def test_callbacks_set_the_learning_rate():
+    optimizer = models.bridged("GradientDescent")
+    callbacks = [
+        keras.callbacks.LearningRateScheduler(lambda epoch: 0.5**epoch),
+        keras.callbacks.EarlyStopping(monitor="loss", patience=100),
+    ]
+    actual, model = models.fit(PROBLEM, optimizer, callbacks, epochs=2)
+    twice = PROBLEM._replace(gradients=PROBLEM.gradients * 2)
+    running.assert_steps_close(
+        actual.steps, models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps))
+    )
+    assert model.history.history["learning_rate"] == [1.0, 0.5]
+
+
+def test_reduce_lr_on_plateau():
+    optimizer = models.bridged("GradientDescent", learning_rate=0.5)
+    callback = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=1e9)
+    actual, model = models.fit(PROBLEM, optimizer, [callback], epochs=3)
+    thrice = PROBLEM._replace(gradients=PROBLEM.gradients * 3)
+    at = (0.5, 0.5, 0.25)  # no epoch is better than the first by a billion
+    running.assert_steps_close(actual.steps, models.rates(thrice, lambda n: at[n // PROBLEM.steps]))
+    assert float(optimizer.learning_rate.numpy()) == 0.125
+
+
+# Constraints, layers, lookups, threads.
+
+
+@pytest.mark.parametrize("way", ["function", "fit"])
+def test_constraints_run_after_each_update(way):
+    """On dense variables and on embeddings."""
+    constraint = keras.constraints.NonNeg()
+    optimizer = models.bridged(v1.train.GradientDescentOptimizer(0.5))
+    if way == "fit":
+        model = models.fed_model(PROBLEM, constraint=constraint)
+        steps = models.fit(PROBLEM, optimizer, model=model)[0].steps
+    else:
+        variables = {
+            name: tf.Variable(value, name=name, constraint=tf.nn.relu)
+            for name, value in PROBLEM.values.items()
+        }
+        steps = models.trained(variables, optimizer, way)
+    now, wanted = dict(PROBLEM.values), []
+    for gradients in PROBLEM.gradients:
+        (now,) = models.rates(PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5)
+        now = {name: np.maximum(value, 0) for name, value in now.items()}
+        wanted.append(now)
+    running.assert_steps_close(steps, wanted)
+
+
+def test_a_shared_embedding():
+    """Its gradient is of both places where it is read."""
+    random = np.random.RandomState(0)
+    start = random.randn(5, 2).astype("f")
+    ids = random.randint(0, 5, size=[8, 2, 3])
+    shared = keras.layers.Embedding(5, 2)
+    inputs = [keras.Input([3], dtype="int64"), keras.Input([3], dtype="int64")]
+    both = keras.layers.Add()([shared(inputs[0]), shared(inputs[1])])
+    model = keras.Model(inputs, both)
+    shared.set_weights([start])
+    model.compile(models.bridged("Adam"), "mse")
+    y = np.zeros([8, 3, 2], "f")
+    model.fit([ids[:, 0], ids[:, 1]], y, batch_size=2, shuffle=False, verbose=0)
+    with tf.Graph().as_default(), v1.Session() as sess:
+        table = tf.compat.v2.Variable(start)
+        fed = [v1.placeholder(tf.int64, [2, 3]) for _ in range(2)]
+        read = tf.gather(table, fed[0]) + tf.gather(table, fed[1])
+        train_op = keras_models.make("Adam").minimize(tf.reduce_mean(tf.square(read)))
+        sess.run(v1.global_variables_initializer())
+        for number in range(0, 8, 2):
+            feed = {fed[at]: ids[number : number + 2, at] for at in range(2)}
+            sess.run(train_op, feed)
+        expected = sess.run(table)
+    np.testing.assert_allclose(shared.get_weights()[0], expected, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["keras.Variable", "tf.Variable"])
+def test_what_there_is_can_be_looked_up(own):
+    optimizer = models.bridged("Adam", name="mine", use_ema=True)
+    assert optimizer.get_slot_names() == []
+    make = keras.Variable if own else tf.Variable
+    variables = [make(np.zeros([4, 2], "f"), name=name) for name in ("one", "two")]
+    optimizer.build(variables)
+    names = [variable.name for variable in optimizer.variables]
+    shared = ["iteration", "learning_rate", "beta1", "beta2", "epsilon"]
+    assert names[:5] == shared and len(set(names)) == len(names)
+    kinds = [name.rsplit("_", 1)[-1] for name in names[5:]]
+    assert sorted(kinds) == sorted(["average", "m", "v"] * 2 + ["power"] * 2)
+    assert all(not variable.trainable for variable in optimizer.variables)
+    assert all(type(variable) is type(optimizer.iterations) for variable in optimizer.variables)
+    assert all(variable.path.startswith("mine/") for variable in optimizer.variables)
+    assert sorted(optimizer.get_slot_names()) == ["m", "v"]
+    slot = optimizer.get_slot(variables[0], "m")
+    assert tuple(slot.shape) == (4, 2) and "one" in slot.name
+    assert any(slot is variable for variable in optimizer.variables)
+    with pytest.raises(KeyError):
+        optimizer.get_slot(variables[0], "momentum")
+    assert len(optimizer.weights) == len(names)
+    assert all(isinstance(weight, tf.Variable) for weight in optimizer.weights)
+
+
+def test_a_build_without_variables_is_none():
+    """Keras does so where it loads a model without weights."""
+    optimizer = models.bridged("Adam")
+    before = len(optimizer.variables)
+    optimizer.build([])
+    assert len(optimizer.variables) == before
+    variable = keras.Variable([1.0])
+    optimizer.build([variable])
+    optimizer.apply([tf.ones([1])])
+    np.testing.assert_allclose(variable.numpy(), [0.9], rtol=1e-6)
+
+
+@pytest.mark.parametrize("call", ["apply", "apply_gradients"])
+def test_an_empty_list_of_gradients_is_no_step(call):
+    optimizer = models.bridged("Adam")
+    getattr(optimizer, call)([])
+    assert int(optimizer.iterations.numpy()) == 0
+
+
+def test_gradients_that_are_no_tensors():
+    variable = keras.Variable([1.0, 2.0])
+    optimizer = models.bridged(v1.train.GradientDescentOptimizer(0.5))
+    for gradient in ([1.0, 1.0], np.ones(2, "f"), keras.Variable([1.0, 1.0])):
+        optimizer.apply_gradients([(gradient, variable)])
+    np.testing.assert_array_equal(variable.numpy(), [-0.5, 0.5])
+
+
+def test_a_layer_frozen_before_compile_stays_as_it_is():
+    model = models.fed_model(PROBLEM)
+    layer = model.get_layer("fed")
+    layer.matrix.trainable = False
+    optimizer = models.bridged("Adam")
+    model.compile(optimizer, keras_models.the_output)
+    x, y = keras_models.fed_data(PROBLEM)
+    model.fit(x, y, batch_size=1, shuffle=False, verbose=0)
+    np.testing.assert_array_equal(layer.matrix.numpy(), PROBLEM.values["matrix"])
+    expected = models.session("Adam", PROBLEM).steps[-1]["table"]
+    np.testing.assert_array_equal(layer.table.numpy(), expected)
+    layer.matrix.trainable = True
+    # Eagerly, as older versions of Keras cannot write the message in a function.
+    with pytest.raises(ValueError, match="Unknown variable.*(?s:.*)recreate a new optimizer"):
+        model.compile(optimizer, keras_models.the_output, run_eagerly=True)
+        model.fit(x, y, batch_size=1, verbose=0)
+
+
+@WAYS
+def test_threads_share_an_optimizer(way):
+    """Each eager step is whole: as many steps as there were calls, and the sum of all gradients.
+
+    Traced steps that run at once may overlap, Keras' own too: Keras 3 counts `iterations` by
+    reading and writing it.
+    """
+    variable = keras.Variable(np.zeros(3, "f"))
+    optimizer = models.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))
+    optimizer.build([variable])
+
+    def step(gradient):
+        optimizer.apply([gradient])
+
+    step = tf.function(step) if way == "function" else step
+    failed = []
+
+    def work():
+        try:
+            for _ in range(25):
+                step(tf.ones([3]))
+        except Exception as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failed
+    if way == "eager":
+        assert int(optimizer.iterations.numpy()) == 100
+        np.testing.assert_allclose(variable.numpy(), np.full(3, -0.1), rtol=1e-3)
+    else:
+        assert 0 < int(optimizer.iterations.numpy()) <= 100
+        assert np.all(variable.numpy() < 0)
+    assert vars(optimizer._adopted)["_learning_rate"] == 1.0

@@ -1,0 +1,370 @@
+"""Errors, not silence: what cannot train as it should in Keras says so, and says what to do."""
+
+import re
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import to_keras
+from tests.support import running
+from tests.support.keras import keras_models as models
+from tests.support.paths import ROOT
+
+v1 = tf.compat.v1
+Optimizer = v1.train.Optimizer
+GradientDescent = v1.train.GradientDescentOptimizer
+PROBLEM = models.problem()
+WAYS = pytest.mark.parametrize("way", ["function", "eager", "graph"])
+
+
+def says(*parts):
+    """A pattern for a message that holds all the parts."""
+    return "(?s)" + "".join("(?=.*%s)" % re.escape(part) for part in parts)
+
+
+class Plain(Optimizer):
+    """A classic optimizer with its numbers wherever `attributes` says."""
+
+    def __init__(self, **attributes):
+        super().__init__(False, "Plain")
+        vars(self).update(attributes)
+        self.rate_name = next((name for name in attributes if "r" in name), None)
+
+    def _rate(self, like):
+        rate = getattr(self, self.rate_name) if self.rate_name else 0.5
+        return tf.cast(rate, like.dtype)
+
+    def _resource_apply_dense(self, grad, handle):
+        return handle.assign_sub(self._rate(grad) * grad)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        return handle.scatter_sub(tf.IndexedSlices(self._rate(grad) * grad, indices))
+
+
+def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
+    """Applies one gradient of ones and returns the variable's value."""
+    gradient = np.ones_like(value, "f") if gradient is None else gradient
+
+    def tensor():
+        if isinstance(gradient, tuple):
+            return tf.IndexedSlices(*map(tf.constant, gradient))
+        return tf.constant(gradient)
+
+    if way == "graph":
+        with tf.Graph().as_default(), v1.Session() as sess:
+            variable = tf.compat.v2.Variable(np.float32(value))
+            op = optimizer.apply_gradients([(tensor(), variable)])
+            sess.run(v1.global_variables_initializer())
+            sess.run(op)
+            return sess.run(variable)
+    variable = tf.Variable(np.float32(value))
+
+    def step():
+        optimizer.apply_gradients([(tensor(), variable)])
+
+    (tf.function(step) if way == "function" else step)()
+    return variable.numpy()
+
+
+# The learning rate and the step.
+
+
+@WAYS
+def test_a_learning_rate_by_another_name(way):
+    with pytest.raises(ValueError, match=says("Plain", "_learning_rate, _lr", "lr_attr=")):
+        models.bridged(Plain(_rate_of_learning=0.5))
+    optimizer = models.bridged(Plain(_rate_of_learning=0.5), lr_attr="_rate_of_learning")
+    optimizer.learning_rate = 0.25
+    np.testing.assert_array_equal(apply_once(optimizer, way), [0.75, 1.75])
+
+
+@WAYS
+def test_no_learning_rate(way):
+    with pytest.raises(ValueError, match=says("lr_attr=False")):
+        models.bridged(Plain())
+    optimizer = models.bridged(Plain(), lr_attr=False)
+    assert not hasattr(optimizer, "learning_rate") or "learning_rate" not in optimizer._hyper
+    np.testing.assert_array_equal(apply_once(optimizer, way), [0.5, 1.5])
+    with pytest.raises(ValueError, match=says("learning_rate=0.1", "lr_attr=False")):
+        models.bridged(Plain(), learning_rate=0.1, lr_attr=False)
+
+
+def test_several_learning_rates():
+    with pytest.raises(ValueError, match=says("Plain", "_learning_rate, _lr", "lr_attr=")):
+        models.bridged(Plain(_learning_rate=0.5, _lr=0.25))
+    optimizer = models.bridged(Plain(_learning_rate=0.5, _lr=0.25), lr_attr="_learning_rate")
+    np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.5, 1.5])
+
+
+def test_the_same_learning_rate_twice_is_one():
+    optimizer = models.bridged(Plain(_learning_rate=0.5, _lr=0.5))
+    optimizer.learning_rate = 0.25
+    np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.75, 1.75])
+
+
+@pytest.mark.parametrize("argument", ["lr_attr", "global_step_attr"])
+def test_an_attribute_that_is_not_there(argument):
+    with pytest.raises(ValueError, match=says(argument + "='_nonsense'", "no such attribute")):
+        models.bridged("Adam", **{argument: "_nonsense"})
+
+
+class ByStep(Plain):
+    """Its learning rate is divided by 1 + step."""
+
+    def _rate(self, like):
+        return super()._rate(like) / tf.cast(1 + self.steps_done, like.dtype)
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_a_step_by_another_name(way):
+    step = tf.Variable(0, dtype=tf.int64, trainable=False)
+    original = ByStep(_learning_rate=0.5, steps_done=step)
+    with pytest.raises(
+        ValueError, match=says("ByStep.steps_done", "global_step_attr='steps_done'")
+    ):
+        models.bridged(original)
+    optimizer = models.bridged(original, global_step_attr="steps_done")
+    optimizer.iterations.assign(1)
+    np.testing.assert_array_equal(apply_once(optimizer, way), [0.75, 1.75])
+    assert original.steps_done is step
+
+
+@pytest.mark.parametrize(
+    "rate, error",
+    [("0.1", TypeError), (float("nan"), ValueError), ([0.1], TypeError), (True, TypeError)],
+)
+def test_wrong_learning_rates(rate, error):
+    with pytest.raises(error, match="learning_rate"):
+        models.bridged("Adam", learning_rate=rate)
+
+
+def test_a_symbolic_learning_rate_while_executing_eagerly():
+    with tf.Graph().as_default():
+        rate = tf.constant(0.1) * 2.0
+    with pytest.raises(ValueError, match=says("learning_rate=", "graph", "eagerly", "schedule")):
+        models.bridged(v1.train.AdamOptimizer(rate))
+
+
+def test_a_decay_that_two_could_mean():
+    with pytest.raises(ValueError, match=says("decay=0.1", "RMSPropOptimizer", "schedule")):
+        models.bridged("RMSProp", decay=0.1)
+
+
+# Classes that do more than Keras would call.
+
+
+class Whole(GradientDescent):
+    """Applies doubled gradients."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        pairs = [
+            (tf.IndexedSlices(g.values * 2.0, g.indices, g.dense_shape), v)
+            if isinstance(g, tf.IndexedSlices)
+            else (g * 2.0, v)
+            for g, v in grads_and_vars
+        ]
+        return super().apply_gradients(pairs, global_step, name)
+
+
+@WAYS
+def test_an_apply_gradients_of_its_own_is_called_whole(way):
+    config = running.config_of(way)
+    expected = running.session(PROBLEM, lambda _: Whole(0.3), True, config=config)
+    made = []
+
+    def make():
+        made.append(models.bridged(Whole(0.3)))
+        return made[0]
+
+    if way == "graph":
+        actual = models.graph(PROBLEM, make)
+    else:
+        actual, _ = models.loop(PROBLEM, make(), way)
+        assert int(made[0].iterations.numpy()) == PROBLEM.steps
+    running.assert_same(actual, expected)
+
+
+def test_an_apply_gradients_of_its_own_in_fit():
+    expected = running.session(PROBLEM, lambda _: Whole(0.3), True)
+    actual, model = models.fit(PROBLEM, models.bridged(Whole(0.3)))
+    running.assert_same(actual, expected)
+    assert int(model.optimizer.iterations.numpy()) == PROBLEM.steps
+
+
+def test_an_apply_gradients_without_a_step():
+    class Stepless(GradientDescent):
+        def apply_gradients(self, grads_and_vars, name=None):
+            return super().apply_gradients(grads_and_vars, name=name)
+
+    with pytest.raises(ValueError, match=says("Stepless.apply_gradients", "global_step")):
+        models.bridged(Stepless(0.1))
+
+
+def test_gradients_of_its_own():
+    class Scaled(GradientDescent):
+        def compute_gradients(self, loss, *args, **kwargs):
+            return super().compute_gradients(2.0 * loss, *args, **kwargs)
+
+    with pytest.raises(
+        ValueError, match=says("Scaled", "compute_gradients", "apply_gradients", "train_step")
+    ):
+        models.bridged(Scaled(0.1))
+
+
+@pytest.mark.parametrize("several", [False, True])
+def test_an_optimizer_of_its_own(several):
+    inner = GradientDescent(0.1)
+    optimizer = Plain(_learning_rate=0.1, inner=[inner] if several else inner)
+    with pytest.raises(ValueError, match=says("Plain.inner", "another optimizer")):
+        models.bridged(optimizer)
+
+
+# State where no checkpoint would look for it.
+
+
+def test_variables_made_in_the_constructor():
+    class Holder(GradientDescent):
+        def __init__(self):
+            super().__init__(0.1)
+            self._velocity = tf.Variable([0.0, 0.0], name="velocity")
+
+    with pytest.raises(ValueError, match=says("Holder._velocity", "velocity", "_create_slots")):
+        models.bridged(Holder())
+
+
+class InSlots(Plain):
+    def _create_slots(self, var_list):
+        self.raw = tf.compat.v2.Variable(tf.zeros_like(var_list[0]), name="raw")
+
+
+class InApply(Plain):
+    raw = None
+
+    def _resource_apply_dense(self, grad, handle):
+        if self.raw is None:
+            self.raw = tf.compat.v2.Variable([0.0, 0.0], name="raw")
+        return super()._resource_apply_dense(grad, handle)
+
+
+class InSlotDict(Plain):
+    def _create_slots(self, var_list):
+        for var in var_list:
+            self._slot_dict("raw")[var.op.name] = 0
+
+
+@WAYS
+@pytest.mark.parametrize("cls", [InSlots, InApply, InSlotDict])
+def test_variables_made_while_training(cls, way):
+    optimizer = models.bridged(cls(_learning_rate=0.1))
+    with pytest.raises(
+        ValueError, match=says(cls.__name__, "raw", "no Keras checkpoint", "_zeros_slot")
+    ):
+        apply_once(optimizer, way)
+
+
+# Updates that are missing.
+
+
+def test_an_optimizer_for_ref_variables_only():
+    class RefOnly(Optimizer):
+        def __init__(self):
+            super().__init__(False, "RefOnly")
+            self._learning_rate = 0.1
+
+        def _apply_dense(self, grad, var):
+            return var.assign_sub(self._learning_rate * grad)
+
+    with pytest.raises(
+        TypeError, match=says("RefOnly", "_resource_apply_dense", "_resource_apply_sparse")
+    ):
+        models.bridged(RefOnly())
+
+
+@WAYS
+def test_no_sparse_update(way):
+    class DenseOnly(Optimizer):
+        def __init__(self):
+            super().__init__(False, "DenseOnly")
+            self._learning_rate = 0.5
+
+        def _resource_apply_dense(self, grad, handle):
+            return handle.assign_sub(tf.cast(self._learning_rate, grad.dtype) * grad)
+
+    np.testing.assert_array_equal(apply_once(models.bridged(DenseOnly()), way), [0.5, 1.5])
+    rows = (np.ones([1, 1], "f"), np.array([0]))
+    message = says("DenseOnly", "sparse", "_resource_apply_sparse(self, grad, handle, indices)")
+    with pytest.raises(NotImplementedError, match=message):
+        apply_once(models.bridged(DenseOnly()), way, value=[[1.0], [2.0]], gradient=rows)
+
+
+def test_ref_variables():
+    with tf.Graph().as_default():
+        variable = v1.get_variable("ref", [2], use_resource=False)
+        with pytest.raises(ValueError, match=says("'ref:0'", "ref variable", "use_resource=True")):
+            models.bridged("Adam").apply_gradients([(tf.ones([2]), variable)])
+
+
+# The arguments of to_keras.
+
+
+@pytest.mark.parametrize("api", ["keras", "optimizer_v3", None, 2])
+def test_an_unknown_api(api):
+    with pytest.raises(ValueError, match=says("'auto', 'optimizer_v2', 'keras3'", repr(api))):
+        to_keras(GradientDescent(0.1), api=api)
+
+
+def test_keras_3_where_there_is_none():
+    if models.keras is not tf.keras:
+        assert not hasattr(to_keras(GradientDescent(0.1), api="keras3"), "_resource_apply_dense")
+        return
+    with pytest.raises(ImportError, match=says("Keras 3", "2.16", "api='optimizer_v2'")):
+        to_keras(GradientDescent(0.1), api="keras3")
+
+
+@pytest.mark.parametrize("wrong", [None, "adam", GradientDescent, models.keras.optimizers])
+def test_no_v1_optimizer(wrong):
+    with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", "got")):
+        to_keras(wrong, api="optimizer_v2")
+
+
+def test_a_bridged_optimizer_cannot_be_bridged():
+    with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", "BridgedOptimizer")):
+        models.bridged(models.bridged("Adam"))
+
+
+def test_an_argument_that_keras_does_not_know():
+    with pytest.raises(TypeError, match="momentun"):
+        models.bridged("Adam", momentun=0.9)
+
+
+WITHOUT_KERAS_2 = """
+import sys
+sys.modules["tf_keras"] = None  # what an import of a package that is not installed meets
+import tensorflow as tf
+from legacy_opt import compat
+try:
+    compat.to_keras(tf.compat.v1.train.AdamOptimizer(), api="optimizer_v2")
+except ImportError as error:
+    print("ImportError", error)
+else:
+    print("no error with Keras", tf.keras.__version__ if hasattr(tf.keras, "ops") else 2)
+"""
+
+
+def test_keras_2_is_not_installed():
+    """Only where tf.keras is Keras 3 is another package needed."""
+    root = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_KERAS_2],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if models.keras is tf.keras:
+        assert "no error with Keras 2" in done.stdout, done.stdout
+    else:
+        assert re.search(r"ImportError .*pip install tf-keras", done.stdout), done.stdout

@@ -1,0 +1,189 @@
+"""Every v1 optimizer through the Keras bridge equals itself in a Session, bit for bit.
+
+The cells are those of docs/keras_exactness.md (tests/support/exactness.py).
+"""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lanes
+from legacy_opt import versions
+from legacy_opt.compat import to_keras
+from tests.support import cases, exactness
+from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
+from tests.support.keras import keras_cases
+from tests.support.keras.keras_cases import CASES, CONTRIB, REFUSED, TENSORFLOW, ways_of_the_day
+from tests.support.keras.keras_ways import DTYPES, WAYS
+from tests.support.paths import ROOT
+from tests.support.reads_its_rate import ReadsItsRate
+
+PAGE = (ROOT / "docs" / "keras_exactness.md").read_text(encoding="utf-8")
+V1 = "as v1 does"  # without the bridge, in a tf.function
+
+
+def test_every_optimizer_of_tensorflow_has_a_case():
+    known = {case.optimizer for case in TENSORFLOW.values()}
+    refused = {case.optimizer for case, _ in REFUSED.values()}
+    found = keras_cases.optimizers_in(tf.compat.v1.train)
+    if versions.has_contrib():
+        known |= {case.optimizer for case in CONTRIB.values()}
+        found |= keras_cases.optimizers_in(tf.contrib.opt)
+    assert known | refused == found
+
+
+def test_every_optimizer_of_this_package_has_a_case():
+    assert set(keras_cases.OURS) == set(cases.CASES)
+    assert cases.public_optimizers_with_cases() == set(cases.public_optimizers())
+
+
+def daily(is_daily):
+    """Returns the mark of a cell that is not for every day."""
+    return () if is_daily else pytest.mark.full
+
+
+def is_daily_in_float32(name, way):
+    if way == "function" and (name in TENSORFLOW or name.startswith("AdagradDecay")):
+        return True  # what tests/tools/mutations.py counts on
+    return way in ways_of_the_day(name, WAYS, 2)
+
+
+@pytest.mark.parametrize(
+    "name, way",
+    [
+        pytest.param(name, way, marks=daily(is_daily_in_float32(name, way)))
+        for name in CASES
+        for way in WAYS
+    ],
+)
+def test_float32(name, way, cell):
+    result = cell(name, way, "float32")
+    # TensorFlow 1.15 rewrites the graphs of Sessions and of functions differently.
+    if (name, way) == ("contrib.opt AdamW", "function"):
+        assert result == EQUAL or result.endswith(V1)
+    else:
+        assert result == EQUAL or is_known(name, way, "float32", result)
+
+
+def is_daily_in(turn, name):
+    """Whether another dtype is daily, the third or each of them; tf.contrib's have float32."""
+    number = list(CASES).index(name)
+    return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
+
+
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        pytest.param(name, dtype, marks=daily(is_daily_in(turn, name)))
+        for name in CASES
+        for turn, dtype in enumerate(dtype for dtype in DTYPES if dtype != "float32")
+    ],
+)
+def test_other_dtypes(name, dtype, full, cell):
+    """Every way in the full run; daily one way for each pair, in turn."""
+    ways = [way for way in WAYS if dtype in WAYS[way].dtypes]
+    turn = (list(CASES).index(name) + DTYPES.index(dtype)) % len(ways)
+    for way in ways if full else [ways[turn]]:
+        result = cell(name, way, dtype)
+        if way == "function":
+            assert result in (EQUAL, UNSUPPORTED) or result.endswith(V1)
+        else:
+            assert result in (EQUAL, UNSUPPORTED) or is_known(name, way, dtype, result)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", ["Adagrad", "GradientDescent", "Momentum"])
+def test_these_train_in_every_dtype(name, dtype, cell):
+    assert cell(name, "graph", dtype) == EQUAL
+
+
+@pytest.mark.parametrize("way", ["graph", "function", "eager"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
+    case = keras_cases.KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
+    monkeypatch.setitem(CASES, "ReadsItsRate", case)
+    assert cell("ReadsItsRate", way, dtype) == EQUAL
+
+
+def train_in_a_graph(steps, folder, restored=None):
+    """Restores before the optimizer has slots; returns all values and a new checkpoint's path."""
+    v1 = tf.compat.v1
+    with tf.Graph().as_default(), v1.Session() as session:
+        variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
+        optimizer = to_keras(v1.train.AdamOptimizer(0.1), api="optimizer_v2")
+        checkpoint = v1.train.Checkpoint(w=variable, optimizer=optimizer)
+        status = checkpoint.restore(restored)
+        train_op = optimizer.apply_gradients([(variable * 2 - [1.0, 5.0, -3.0], variable)])
+        status.initialize_or_restore(session)
+        for _ in range(steps):
+            session.run(train_op)
+        path = checkpoint.save(str(folder / "state"), session=session)
+        return session.run([variable] + optimizer.weights), path
+
+
+def test_a_graph_is_restored_before_it_has_slots(tmp_path):
+    whole, _ = train_in_a_graph(6, tmp_path)
+    _, path = train_in_a_graph(2, tmp_path)
+    parts, _ = train_in_a_graph(4, tmp_path, path)
+    assert len(whole) == len(parts) == 6  # w, iterations, two powers, two slots
+    assert all(np.array_equal(one, other) for one, other in zip(parts, whole))
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_holds_other_optimizers_is_refused(name):
+    case, message = REFUSED[name]
+    optimizer = case.make(None)
+    with pytest.raises(ValueError, match=message):
+        to_keras(optimizer, api="optimizer_v2")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_difference_is_told(way, cell, monkeypatch):
+    def make(step):  # the bridge passes no step
+        return tf.compat.v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
+
+    case = keras_cases.KerasCase(tf.compat.v1.train.GradientDescentOptimizer, make)
+    monkeypatch.setitem(CASES, "wrong", case)
+    assert re.fullmatch(r"differs by \d\.\de[-+]\d\d", cell("wrong", way, "float32"))
+
+
+def test_one_that_fails_alone_is_told(cell, monkeypatch):
+    def make(step):
+        if step is None:
+            raise ValueError("no step")
+        return tf.compat.v1.train.GradientDescentOptimizer(0.1)
+
+    case = keras_cases.KerasCase(tf.compat.v1.train.GradientDescentOptimizer, make)
+    monkeypatch.setitem(CASES, "refused", case)
+    assert cell("refused", "graph", "float32") == "only the bridge fails: no step"
+
+
+def test_the_page_tells_what_is_not_equal():
+    ways = dict.fromkeys(WAYS, EQUAL)
+    lane = {
+        "float32": ways,
+        "float16": dict(ways, function="differs by 1.0e-07"),
+        "bfloat16": dict.fromkeys(WAYS, UNSUPPORTED),
+    }
+    assert exactness.summary({"float32": ways}) == "all"
+    told = "function float16: differs by 1.0e-07 without bfloat16"
+    assert exactness.summary(lane) == told
+
+
+def test_the_page_lists_the_optimizers():
+    rows = set(exactness.rows_of(PAGE))
+    contrib = {row for row in rows if row.startswith(keras_cases.OF_CONTRIB)}
+    newer = {"Ftrl beta"}  # TensorFlow 1.15 has no such argument
+    assert newer <= rows
+    assert rows - contrib - newer == set(CASES) - set(CONTRIB) - newer
+    if versions.has_contrib():
+        assert contrib == set(CONTRIB)
+
+
+def test_the_page_shows_every_lane():
+    (header,) = [line for line in PAGE.splitlines() if line.startswith("| optimizer |")]
+    columns = [word.strip() for word in header.strip("| ").split("|")]
+    assert columns[:-1] == ["optimizer"] + [lane.tensorflow for lane in lanes.LANES]
+    assert columns[-1].startswith(lanes.LANES[-1].tensorflow + " Keras 3.")

@@ -1,0 +1,367 @@
+"""What Keras' documentation promises of an optimizer's methods and state, on the bridge.
+
+The expectation is the v1 optimizer in a Session, fed with the same gradients.
+"""
+
+import copy
+import importlib.util
+import inspect
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer
+from tests.support import running
+from tests.support.keras import keras_models as models
+
+v1 = tf.compat.v1
+STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
+PROBLEM = models.problem()
+SHORT = models.problem(steps=2)
+
+
+def session(name, problem=PROBLEM, **arguments):
+    return running.session(problem, lambda step: models.make(name, step), True, **arguments)
+
+
+def minimize(optimizer, gradients, variables, **arguments):
+    """Calls minimize with callables for the loss and the variables."""
+    return optimizer.minimize(
+        lambda: models.loss(gradients, variables), lambda: list(variables.values()), **arguments
+    )
+
+
+def with_a_tape(optimizer, gradients, variables):
+    with tf.GradientTape() as tape:
+        loss = models.loss(gradients, variables)
+    found = tape.gradient(loss, list(variables.values()))
+    optimizer.apply_gradients(zip(found, variables.values()))
+
+
+def minimize_with_a_list(optimizer, gradients, variables):
+    optimizer.minimize(lambda: models.loss(gradients, variables), list(variables.values()))
+
+
+def minimize_with_a_tape(optimizer, gradients, variables):
+    if "tape" not in inspect.signature(models.Base.minimize).parameters:
+        with pytest.raises(TypeError, match="tape"):
+            optimizer.minimize(None, [], tape=None)
+        return minimize(optimizer, gradients, variables)
+    with tf.GradientTape() as tape:
+        loss = models.loss(gradients, variables)
+    return optimizer.minimize(loss, list(variables.values()), tape=tape)
+
+
+def without_aggregation(optimizer, gradients, variables):
+    arguments = {"experimental_aggregate_gradients": False}
+    if not set(arguments) <= set(inspect.signature(models.Base.apply_gradients).parameters):
+        arguments = {}  # Keras before 2.3 knows no such thing
+    optimizer.apply_gradients(models.pairs(gradients, variables), **arguments)
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@pytest.mark.parametrize(
+    "apply",
+    [with_a_tape, minimize, minimize_with_a_list, minimize_with_a_tape, without_aggregation],
+)
+@pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
+def test_custom_loops(name, apply, way):
+    actual, again = models.loop(PROBLEM, models.bridged(name), way, apply=apply)
+    assert again == (0 if way == "function" else PROBLEM.steps - 1)
+    config = running.config_of(way)
+    running.assert_same(actual, session(name, config=config))
+
+
+def updates(optimizer, gradients, variables):
+    ops = optimizer.get_updates(models.loss(gradients, variables), list(variables.values()))
+    return tf.group(*ops)
+
+
+def operation(optimizer, gradients, variables):
+    op = minimize(optimizer, gradients, variables)
+    assert isinstance(op, tf.Operation)
+    return op
+
+
+@pytest.mark.parametrize("build", [operation, updates, None], ids=["minimize", "updates", "apply"])
+@pytest.mark.parametrize("name", STATEFUL)
+def test_graph_mode(name, build):
+    actual = models.graph(PROBLEM, lambda: models.bridged(name), build)
+    running.assert_same(actual, session(name))
+
+
+def test_the_example_of_the_documentation_in_graph_mode():
+    with tf.Graph().as_default(), v1.Session().as_default() as sess:
+        a, b = tf.compat.v2.Variable([1.0, 2.0]), tf.compat.v2.Variable(3.0)
+        opt = models.bridged("GradientDescent")
+        opt_op = opt.minimize(lambda: tf.reduce_sum(a * a) + 2.0 * b, [a, b])
+        sess.run(v1.global_variables_initializer())
+        opt_op.run()
+        opt_op.run()
+        np.testing.assert_allclose(sess.run(a), [0.64, 1.28], rtol=1e-6)
+        np.testing.assert_allclose(sess.run(b), 2.6, rtol=1e-6)
+        assert sess.run(opt.iterations) == 2
+
+
+@pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
+def test_fit_with_tensorboard_and_checkpoints(name, tmp_path):
+    optimizer = models.bridged(name)
+    callbacks = [
+        models.keras.callbacks.ModelCheckpoint(str(tmp_path / "weights.h5"), save_weights_only=True)
+    ]
+    has_tensorboard = importlib.util.find_spec("tensorboard") is not None
+    if has_tensorboard:
+        callbacks.append(models.keras.callbacks.TensorBoard(str(tmp_path / "logs")))
+    actual, model = models.fit(PROBLEM, optimizer, callbacks=callbacks)
+    running.assert_same(actual, session(name))
+    assert int(optimizer.iterations.numpy()) == PROBLEM.steps
+    assert bool(list((tmp_path / "logs").rglob("events*"))) == has_tensorboard
+    other = models.fed_model(PROBLEM)
+    other.load_weights(str(tmp_path / "weights.h5"))
+    for one, two in zip(model.get_weights(), other.get_weights()):
+        np.testing.assert_array_equal(one, two)
+
+
+def test_steps_per_execution():
+    names = inspect.signature(models.keras.Model.compile).parameters
+    if "steps_per_execution" not in names:  # before 2.4
+        return
+    optimizer = models.bridged("Adam")
+    actual, _ = models.fit(PROBLEM, optimizer, steps_per_execution=4)
+    expected = session("Adam")
+    assert len(actual.steps) == PROBLEM.steps // 4
+    running.assert_same(
+        actual._replace(steps=actual.steps[-1:]), expected._replace(steps=expected.steps[-1:])
+    )
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@pytest.mark.parametrize("start", ["a variable", "assigned"])
+@pytest.mark.parametrize("name", ["AdagradDA", "AdagradDecay"])
+def test_iterations_can_be_set_and_drive_the_step(name, start, way):
+    """The decays and the averages of these two go by the step, which starts at 5."""
+
+    def from_five(sess, optimizer, variables, number):
+        if number == 0:
+            sess.run(v1.get_default_graph().get_tensor_by_name("set_step:0"))
+
+    def make(step):
+        tf.identity(v1.assign(step, 5), name="set_step")
+        return models.make(name, step)
+
+    config = running.config_of(way)
+    expected = running.session(PROBLEM, make, True, between=from_five, config=config)
+    optimizer = models.bridged(name)
+    if start == "assigned":
+        optimizer.iterations.assign(5)
+    else:
+        optimizer.iterations = tf.Variable(5, dtype=tf.int64, trainable=False)
+    actual, _ = models.loop(PROBLEM, optimizer, way)
+    running.assert_same(actual, expected)
+    assert int(optimizer.iterations.numpy()) == 5 + PROBLEM.steps
+    with pytest.raises(RuntimeError, match="iterations"):
+        optimizer.iterations = tf.Variable(0, dtype=tf.int64)
+
+
+def test_what_there_is_can_be_looked_up():
+    optimizer = models.bridged("Adam")
+    assert list(optimizer.get_slot_names()) == []
+    assert [weight.shape.rank for weight in optimizer.weights] in ([], [0])
+    variables = models.variables_of(PROBLEM)
+    optimizer.apply_gradients(models.pairs(PROBLEM.gradients[0], variables))
+    assert sorted(optimizer.get_slot_names()) == ["m", "v"]
+    slot = optimizer.get_slot(variables["table"], "m")
+    assert slot.shape == variables["table"].shape and not slot.trainable
+    weights = optimizer.variables()
+    assert [w.name for w in weights] == [w.name for w in optimizer.weights]
+    assert len(weights) == 1 + 2 + 2 * 2  # iterations, the powers, two slots of two variables
+    assert any(weight is slot for weight in weights)
+    for value, weight in zip(optimizer.get_weights(), weights):
+        np.testing.assert_array_equal(value, weight.numpy())
+
+
+@pytest.mark.parametrize("name", STATEFUL)
+def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
+    half = PROBLEM.steps // 2
+    variables = models.variables_of(PROBLEM)
+    weights = None
+    for part in (PROBLEM.gradients[:half], PROBLEM.gradients[half:]):
+        optimizer = models.bridged(name)
+        if weights is not None:
+            _ = optimizer.iterations
+            optimizer._create_all_weights(list(variables.values()))
+            optimizer.set_weights(weights)
+
+        @tf.function(input_signature=[running.signature(PROBLEM)])
+        def train(gradients):
+            optimizer.apply_gradients(models.pairs(gradients, variables))  # noqa: B023
+
+        for gradients in part:
+            train(models._constants(gradients))
+        weights = optimizer.get_weights()
+    expected = session(name)
+    for key, variable in variables.items():
+        np.testing.assert_array_equal(variable.numpy(), expected.steps[-1][key])
+
+
+def in_turn(apply):
+    """Trains the table by one and the matrix by the other of two calls in each step."""
+
+    def train(gradients, variables):
+        pairs = models.pairs(gradients, variables)
+        return [apply(number, [pair]) for number, pair in enumerate(pairs)]
+
+    return train
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@pytest.mark.parametrize("several", [False, True], ids=["one optimizer", "two optimizers"])
+def test_variables_by_turns(several, way):
+    """Two optimizers with a variable each, or one that is given first the one, then the other."""
+    config = running.config_of(way)
+    names = ["Adam", "Momentum"] if several else ["Adam"]
+    with tf.Graph().as_default():
+        variables = models.variables_of(PROBLEM)
+        placeholders = running._placeholders(PROBLEM)
+        made = [models.make(name) for name in names]
+        ops = []
+        for number, pair in enumerate(models.pairs(placeholders, variables)):
+            with tf.control_dependencies(ops):
+                ops.append(made[number % len(made)].apply_gradients([pair]))
+        with v1.Session(config=config) as sess:
+            sess.run(v1.global_variables_initializer())
+            expected = []
+            for gradients in PROBLEM.gradients:
+                sess.run(ops, running._feed(placeholders, gradients))
+                expected.append(sess.run(variables))
+    optimizers = [models.bridged(name) for name in names]
+
+    def apply(_, gradients, variables):
+        for number, pair in enumerate(models.pairs(gradients, variables)):
+            optimizers[number % len(optimizers)].apply_gradients([pair])
+
+    actual, _ = models.loop(PROBLEM, None, way, apply=apply)
+    running.assert_same(actual, running.Trace(expected, {}))
+    steps = PROBLEM.steps if several else 2 * PROBLEM.steps
+    assert int(optimizers[0].iterations.numpy()) == steps
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_constraints(way):
+    """A dense variable's constraint runs after each update."""
+    start = np.array([0.3, -0.1, 0.2], "f")
+    variable = tf.Variable(start, constraint=tf.nn.relu)
+    optimizer = models.bridged("GradientDescent")
+
+    def step():
+        optimizer.apply_gradients([(tf.constant([1.0, -3.0, 1.0]), variable)])
+
+    step = tf.function(step) if way == "function" else step
+    step()
+    np.testing.assert_allclose(variable.numpy(), [0.2, 0.2, 0.1], rtol=1e-6)
+    for _ in range(3):
+        step()
+    np.testing.assert_allclose(variable.numpy(), [0.0, 1.1, 0.0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_a_constraint_and_a_sparse_gradient_is_the_error_of_keras(way):
+    table = tf.Variable(tf.ones([4, 2]), constraint=tf.nn.relu)
+    optimizer = models.bridged("Adagrad")
+
+    def step():
+        rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([4, 2]))
+        optimizer.apply_gradients([(rows, table)])
+
+    step = tf.function(step) if way == "function" else step
+    with pytest.raises(RuntimeError, match="Cannot use a constraint function on a sparse variable"):
+        step()
+
+
+class Counting(v1.train.GradientDescentOptimizer):
+    """Keeps a number and a list of Python's own."""
+
+    def __init__(self, learning_rate):
+        super().__init__(learning_rate)
+        self.prepared = 0
+        self.seen = []
+
+    def _prepare(self):
+        super()._prepare()
+        self.prepared += 1
+        self.seen.append(self.prepared)
+
+
+def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own():
+    original = Counting(0.1)
+    optimizer = models.bridged(original)
+    optimizer_copy = optimizer._adopted
+    prepared, seen = optimizer_copy.prepared, list(optimizer_copy.seen)
+    models.loop(PROBLEM, optimizer, "eager")
+    assert optimizer_copy.prepared == prepared + PROBLEM.steps
+    assert len(optimizer_copy.seen) == len(seen) + PROBLEM.steps
+    assert (original.prepared, original.seen) == (0, [])
+
+
+def _train_a_function(name):
+    optimizer = models.bridged(name)
+    models.loop(SHORT, optimizer)
+    return optimizer
+
+
+def _train_in_a_graph(name):
+    made = []
+    models.graph(SHORT, lambda: made.append(models.bridged(name)) or made[0])
+    return made[0]
+
+
+@pytest.mark.parametrize("train", [_train_a_function, _train_in_a_graph])
+@pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
+def test_no_tensor_of_a_graph_stays_behind(name, train):
+    for key, value in vars(train(name)._adopted).items():
+        for item in tf.nest.flatten(value) if isinstance(value, (dict, list, tuple)) else [value]:
+            assert not (isinstance(item, tf.Tensor) and hasattr(item, "graph")), key
+
+
+def _snapshot(optimizer):
+    """Returns the attributes: which objects they are, and what is in the containers."""
+    return {
+        key: (id(value), copy.copy(value) if isinstance(value, (dict, list)) else None)
+        for key, value in vars(optimizer).items()
+    }
+
+
+@pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
+def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
+    """Bridged before, while and after it trains in a Session, it trains as if nothing had been."""
+    expected = session(name)
+    with tf.Graph().as_default():
+        step = running._global_step("int64")
+        original = models.make(name, step)
+        before = _snapshot(original)
+        in_graph = models.bridged(original)
+        variables = models.variables_of(PROBLEM)
+        placeholders = running._placeholders(PROBLEM)
+        in_graph.apply_gradients(models.pairs(placeholders, models.variables_of(PROBLEM)))
+        assert _snapshot(original) == before
+        train_op = original.apply_gradients(models.pairs(placeholders, variables), step)
+        during = _snapshot(original)
+        models.bridged(original).apply_gradients(models.pairs(placeholders, variables))
+        assert _snapshot(original) == during
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            for number, gradients in enumerate(PROBLEM.gradients):
+                sess.run(train_op, running._feed(placeholders, gradients))
+                for key, value in sess.run(variables).items():
+                    np.testing.assert_array_equal(value, expected.steps[number][key])
+
+
+def test_eager_bridges_of_one_optimizer_are_independent():
+    original = AdagradDecayOptimizer(0.3, None, 0.25, 3, 0.7)
+    before = _snapshot(original)
+    expected = session("AdagradDecay", config=running.AS_WRITTEN)
+    for _ in range(2):
+        actual, _ = models.loop(PROBLEM, models.bridged(original), "eager")
+        running.assert_same(actual, expected)
+    assert _snapshot(original) == before

@@ -1,0 +1,156 @@
+"""Every way in which Keras saves a model, with a bridged optimizer and with Keras' own in it.
+
+Training that goes on from a file either equals the run that never stopped ("kept"), or the run of a
+new optimizer from the saved weights ("fresh"). Keras decides which; the bridge does as Keras' own
+optimizers do, and docs/keras_saving.md tells the version's row.
+"""
+
+import functools
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model, same, train
+from tests.support.paths import DOCS
+
+keras = versions.keras_2()
+DOCS = DOCS / "keras_saving.md"
+
+
+def close(weights, others):
+    return all(np.allclose(one, other, 1e-5, 1e-6) for one, other in zip(weights, others))
+
+
+# Each way: (what writes, what reads into a new model).
+
+
+class Trained(NamedTuple):
+    """A trained model, its weights, and where training goes from there.
+
+    Attributes:
+      kept: the weights after the run that never stopped.
+      fresh: the weights after going on with a new optimizer.
+      state: the weights of the optimizer that never stopped.
+    """
+
+    model: Any
+    weights: list
+    kept: list
+    fresh: list
+    state: list
+
+
+@functools.lru_cache(maxsize=None)
+def trained(name):
+    model = build_model(OPTIMIZERS[name]())
+    weights = train(model)
+    fresh = train(build_model(OPTIMIZERS[name](), weights))
+    unstopped = build_model(OPTIMIZERS[name]())
+    kept = train(unstopped, epochs=6)
+    assert not close(kept, fresh)
+    return Trained(model, weights, kept, fresh, unstopped.optimizer.get_weights())
+
+
+@functools.lru_cache(maxsize=None)
+def outcome(name, way, directory):
+    """Returns "kept" or "fresh"."""
+    expected = trained(name)
+    home = directory / re.sub(r"\W+", "_", name + way)
+    home.mkdir()
+    save, load = WAYS[way]
+    save(expected.model, home)
+    loaded = load(OPTIMIZERS[name], home)
+    assert same(loaded.get_weights(), expected.weights)
+    after = train(loaded)
+    if close(after, expected.fresh):  # 1.15 rounds otherwise in a SavedModel's functions
+        return "fresh"
+    assert same(after, expected.kept), "neither the state that was saved nor a fresh one"
+    if name != "Keras' Adam":  # which may restore its slots in another order
+        assert same(loaded.optimizer.get_weights(), expected.state)
+    return "kept"
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory):
+    return tmp_path_factory.mktemp("saved")
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize(
+    "name",
+    ["Adam", "AdagradDecay", "DiffGrad", "RowAdagrad"]
+    + [pytest.param("AdagradDecayV2", marks=pytest.mark.full)],
+)
+def test_training_goes_on_as_with_keras_own_optimizer(name, way, directory):
+    assert outcome(name, way, directory) == outcome("Keras' Adam", way, directory)
+
+
+def test_the_table_of_the_docs_is_what_happens(directory):
+    """Of the versions that have a column."""
+    rows = [line.strip("| \n").split(" | ") for line in DOCS.read_text("utf-8").splitlines()]
+    (header,) = [row for row in rows if row[0] == "saved with"]
+    version = re.match(r"\d+\.\d+", versions.tensorflow_version()).group()
+    table = {row[0]: dict(zip(header, row)) for row in rows if row[0] in WAYS}
+    assert set(table) == set(WAYS)
+    if version in header:
+        for way, row in table.items():
+            assert row[version] == outcome("Keras' Adam", way, directory), way
+
+
+# SavedModels: who loads them makes slots of the variables' shape and dtype, whatever was saved.
+
+
+def load_signature(path):
+    load = getattr(tf.compat.v2, "saved_model", tf.saved_model).load
+    loaded = load(str(path))
+    function = loaded.signatures["serving_default"]
+    (key,) = function.structured_input_signature[1]
+    dtype = function.structured_input_signature[1][key].dtype
+    (output,) = function(**{key: tf.constant(IDS, dtype)}).values()
+    return output.numpy()
+
+
+@pytest.mark.parametrize("name", ["AdagradDecay", "RowAdagrad"])
+def test_a_saved_model_serves(name, tmp_path):
+    model, weights = trained(name)[:2]
+    model.save(str(tmp_path / "model"), save_format="tf")
+    table, kernel, bias = weights
+    expected = table[IDS].reshape(4, 6) @ kernel + bias
+    np.testing.assert_allclose(load_signature(tmp_path / "model"), expected, rtol=1e-6)
+    loaded = keras.models.load_model(str(tmp_path / "model"))
+    np.testing.assert_allclose(loaded.predict_on_batch(IDS), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["AdagradDecay", "RowAdagrad"])
+def test_a_saved_model_leaves_checkpoints_whole(name, tmp_path):
+    model = trained(name).model
+    optimizer = model.optimizer
+    slots = list(optimizer.get_slot_names())
+    assert len(slots) == 2
+    checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer)
+    before = checkpoint.save(str(tmp_path / "before"))
+    model.save(str(tmp_path / "model"), save_format="tf")
+    assert list(optimizer.get_slot_names()) == slots
+    after = checkpoint.save(str(tmp_path / "after"))
+    assert tf.train.list_variables(before) == tf.train.list_variables(after)
+    for path in (before, after):
+        other = build_model(OPTIMIZERS[name]())
+        tf.train.Checkpoint(model=other, optimizer=other.optimizer).restore(path)
+        assert same(train(other), trained(name).kept)
+
+
+def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
+    home = keras.mixed_precision
+    if not hasattr(home, "LossScaleOptimizer"):  # the experimental one keeps no slots of its own
+        return
+    model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
+    weights = train(model)
+    model.save(str(tmp_path / "model"), save_format="tf")
+    loaded = keras.models.load_model(str(tmp_path / "model"))
+    assert same(loaded.get_weights(), weights)
+    inner = getattr(loaded.optimizer, "inner_optimizer", loaded.optimizer)
+    assert type(inner) is type(OPTIMIZERS["AdagradDecay"]())

@@ -1,0 +1,59 @@
+"""MirroredStrategy over two devices: bridged optimizers, and v1 optimizers themselves."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support.paths import ROOT
+
+KERAS_3_IS_HERE = versions.keras_facts()["generation"] == 3
+APIS = ["optimizer_v2"] + ["keras3"] * KERAS_3_IS_HERE
+
+
+def run(checks, full, api="optimizer_v2", graph_mode=False):
+    """Runs checks of `tests.support.keras.mirrored` in a process with one strategy."""
+    environment = dict(os.environ)
+    if graph_mode:
+        environment["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.support.keras.mirrored"]
+        + checks
+        + ["--full"] * full
+        + ["--keras3"] * (api == "keras3"),
+        cwd=str(ROOT),
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stdout[-5000:]
+    for check in checks:
+        assert "\n%s passed\n" % check in "\n" + done.stdout
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_two_replicas(api, full):
+    checks = ["bridge", "names", "learning_rate", "clipping", "refusal", "fit"]
+    run(checks + ["v1", "multi"] * (api == "optimizer_v2"), full, api)
+
+
+@pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
+def test_v1_optimizers_in_an_estimator(full):
+    run(["estimator"], full)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("api", APIS)
+def test_made_outside_own_sum_and_checkpoints(api, full):
+    # apply_gradients of Keras 3 always sums.
+    run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
+
+
+@pytest.mark.full
+def test_fit_in_graph_mode_keras(full):
+    run(["fit"], full, graph_mode=hasattr(tf, "contrib"))

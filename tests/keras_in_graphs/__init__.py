@@ -1,0 +1,1 @@
+"""Keras optimizers in TF1 graphs."""

@@ -1,0 +1,1 @@
+"""Keras' own optimizers in place of v1's, and back."""

@@ -1,0 +1,101 @@
+"""What docs/keras_native_differences.md says of Keras 3's own optimizers, and of bridged ones."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import to_keras
+from tests.support.keras import native_keras
+from tests.support.keras.native_keras import CASES, EXAMPLES, PROBLEMS
+from tests.support.paths import DOCS
+
+pytestmark = pytest.mark.keras3
+
+PAGE = DOCS / "keras_native_differences.md"
+ROUNDING = 1e-4  # as a share of the way gone
+WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
+ONLY_NAMED_ROWS = ("GradientDescent", "Adagrad")  # in Keras 3
+
+
+@pytest.fixture(scope="module", params=CASES)
+def measured(request):
+    """A case's name and figures."""
+    return request.param, native_keras.measure(CASES[request.param])
+
+
+def test_dense_gradients_give_the_same_if_start_and_learning_rate_are(measured):
+    name, figures = measured
+    other = name in ("RMSProp", "Momentum, learning rate drops")
+    assert (figures.differences["dense"].share > 0.5) == other
+    assert (figures.differences["dense"].share < ROUNDING) != other
+
+
+def test_rows_without_a_gradient_go_on(measured):
+    name, figures = measured
+    share = figures.differences["some rows"].share
+    assert share < ROUNDING if name in ONLY_NAMED_ROWS + ("Adam",) else share > 0.05
+    in_v1, in_keras = figures.moves
+    assert (in_v1 > 0) == (name == "Adam")
+    assert (in_keras > 0) == (name.startswith(("Adam", "Momentum", "Ftrl")) or "momentum" in name)
+
+
+def test_repeated_ids_are_squared_before_they_are_summed(measured):
+    name, figures = measured
+    share = figures.differences["repeated ids"].share
+    squares_or_drops = name.startswith(WITH_SQUARES) or "drops" in name
+    assert share > 0.05 if squares_or_drops else share < ROUNDING
+
+
+def test_a_step_costs_the_whole_table(measured):
+    name, figures = measured
+    in_v1, in_keras = figures.operations
+    assert (in_v1 > 0) == (name == "Adam")
+    assert (in_keras > 0) == (name != "GradientDescent")
+
+
+@pytest.mark.parametrize("problem", PROBLEMS)
+@pytest.mark.parametrize("name", CASES)
+def test_the_bridged_optimizer_equals_the_session(name, problem):
+    case, problem = CASES[name], PROBLEMS[problem]()
+    expected = native_keras.session_run(problem, case)
+    optimizer = to_keras(case.make_v1(tf.Variable(0, dtype=tf.int64)), api="keras3")
+    actual = native_keras.keras_run(problem, optimizer)
+    assert all(map(np.array_equal, actual, expected))
+
+
+# By hand: v1's values, Keras'.
+BY_HAND = {
+    "square": ([1 - 0.1 * 7 / np.sqrt(0.1 + 49)], [1 - 0.1 * 7 / np.sqrt(0.1 + 25)]),
+    "clip": ([1 - 7 / 7], [1 - 7 / 5]),
+    "start": (
+        [1 - 0.1 * 0.01 / np.sqrt(0.9 + 0.1 * 1e-4)],
+        [1 - 0.1 * 0.01 / np.sqrt(0.1 * 1e-4)],
+    ),
+    "rest": ([0.9] * 3, [0.9, 0.9 - 0.09, 0.9 - 0.09 - 0.081]),
+    "never": ([1.0], [0.0]),
+    "drop": ([0.9] * 3, [0.9, 0.9 - 0.09, 0.9 - 0.09 - 0.081]),
+}
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_the_examples_by_hand(name):
+    for actual, expected in zip(EXAMPLES[name].values(), BY_HAND[name]):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("clipping", ["clipnorm", "clipvalue", "global_clipnorm"])
+def test_keras_clips_before_the_sum_and_the_bridge_after(clipping):
+    problem = EXAMPLES["clip"].problem()
+    norm = {clipping: 1.0}
+    native = native_keras.keras_run(problem, tf.keras.optimizers.SGD(1.0, **norm))
+    bridged = to_keras(tf.compat.v1.train.GradientDescentOptimizer(1.0), api="keras3", **norm)
+    bridged = native_keras.keras_run(problem, bridged)
+    np.testing.assert_allclose(native[-1][0], -1.0 if clipping == "clipvalue" else -0.4, atol=1e-6)
+    np.testing.assert_allclose(bridged[-1][0], 0.0, atol=1e-6)
+
+
+def test_the_page_shows_these_cases_and_the_argument_table_of_today():
+    page = PAGE.read_text(encoding="utf-8")
+    for case in [*CASES.values(), *EXAMPLES.values()]:
+        assert "`%s`" % case.v1 in page and "`%s`" % case.keras in page
+    assert native_keras.arguments() in page and native_keras.examples() in page

@@ -1,0 +1,1 @@
+"""The old names, put back."""

@@ -1,0 +1,316 @@
+"""Old names put back by `compat.patch_tensorflow`, and the one table of old names."""
+
+import concurrent.futures
+import importlib
+import re
+import sys
+
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import compat, versions
+from legacy_opt.compat import old_names
+from tests.support.paths import ROOT
+
+v1 = tf.compat.v1
+DEEPREC = [
+    "AdagradDecayOptimizer",
+    "AdagradDecayOptimizerV2",
+    "AdamAsyncOptimizer",
+    "AdamWOptimizer",
+]
+
+
+def everything():
+    """All that a patch could leave behind: names in TensorFlow's modules, and modules."""
+    modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
+    modules += [versions.plain_module(module) for module in modules]
+    names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
+    exported = [list(getattr(module, "__all__", ())) for module in modules]
+    # But for what TensorFlow loads as it is asked for.
+    modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
+    made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
+    return names, exported, sorted(made)
+
+
+def is_no_file(module):
+    return not vars(module).get("__file__")
+
+
+@pytest.fixture(autouse=True)
+def left_as_it_was():
+    """Every test has to leave TensorFlow as it was."""
+    if versions.has_contrib():
+        assert tf.contrib.opt  # which loads all of tf.contrib
+    before = everything()
+    yield
+    assert everything() == before
+
+
+def test_an_import_patches_nothing():
+    for module in tf.train, v1.train:
+        assert not [name for name in DEEPREC if hasattr(module, name)]
+    assert versions.has_contrib() or "tensorflow.contrib" not in sys.modules
+
+
+def test_deeprecs_names_are_ours_while_the_patch_is_in_force():
+    with compat.patch_tensorflow() as patch:
+        for module in tf.train, v1.train:
+            for name in DEEPREC:
+                assert getattr(module, name) is getattr(legacy_opt, name)
+                assert patch.names["tf.train." + name] == "legacy_opt." + name
+        from tensorflow.python.training import adam_async  # noqa: TID251
+        from tensorflow.python.training.adagrad_decay import (  # noqa: TID251
+            AdagradDecayOptimizer,
+        )
+
+        assert adam_async.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+        assert AdagradDecayOptimizer is legacy_opt.AdagradDecayOptimizer
+        for name in "tensorflow.train", "tensorflow.compat.v1.train":
+            train = importlib.import_module(name)
+            assert train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+        assert isinstance(tf.train.AdamAsyncOptimizer(0.1), v1.train.Optimizer)
+    for module in tf.train, v1.train:
+        for name in DEEPREC:
+            with pytest.raises(AttributeError):
+                getattr(module, name)
+
+
+def test_what_tensorflow_has_stays_its_own():
+    own = {"AdamOptimizer": v1.train.AdamOptimizer, "Optimizer": v1.train.Optimizer}
+    with compat.patch_tensorflow() as patch:
+        assert {name: getattr(v1.train, name) for name in own} == own
+        assert hasattr(tf.train, "AdamOptimizer") == versions.speaks_v1()
+        if versions.has_contrib():
+            assert sorted(patch.names) == ["tf.train." + name for name in DEEPREC]
+            module = tf.contrib.opt.AdamWOptimizer.__module__
+            assert module.startswith("tensorflow.contrib.opt.")
+
+
+def names_in_contrib():
+    """The names in tf.contrib that the table says somebody has, with what has them."""
+    return {
+        name: fate.now
+        for name, fate in old_names.FATES.items()
+        if name.startswith("tf.contrib.") and fate.now and "(" not in fate.now
+    }
+
+
+def today(name):
+    found = {"legacy_opt": legacy_opt, "tf": tf}[name.partition(".")[0]]
+    for part in name.split(".")[1:]:
+        found = getattr(found, part)
+    return found
+
+
+if not versions.has_contrib():
+
+    def test_contribs_names_are_ours_by_attributes_and_by_import():
+        with compat.patch_tensorflow() as patch:
+            assert {n: i for n, i in patch.names.items() if "contrib" in n} == names_in_contrib()
+            for name, now in names_in_contrib().items():
+                module, _, last = name.rpartition(".")
+                for root in "tensorflow", "tensorflow.compat.v1":
+                    imported = importlib.import_module(root + module[2:])
+                    assert getattr(imported, last) is today(now), name
+                for root in tf, v1:
+                    found = root
+                    for part in name.split(".")[1:]:
+                        found = getattr(found, part)
+                    assert found is today(now), name
+
+    def test_private_modules_of_contrib_have_them_too():
+        private = [name for name in old_names.PUBLIC_NAMES if name.startswith("tf.contrib.")]
+        with compat.patch_tensorflow():
+            for name in private:
+                fate = old_names.find(name).fate
+                if fate.now:
+                    module, _, last = ("tensorflow" + name[2:]).rpartition(".")
+                    assert getattr(importlib.import_module(module), last) is today(fate.now)
+
+    def test_the_ways_to_import_a_module():
+        with compat.patch_tensorflow():
+            import tensorflow.contrib.opt as opt
+            from tensorflow import contrib
+            from tensorflow.contrib import layers, training
+            from tensorflow.contrib.opt.python.training import lazy_adam_optimizer
+
+            assert opt is contrib.opt is tf.contrib.opt is v1.contrib.opt
+            assert importlib.import_module("tensorflow.compat.v1").contrib is contrib
+            assert tf.compat.v1.contrib is contrib
+            assert layers.optimize_loss is legacy_opt.optimize_loss
+            assert training.create_train_op is legacy_opt.create_train_op
+            assert lazy_adam_optimizer.LazyAdamOptimizer is legacy_opt.LazyAdamOptimizer
+            star = {}
+            exec("from tensorflow.contrib.opt import *", star)
+            assert star["NadamOptimizer"] is legacy_opt.NadamOptimizer
+
+    def test_a_name_that_nobody_has_is_an_error_that_tells_what_to_do():
+        with compat.patch_tensorflow():
+            with pytest.raises(AttributeError, match="'tensorflow.contrib' .* 'slim' .*tf-slim"):
+                tf.contrib.slim  # noqa: B018
+            with pytest.raises(AttributeError, match="'GGTOptimizer' .*ShampooOptimizer"):
+                tf.contrib.opt.GGTOptimizer  # noqa: B018
+            with pytest.raises(ImportError):
+                from tensorflow.contrib import slim  # noqa: F401
+            with pytest.raises(ImportError, match="No module named 'tensorflow.contrib.slim'"):
+                importlib.import_module("tensorflow.contrib.slim")
+            assert not hasattr(tf.contrib, "seq2seq")
+
+    def test_the_project_itself_is_not_deceived():
+        with compat.patch_tensorflow():
+            assert hasattr(tf, "contrib") and not versions.has_contrib()
+
+
+def test_patches_may_overlap():
+    first = compat.patch_tensorflow()
+    with compat.patch_tensorflow() as second:
+        assert first.names == second.names
+        first.undo()
+        assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+        with compat.patch_tensorflow():
+            pass
+        first.undo()  # once more, which undoes nobody else's
+        assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+
+
+def test_an_exception_takes_the_names_away():
+    with pytest.raises(KeyError), compat.patch_tensorflow():
+        {}[tf.train.AdamAsyncOptimizer]
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+
+
+def test_what_fails_halfway_leaves_nothing(monkeypatch):
+    # Nothing can be put into a string; the names before it have been put by then.
+    monkeypatch.setitem(
+        old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
+    )
+    with pytest.raises(TypeError):
+        compat.patch_tensorflow()
+    assert not hasattr(tf.train, "AdamAsyncOptimizer")
+
+
+class Own(v1.train.GradientDescentOptimizer):
+    """An optimizer that is no matter here."""
+
+
+def test_what_was_there_is_never_replaced():
+    train = vars(versions.plain_module(tf.train))
+    train["AdamAsyncOptimizer"] = Own  # as DeepRec does
+    try:
+        with compat.patch_tensorflow():
+            assert tf.train.AdamAsyncOptimizer is Own
+            assert v1.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
+        assert tf.train.AdamAsyncOptimizer is Own
+    finally:
+        del train["AdamAsyncOptimizer"]
+
+
+def test_threads_share_the_names():
+    def work(number):
+        for _ in range(10):
+            with compat.patch_tensorflow():
+                assert tf.train.AdamAsyncOptimizer is v1.train.AdamAsyncOptimizer
+        return number
+
+    with concurrent.futures.ThreadPoolExecutor(4) as threads:
+        assert list(threads.map(work, range(4))) == list(range(4))
+
+
+def test_what_somebody_put_in_its_place_stays():
+    with compat.patch_tensorflow():
+        vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"] = Own
+    assert tf.train.AdamAsyncOptimizer is Own
+    del vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"]
+
+
+# The table.
+
+
+def test_every_name_that_is_ours_or_tensorflows_is_there():
+    for name, fate in old_names.FATES.items():
+        for now in re.findall(r"[\w.]+", fate.now or ""):
+            if now != "tf.compat.v1.train.experimental.MixedPrecisionLossScaleOptimizer":
+                assert today(now) is not None, name
+        assert fate.now or fate.advice, name
+
+
+def test_the_table_knows_all_that_contrib_published_and_no_more():
+    if not versions.has_contrib():
+        return
+    for module in "opt", "training", "estimator", "layers":
+        told = {name for name in old_names.FATES if name.startswith("tf.contrib.%s." % module)}
+        private = {name for name in told if ".python." in name}
+        for name in told - private:
+            assert getattr(getattr(tf.contrib, module), name.rpartition(".")[2]) is not None
+    public = {"tf.contrib.opt." + n for n in dir(tf.contrib.opt) if not n.startswith("_")}
+    assert public - {"tf.contrib.opt.python"} <= set(old_names.FATES)
+    for private, public in old_names.PUBLIC_NAMES.items():
+        if private.startswith("tf.contrib."):
+            module, _, name = ("tensorflow" + private[2:]).rpartition(".")
+            original = getattr(importlib.import_module(module), name)
+            home = getattr(tf.contrib, public.split(".")[2])
+            assert getattr(home, name, original) is original
+
+
+@pytest.mark.parametrize(
+    "name, found",
+    [
+        ("tensorflow.contrib.opt.AdamWOptimizer", "tf.contrib.opt.AdamWOptimizer"),
+        ("tf.compat.v1.train.AdamOptimizer", "tf.train.AdamOptimizer"),
+        ("tensorflow.compat.v1.train.AdamOptimizer", "tf.train.AdamOptimizer"),
+        (
+            "tensorflow.contrib.opt.python.training.shampoo.ShampooOptimizer",
+            "tf.contrib.opt.ShampooOptimizer",
+        ),
+        ("tensorflow_core.contrib.opt.NadamOptimizer", "tf.contrib.opt.NadamOptimizer"),
+        ("tensorflow_addons.optimizers.AdamW", "tfa.optimizers.AdamW"),
+        ("tf.contrib.slim.learning.train", "tf.contrib.slim"),
+        ("tf.contrib.no_such_thing", "tf.contrib"),
+        ("tf.contribution", None),
+        ("tf.zeros", None),
+    ],
+)
+def test_a_name_is_found_however_it_is_written(name, found):
+    assert (old_names.find(name) and old_names.find(name).name) == found
+
+
+def rows_of_the_page():
+    """Yields the old names and the new ones of each row of docs/from_to.md."""
+    page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
+    for line in page.splitlines()[1:]:
+        if line.startswith("| ") and not line.startswith("| from"):
+            cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" |")[:2]]
+            olds = [name for name in cells[0] if re.match(r"[A-Za-z_][\w.]*$", name)]
+            # A module is written once, before its functions.
+            if olds and ("`%s`:" % olds[0]) in line:
+                olds = ["%s.%s" % (olds[0], name) for name in olds[1:]]
+            yield [old for old in olds if old != "optimize.optimize"], cells[1]
+
+
+def test_the_page_says_what_the_table_says():
+    told = set()
+    for olds, news in rows_of_the_page():
+        for number, old in enumerate(olds):
+            found = [
+                name
+                for name in old_names.FATES
+                if name == old_names.public_name(old) or name.endswith("." + old)
+            ]
+            assert found, "the table does not know %r" % old
+            told |= set(found)
+            for name in found:
+                now = old_names.FATES[name].now
+                several = len(news) == len(olds)
+                new = (news[number] if several else news[0]) if news else None
+                assert now == new, name
+    # Modules and helpers of DeepRec's variables are none of the page's, which is of optimizers.
+    rest = set(old_names.FATES) - told
+    untold = {
+        name
+        for name in rest
+        if old_names.FATES[name].now or name.rpartition(".")[2].endswith("Optimizer")
+    }
+    assert untold == set()

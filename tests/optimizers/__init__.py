@@ -1,0 +1,1 @@
+"""Golden numbers, and the suite over every class."""

@@ -1,0 +1,151 @@
+"""What every optimizer class has to do, tried with one case of each: in graphs, with checkpoints.
+
+Learning rates of all kinds, several graphs, partitioned variables, object checkpoints.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support import problems, running
+from tests.support.cases import CASES
+from tests.support.every_class import COUNTED_CLASSES, EVERY_CLASS, Eager, in_turn, make
+from tests.support.oracle_runs import assert_close, run_oracles
+
+v1 = tf.compat.v1
+
+RATES = {
+    "tensor": tf.constant,
+    "variable": lambda rate: v1.get_variable("rate", initializer=rate, trainable=False),
+    "callable": lambda rate: lambda: rate,
+    "callable that returns a tensor": lambda rate: lambda: tf.constant(rate),
+}
+
+
+@COUNTED_CLASSES
+def test_a_learning_rate_of_any_kind_gives_the_bits_of_the_number(number, name, full):
+    problem = problems.everything(only=("matrix", "table"), steps=3)
+    kinds = list(RATES) if full else [list(RATES)[(number + turn) % 4] for turn in (0, 2)]
+    rate = CASES[name].arguments.get("learning_rate", 0.25)
+    for use_resource in in_turn([False, True], number, full):
+        with tf.Graph().as_default(), v1.Session() as sess:
+            placeholders, variables, train_ops = running._placeholders(problem), {}, []
+            for kind in ["number"] + kinds:
+                given = RATES.get(kind, lambda rate: rate)
+                with v1.variable_scope(kind.replace(" ", "_")):
+                    variables[kind] = running._variables(problem, use_resource)
+                    step = running._global_step("int64", use_resource)
+                    pairs = running._as_gradients(problem, placeholders, variables[kind])
+                    optimizer = CASES[name].make(step, learning_rate=given(rate))
+                    train_ops.append(optimizer.apply_gradients(pairs, global_step=step))
+                del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
+            sess.run(v1.global_variables_initializer())
+            for gradients in problem.gradients:
+                sess.run(train_ops, running._feed(placeholders, gradients))
+            values = sess.run(variables)
+    for kind in kinds:
+        for key, value in values["number"].items():
+            np.testing.assert_array_equal(values[kind][key], value, err_msg=kind)
+
+
+@EVERY_CLASS
+def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
+    problem = problems.everything(only=("matrix", "table"), steps=4)
+    optimizer = make(name)
+    for _ in range(2):
+        with tf.Graph().as_default() as graph, v1.Session() as sess:
+            variables = running._variables(problem, False)
+            step = running._global_step("int64", False)
+            placeholders = running._placeholders(problem)
+            pairs = running._as_gradients(problem, placeholders, variables)
+            first = optimizer.apply_gradients(pairs, global_step=step)
+            count = len(v1.global_variables())
+            second = optimizer.apply_gradients(pairs, global_step=step)
+            assert len(v1.global_variables()) == count  # they share the slots
+            assert {variable.graph for variable in optimizer.variables()} <= {graph}
+            sess.run(v1.global_variables_initializer())
+            values = []
+            for number, gradients in enumerate(problem.gradients):
+                feed = running._feed(placeholders, gradients)
+                sess.run(second if number % 2 else first, feed)
+                values.append(sess.run(variables))
+        expected, _ = run_oracles(name, problem)
+        assert_close(running.Trace(values, {}), expected, {}, CASES[name].ulps, "float32")
+
+
+@COUNTED_CLASSES
+def test_partitioned_variables_and_their_checkpoint(number, name, full, tmp_path):
+    """Parts train as the whole does, unless a step is of the whole, and a checkpoint goes on."""
+    problem = problems.everything(only=("table", "bias"), steps=6)
+    for use_resource in in_turn([False, True], number, full):
+        with tf.Graph().as_default(), v1.Session() as sess:
+            train = in_parts(name, problem, use_resource)
+            saver = v1.train.Saver()
+            sess.run(v1.global_variables_initializer())
+            train(sess, 0, 3)
+            path = saver.save(sess, str(tmp_path / "half"))
+            expected = train(sess, 3, 6)
+            saver.restore(sess, path)
+            for key, value in train(sess, 3, 6).items():
+                np.testing.assert_array_equal(value, expected[key], err_msg=key)
+            path = saver.save(sess, str(tmp_path / "last"))
+        if not getattr(make(name), "whole_tensor", False):
+            reader = v1.train.NewCheckpointReader(path)
+            parts = {key: reader.get_tensor(key) for key in problem.values}
+            values, _ = run_oracles(name, problem)
+            ulps = CASES[name].ulps * problem.steps
+            assert_close(running.Trace([parts], {}), values[-1:], {}, ulps, "float32")
+
+
+def in_parts(name, problem, use_resource):
+    """Builds the training of tables in two parts.
+
+    Returns:
+      A function that takes some of the problem's steps, and returns all variables by name.
+    """
+    placeholders, losses = running._placeholders(problem), []
+    for key, value in problem.values.items():
+        table = v1.get_variable(
+            key,
+            value.shape,
+            initializer=parts_of(value),
+            partitioner=v1.fixed_size_partitioner(2),
+            use_resource=use_resource,
+        )
+        values, ids = placeholders[key]
+        rows = v1.nn.embedding_lookup(table, ids, partition_strategy="div")
+        losses.append(tf.reduce_sum(rows * values))
+    step = v1.train.get_or_create_global_step()
+    train_op = CASES[name].make(step).minimize(tf.add_n(losses), global_step=step)
+    everything = {variable.op.name: variable for variable in v1.global_variables()}
+
+    def train(sess, first, last):
+        for gradients in problem.gradients[first:last]:
+            sess.run(train_op, running._feed(placeholders, gradients))
+        return sess.run(everything)
+
+    return train
+
+
+def parts_of(value):
+    """Returns an initializer that cuts each part out of an array."""
+
+    def initializer(shape, dtype=None, partition_info=None):
+        start = partition_info.var_offset[0]
+        return tf.constant(value[start : start + shape[0]], dtype)
+
+    return initializer
+
+
+@COUNTED_CLASSES
+def test_object_checkpoints_in_eager_code(number, name, full, tmp_path):
+    problem = problems.everything(only=("matrix", "scalar", "table"), steps=4)
+    unstopped = Eager(name, problem).train(0, 2)
+    path = unstopped.checkpoint.save(str(tmp_path / "object"))
+    expected = unstopped.train(2, 4).state()
+    for steps_before in in_turn([0, 1], number, full):  # restored slots exist already, or not yet
+        restored = Eager(name, problem).train(0, steps_before)
+        restored.checkpoint.restore(path)
+        state = restored.train(2, 4).state()
+        assert set(state) == set(expected)
+        for key, value in expected.items():
+            np.testing.assert_array_equal(state[key], value, err_msg=str(key))

@@ -1,0 +1,180 @@
+"""Functions, tensors and variables in place of numbers, for all arguments that v1 takes them for.
+
+Through every bridge each class computes what it computes without one, or says what cannot be.
+"""
+
+import functools
+import inspect
+import numbers
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt.compat import (
+    load_v1_checkpoint,
+    save_v1_checkpoint,
+    to_keras,
+    to_plain_keras,
+    to_v1,
+)
+from tests.support import running
+from tests.support.checkpoints.v1_checkpoint_cases import in_turn
+from tests.support.checkpoints.v1_checkpoints import APIS, KerasTraining, assert_equal, problem
+from tests.support.keras import keras_ways
+from tests.support.keras.keras_cases import CASES
+
+v1 = tf.compat.v1
+EVERY_API = pytest.mark.parametrize("api", APIS)
+CLASSES = {case.optimizer: name for name, case in reversed(list(CASES.items()))}
+
+
+def variable(value):
+    return tf.compat.v2.Variable(np.float32(value), trainable=False)
+
+
+GIVEN = {
+    "function": lambda value: lambda: value,
+    "function of a tensor": lambda value: lambda: tf.constant(value),
+    "tensor": lambda value: tf.constant(np.float32(value)),
+    "variable": variable,
+}
+
+
+def changed(case, change):
+    """Returns what makes a case's optimizer with other arguments: what `change` makes of them."""
+    cls, init = case.optimizer, case.optimizer.__init__
+
+    @functools.wraps(init)
+    def with_others(self, *args, **kwargs):
+        if type(self) is not cls:
+            return init(self, *args, **kwargs)
+        bound = inspect.signature(init).bind(self, *args, **kwargs)
+        bound.apply_defaults()
+        arguments = dict(bound.arguments)
+        del arguments["self"]
+        cls.__init__ = init
+        return init(self, **change(arguments))
+
+    def make(step):
+        cls.__init__ = with_others
+        try:
+            return case.make(step)
+        finally:
+            cls.__init__ = init
+
+    return make
+
+
+def giving(case, names, given):
+    return changed(
+        case,
+        lambda arguments: {
+            name: given(value) if name in names else value for name, value in arguments.items()
+        },
+    )
+
+
+def taken(case, one_problem, given):
+    """Returns the names of the numbers in whose place the v1 optimizer itself takes a `given`."""
+    found = []
+
+    def note(arguments):
+        found.extend(
+            name
+            for name, value in arguments.items()
+            if isinstance(value, numbers.Real) and not isinstance(value, bool)
+        )
+        return arguments
+
+    changed(case, note)(None)
+    short = one_problem._replace(gradients=one_problem.gradients[:1])
+    names = []
+    for name in found:
+        try:
+            running.eager(short, giving(case, [name], given))
+        except (TypeError, ValueError, tf.errors.OpError):
+            continue
+        names.append(name)
+    return names
+
+
+@in_turn(name=CLASSES.values(), kind=list(GIVEN), api=APIS)
+def test_every_argument_of_every_class(name, kind, api, full):
+    case = CASES[name]
+    one_problem = keras_ways.mixed("float32", case.only, 6 if full else 2)
+    names = taken(case, one_problem, GIVEN[kind])
+    make = giving(case, names, GIVEN[kind])
+    expected = running.eager(one_problem, make)
+    actual = keras_ways.eager(one_problem, make, api=api)
+    slots = {key: actual.slots[key] for key in expected.slots}
+    running.assert_same(actual._replace(slots=slots), expected, names)
+
+
+@pytest.mark.parametrize("kind", ["function", "function of a tensor"])
+@pytest.mark.parametrize("name", ["Adam", "LazyAdam", "AdamW"])
+@EVERY_API
+@pytest.mark.defect(8)
+def test_betas_that_are_functions(api, name, kind):
+    """In a tf.function, against a Session."""
+    case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
+    make = giving(case, ("beta1", "beta2"), GIVEN[kind])
+    running.assert_same(
+        keras_ways.function(one_problem, make, api=api), keras_ways.session(one_problem, make)
+    )
+
+
+# What is made of such an optimizer.
+
+
+def adam(given, step=None):
+    del step
+    return v1.train.AdamOptimizer(0.1, beta1=given, beta2=0.5)
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.defect(8)) for kind in GIVEN]
+)
+@EVERY_API
+def test_v1_checkpoints(api, kind, tmp_path):
+    make = functools.partial(adam, GIVEN[kind](0.75))
+    training = KerasTraining(problem(), make, api, start=1)
+    training.train(0, 2, "eager")
+    path = str(tmp_path / "model")
+    save_v1_checkpoint(path, training.variables, training.optimizer)
+    again = KerasTraining(problem(), make, api)
+    load_v1_checkpoint(path, again.variables, again.optimizer)
+    assert_equal(again.state(), training.state())
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+@EVERY_API
+def test_to_v1_gives_back_what_was_given(api, kind):
+    given = GIVEN[kind](0.75)
+    assert to_v1(to_keras(adam(given), api=api))._beta1 is given
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+@pytest.mark.parametrize("what", ["get_config", "to_plain_keras"])
+@EVERY_API
+@pytest.mark.defect(8)
+def test_settings_that_are_no_plain_data(api, what, kind):
+    optimizer = to_keras(adam(GIVEN[kind](0.75)), api=api)
+    with pytest.raises(ValueError, match="argument beta1 is .*Pass a number, or save"):
+        optimizer.get_config() if what == "get_config" else to_plain_keras(optimizer)
+
+
+@EVERY_API
+@pytest.mark.defect(8)
+def test_functions_are_not_called_before_there_is_training(api):
+    """Where one cannot be called yet, the numbers after it are hyperparameters all the same."""
+    calls = []
+
+    def beta1():
+        calls.append(None)
+        raise RuntimeError("not yet")
+
+    optimizer = to_keras(adam(beta1), api=api)
+    assert not calls
+    optimizer.beta2 = 0.25
+    assert to_v1(optimizer)._beta2 == 0.25

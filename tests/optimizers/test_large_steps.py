@@ -1,0 +1,157 @@
+"""What goes by the step, at steps that few trainings reach."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import (
+    AdafactorOptimizer,
+    AdamGSOptimizer,
+    adafactor_decay_rate_pow,
+    get_cosine_decay_fn,
+    get_linear_decay_fn,
+    get_restart_decay_fn,
+)
+from tests.support.cases import CASES
+
+v1 = tf.compat.v1
+LAST = np.iinfo(np.int32).max
+VALUE = [[1.0, 2.0], [3.0, 4.0]]
+GRADIENT = [[0.5, -0.25], [0.125, 0.25]]
+
+
+def goes_by_the_step(name):
+    with tf.Graph().as_default():
+        optimizer = CASES[name].make(v1.train.get_or_create_global_step())
+        return getattr(optimizer, "uses_global_step", False)
+
+
+BY_STEP = [name for name in CASES if goes_by_the_step(name)]
+
+
+def trained_from(step, make, dtype="float32", steps=2):
+    """Trains from a step on, a NumPy integer; returns the variable after each step."""
+    with tf.Graph().as_default(), v1.Session() as session:
+        kept = [v1.GraphKeys.GLOBAL_STEP, v1.GraphKeys.GLOBAL_VARIABLES]
+        global_step = v1.get_variable(
+            "global_step", initializer=step, trainable=False, collections=kept
+        )
+        variable = v1.get_variable("w", initializer=np.array(VALUE, dtype))
+        pairs = [(tf.constant(GRADIENT, dtype), variable)]
+        train_op = make(global_step).apply_gradients(pairs, global_step=global_step)
+        session.run(v1.global_variables_initializer())
+        return [(session.run(train_op), session.run(variable))[1] for _ in range(steps)]
+
+
+def test_what_goes_by_the_step():
+    classes = {CASES[name].optimizer.__name__.replace("Optimizer", "") for name in BY_STEP}
+    assert classes >= {"Adafactor", "AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS"}
+    assert classes >= {"AddSign", "LAMB", "PowerSign", "Shampoo"}
+
+
+# Shampoo's step is rounded to float32, as the original's: its docstring tells.
+@pytest.mark.parametrize("name", [name for name in BY_STEP if "Shampoo" not in name])
+@pytest.mark.parametrize("step", [2**24 + 1, 2**31, 2**53])
+def test_a_step_means_what_its_formula_says(name, step):
+    case = CASES[name]
+    oracle = case.oracle(np.array(VALUE), "w")
+    found = trained_from(np.int64(step), case.make, "float64")
+    for number, actual in enumerate(found):
+        oracle.apply(np.array(GRADIENT), step + number)
+        # Hyperparameters are rounded to float32.
+        np.testing.assert_allclose(actual, oracle.value, rtol=1e-6)
+
+
+def is_refused(step, make):
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an int32 global_step must be from 0"):
+        trained_from(step, make, steps=1)
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("name", BY_STEP)
+def test_an_int32_step_that_cannot_advance_is_an_error(name):
+    is_refused(np.int32(LAST), CASES[name].make)
+    assert np.all(np.isfinite(trained_from(np.int32(LAST - 1), CASES[name].make, steps=1)))
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("step", [-1, -LAST - 1])
+def test_a_negative_int32_step_is_an_error(step):
+    is_refused(np.int32(step), AdamGSOptimizer)
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("traced", [False, True])
+def test_it_is_one_without_a_session_as_well(traced):
+    step, variable = tf.Variable(LAST, dtype=tf.int32), tf.Variable(VALUE)
+    optimizer = AdamGSOptimizer(step)
+
+    def train():
+        optimizer.apply_gradients([(tf.constant(GRADIENT), variable)], global_step=step)
+
+    with pytest.raises(tf.errors.InvalidArgumentError, match="an int32 global_step must be"):
+        (tf.function(train, autograph=False) if traced else train)()
+    assert np.array_equal(variable.numpy(), VALUE)
+
+
+# Adafactor's own rate, 1 - t**-0.8, is 1 in float32 from 2.6e9 on.
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("factored", [True, False])
+def test_adafactor_starts_at_any_step(factored):
+    def make(_):
+        return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
+
+    early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
+    np.testing.assert_allclose(late, early, rtol=1e-6)  # the first moments are all of a sign
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("exponent, step", [(1.0, 2**25), (0.8, 2**32)])
+def test_a_decay_rate_that_grows_stays_below_1(exponent, step):
+    rate = adafactor_decay_rate_pow(exponent)
+    assert rate(tf.constant(step, tf.int64)).numpy() == 1 - 2.0**-24
+    before = tf.constant(step // 4, tf.int64)
+    assert rate(before).numpy() == np.float32(1) - np.float32(float(step // 4 + 1) ** -exponent)
+
+
+# The decays of AddSign and PowerSign.
+
+
+def restart(part):
+    return 0.5 * (1 + math.cos(math.pi * (part % 1)))
+
+
+DECAYS = {
+    get_linear_decay_fn: lambda part: 1 - part,
+    get_cosine_decay_fn: lambda part: 0.5 * (1 + math.cos(math.pi * part)),
+    get_restart_decay_fn: restart,
+}
+
+
+@pytest.mark.parametrize("make", DECAYS)
+@pytest.mark.parametrize("decay_steps", [2**24, 2**30, 2**53, 2**62])
+def test_decays_over_many_steps(make, decay_steps):
+    decay = make(decay_steps)
+    steps = {int(share * decay_steps): share for share in (0.0, 0.25, 0.75, 1.0)}
+    for step, share in {**steps, 2**63 - 1: 1.0}.items():
+        found = decay(tf.constant(step, tf.int64)).numpy()
+        np.testing.assert_allclose(found, DECAYS[make](share), rtol=0, atol=1e-6)
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("make", DECAYS)
+def test_an_int32_step_of_more_decay_steps_than_int32_has(make):
+    for decay_steps in (2**31, 2**33):
+        decay = make(decay_steps)(tf.constant(2**30))
+        np.testing.assert_allclose(decay.numpy(), DECAYS[make](2**30 / decay_steps), atol=1e-6)
+
+
+@pytest.mark.defect(20)
+@pytest.mark.parametrize("make", DECAYS)
+def test_decay_steps_beyond_int64(make):
+    with pytest.raises(ValueError, match="decay_steps must be an int64"):
+        make(2**63)

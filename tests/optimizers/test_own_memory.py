@@ -1,0 +1,133 @@
+"""Gradients that are the memory of a variable or slot, as `tf.identity(w)` of a ref variable is.
+
+They count with the values that they have before the step, which a second Session is fed.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from tests.support.own_memory import MAKERS
+
+v1 = tf.compat.v1
+SHAPE = [128, 32]  # so large that a write may overtake a read
+STEPS = 2
+
+
+def crossed(one, two):
+    """Each one's value for the other, by way of operations that do not copy it."""
+    with tf.control_dependencies([tf.reshape(two, [-1])]):
+        return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
+            one, [0, 0], SHAPE
+        )
+
+
+def in_a_condition(one, two):
+    doubled = v1.placeholder_with_default(False, [])
+    return tf.cond(doubled, lambda: one * 2, lambda: tf.identity(one)), tf.identity(two)
+
+
+ALIASES = {
+    "own": lambda one, two: (tf.identity(one), two),
+    "crossed": crossed,
+    "in a condition": in_a_condition,
+    "rows": lambda one, two: (tf.identity(two), tf.identity(one)),
+}
+
+
+def slots_as_gradients(optimizer, one, two):
+    """Returns one of each one's slots, of the other; the variable where none has its shape."""
+    found = []
+    for variable in (two, one):
+        slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
+        fit = [slot for slot in slots if getattr(slot, "shape", None) == variable.shape]
+        fit = [slot for slot in fit if slot.dtype.base_dtype == tf.float32]
+        found.append(tf.identity((fit or [variable])[-1]))
+    return found
+
+
+class Graph:
+    """One optimizer, two variables, and a train op for each way to come by gradients."""
+
+    def __init__(self, name, use_resource):
+        self.graph = tf.Graph()
+        with self.graph.as_default(), v1.variable_scope("", use_resource=use_resource):
+            self.one, self.two = (
+                v1.get_variable(each, SHAPE, initializer=v1.random_normal_initializer(seed=seed))
+                for seed, each in enumerate(["one", "two"])
+            )
+            step = v1.train.get_or_create_global_step()
+            optimizer = MAKERS[name](step)
+            self.fed = [v1.placeholder(tf.float32, SHAPE) for _ in range(2)]
+
+            def apply(gradients, key=None):
+                if key == "rows":
+                    ids = np.arange(SHAPE[0])[::-1].copy()
+                    gradients = [tf.IndexedSlices(each, ids, SHAPE) for each in gradients]
+                pairs = list(zip(gradients, [self.one, self.two]))
+                return optimizer.apply_gradients(pairs, global_step=step)
+
+            self.train, self.train_rows = apply(self.fed), apply(self.fed, "rows")
+            self.values, self.ops = {}, {}
+            for key, alias in ALIASES.items():
+                self.values[key] = gradients = alias(self.one, self.two)
+                self.ops[key] = apply(gradients, key)
+            self.values["slots"] = slots_as_gradients(optimizer, self.one, self.two)
+            self.ops["slots"] = apply(self.values["slots"])
+            self.initializer = v1.global_variables_initializer()
+            self.variables = {each.op.name: each for each in v1.global_variables()}
+
+    def run(self, key, feed):
+        """Returns all variables after steps with such gradients, themselves or their values fed."""
+        random = np.random.RandomState(0)
+        with v1.Session(graph=self.graph) as session:
+            session.run(self.initializer)
+            session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
+            for _ in range(STEPS):
+                if feed:
+                    values = session.run(list(self.values[key]))
+                    train = self.train_rows if key == "rows" else self.train
+                    session.run(train, dict(zip(self.fed, values)))
+                else:
+                    session.run(self.ops[key])
+            return session.run(self.variables)
+
+
+DECAYING = ["AdamW", "MomentumW use_nesterov", "Adagrad with weight decay", "Multi of two"]
+DECAYING += ["AdagradDecayV2 with weight decay", "Multitask"]
+DEFECTS = dict(dict.fromkeys(DECAYING, 2), DiffGrad=1)
+
+
+def cells():
+    for name in MAKERS:
+        marks = pytest.mark.defect(DEFECTS[name]) if name in DEFECTS else ()
+        yield pytest.param(name, False, id=name + "-ref", marks=marks)
+        yield pytest.param(name, True, id=name + "-resource")
+
+
+@pytest.mark.parametrize("name, use_resource", list(cells()))
+def test_gradients_count_with_their_values_before_the_step(name, use_resource):
+    graph = Graph(name, use_resource)
+    for key in graph.ops:
+        expected, found = graph.run(key, feed=True), graph.run(key, feed=False)
+        for variable, value in expected.items():
+            np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
+
+
+@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+def test_a_hyperparameter_that_the_step_trains_counts_with_its_value_before(use_resource):
+    with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
+        rate = v1.get_variable("rate", initializer=0.5)
+        others = [v1.get_variable("w%d" % n, initializer=tf.ones(SHAPE)) for n in range(20)]
+        decaying = legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.RegAdagradOptimizer)
+        optimizer = decaying(rate, 0.25, initial_accumulator_value=3.0)
+        pairs = [(tf.constant(1.0), rate)] + [(tf.ones(SHAPE), each) for each in others]
+        train_op = optimizer.apply_gradients(pairs)
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            session.run(train_op)
+            # A decay of 0.5, and a step of 0.25 * 1 / sqrt(3 + 1).
+            np.testing.assert_allclose(session.run(rate), 0.5 - 0.25 - 0.125)
+            for value in session.run(others):
+                np.testing.assert_allclose(value, np.full(SHAPE, 1 - 0.5 - 0.125), rtol=1e-6)

@@ -1,0 +1,308 @@
+"""Checkpoints of partitioned variables, restored by graphs with the same and with other partitions.
+
+Parts of a variable whose rows are updated each for itself train as the whole variable does. So what
+a training with other partitions goes on to is compared with a training of the whole one.
+"""
+
+import warnings
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from legacy_opt.compat import checkpoint_contents, conversion, to_v1
+from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
+from tests.support.cases import CASES, one_of_each_class
+
+v1 = tf.compat.v1
+REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+
+
+def start(shape):
+    return np.linspace(-1, 1, int(np.prod(shape))).reshape(shape).astype(np.float32)
+
+
+class Training:
+    """A graph with one variable in so many parts, 0 for a whole one, and a Saver.
+
+    Args:
+      make: makes the optimizer; called with the global step.
+      shape: the variable's shape.
+      parts: into how many it is cut.
+      axis: along which axis.
+      sparse: whether batches are lists of ids, each of which pulls its row; or gradients.
+    """
+
+    def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
+        with tf.Graph().as_default() as self.graph:
+            self.variables = self._variables(shape, parts, axis, use_resource)
+            step = v1.train.get_or_create_global_step()
+            if sparse:
+                self.batch = v1.placeholder(tf.int64, [None])
+                table = self.variables if parts else self.variables[0]
+                rows = v1.nn.embedding_lookup(table, self.batch, partition_strategy="div")
+                loss = tf.reduce_sum(rows * rows)
+            else:
+                self.batch = v1.placeholder(tf.float32, shape)
+                loss = tf.reduce_sum(tf.concat(self.variables, axis) * self.batch)
+            self.optimizer = make(step)
+            self.train_op = self.optimizer.minimize(loss, global_step=step)
+            self.whole = tf.concat(self.variables, axis)
+            self.saver = v1.train.Saver()
+            self.session = v1.Session()
+            self.session.run(v1.global_variables_initializer())
+
+    @staticmethod
+    def _variables(shape, parts, axis, use_resource):
+        def initializer(shape_of_part, dtype=None, partition_info=None):
+            offset = partition_info.var_offset if parts else [0] * len(shape)
+            pieces = tuple(slice(a, a + b) for a, b in zip(offset, shape_of_part))
+            return tf.constant(start(shape)[pieces], dtype)
+
+        made = v1.get_variable(
+            "w",
+            shape,
+            initializer=initializer,
+            partitioner=v1.fixed_size_partitioner(parts, axis) if parts else None,
+            use_resource=use_resource,
+        )
+        return list(made) if parts else [made]
+
+    def train(self, *batches):
+        for batch in batches:
+            self.session.run(self.train_op, {self.batch: batch})
+        return self.session.run(self.whole)
+
+    def save(self, folder):
+        with self.graph.as_default():
+            return self.saver.save(self.session, str(folder / "model"))
+
+    def restore(self, path):
+        with self.graph.as_default():
+            self.saver.restore(self.session, path)
+        return self
+
+
+def batches(shape, count, sparse):
+    generator = np.random.RandomState(3)
+    if sparse:
+        return [generator.randint(0, shape[0], 4) for _ in range(count)]
+    return [generator.normal(size=shape).astype(np.float32) for _ in range(count)]
+
+
+def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=True):
+    """Trains in parts[0], then in parts[1] parts.
+
+    Returns:
+      The variable then, and where a training of the whole variable goes.
+    """
+    data = batches(shape, steps[0] + steps[1], sparse)
+    options = dict(sparse=sparse, axis=axis, use_resource=use_resource)
+    before = Training(make, shape, parts[0], **options)
+    before.train(*data[: steps[0]])
+    after = Training(make, shape, parts[1], **options).restore(before.save(folder))
+    whole = Training(make, shape, 0, **options)
+    return after.train(*data[steps[0] :]), whole.train(*data)
+
+
+# --- The gradients that an accumulation keeps.
+
+
+def accumulated(step):
+    del step
+    return legacy_opt.GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(2.0), 2)
+
+
+@pytest.mark.defect(13)
+@REF_AND_RESOURCE
+@pytest.mark.parametrize("parts", [2, 1, 0, 7])
+def test_an_accumulation_goes_on_in_other_parts(parts, use_resource, tmp_path):
+    options = dict(sparse=True, use_resource=use_resource)
+    before = Training(accumulated, [7, 2], 3, **options)
+    before.train([3, 6])
+    after = Training(accumulated, [7, 2], parts, **options).restore(before.save(tmp_path))
+    touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
+    # The gradient of a row's square is twice the row; half of it counts, and the rate is 2.
+    expected = start([7, 2]) - touched * 2 * start([7, 2])
+    np.testing.assert_array_equal(after.train([0]), expected)
+
+
+# --- Counts of decays.
+
+
+REPEATED = pytest.mark.defect(14)
+
+
+@pytest.mark.parametrize(
+    "layout, parts, sparse",
+    [
+        pytest.param("", (3, 2), False, marks=REPEATED),
+        pytest.param("V2", (3, 2), False, marks=REPEATED),
+        pytest.param("V2", (2, 3), False, marks=REPEATED),
+        ("", (3, 0), False),
+        ("V2", (3, 1), False),
+        ("V2", (3, 2), True),
+        ("V2", (0, 3), True),
+    ],
+)
+def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
+    optimizer = getattr(legacy_opt, "AdagradDecayOptimizer" + layout)
+    actual, expected = moved(
+        lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
+    )
+    # Rows in other places of a vector instruction may be rounded otherwise.
+    np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.defect(14)
+def test_counts_by_position_warn():
+    def make(step):
+        return legacy_opt.AdagradDecayOptimizer(0.1, step)
+
+    with pytest.warns(UserWarning, match="AdagradDecayOptimizerV2 computes the same"):
+        Training(make, [7, 5], 3, sparse=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", legacy_opt.RepartitionWarning)
+        Training(make, [7, 5], 1, sparse=True)
+        Training(make, [7, 5], 3, sparse=False)
+
+
+# --- Every class.
+
+# What keeps something for a part as a whole, and what is saved part by part as by its original.
+OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
+
+
+@pytest.mark.cells(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
+def test_every_class_in_other_parts(name, axis, shape, tmp_path):
+    """What goes on in other parts has all of the state; what cannot go on says so."""
+    make, data = CASES[name].make, batches(shape, 4, sparse=False)
+    before = Training(make, shape, 3, axis)
+    before.train(*data[:3])
+    path = before.save(tmp_path)
+    same = Training(make, shape, 3, axis).restore(path)
+    np.testing.assert_array_equal(same.train(data[3]), before.train(data[3]))
+    other = Training(make, shape, 2, axis)
+    counts_rows = name.startswith("AdagradDecayV2")
+    if name in OF_PARTS or (counts_rows and axis == 1):
+        with pytest.raises(Exception, match="w/(part_.|(rows|columns)_._to_._of_.)/"):
+            other.restore(path)
+        return
+    (tmp_path / "again").mkdir()
+    again = other.restore(path).save(tmp_path / "again")
+    old, new = (v1.train.NewCheckpointReader(each) for each in (path, again))
+    assert old.get_variable_to_shape_map() == new.get_variable_to_shape_map()
+    for tensor in old.get_variable_to_shape_map():
+        np.testing.assert_array_equal(new.get_tensor(tensor), old.get_tensor(tensor), tensor)
+
+
+@pytest.mark.defect(15)
+@pytest.mark.parametrize("name", ["Adafactor", "AdamAsync", "AdamWeightDecay"])
+def test_what_belongs_to_a_part_is_not_restored_into_another(name, tmp_path):
+    make, data = CASES[name].make, batches([8, 5], 2, sparse=False)
+    path = saved(make, [8, 5], 4, tmp_path, *data).path
+    for parts in 1, 2:
+        with pytest.raises(tf.errors.OpError, match="w/(part_0|rows_0_to_4_of_8|Ada.*)"):
+            Training(make, [8, 5], parts).restore(path)
+
+
+def of_keras(step):
+    """Keras' own Adam in a graph."""
+    del step
+    optimizers = tf.keras.optimizers
+    generation = versions.keras_facts()["generation"]
+    home = getattr(optimizers, "legacy", optimizers) if generation == 2 else optimizers
+    return to_v1(lambda: home.Adam(0.1))
+
+
+@pytest.mark.defect(15)
+@pytest.mark.parametrize("parts", [(3, 2), (2, 0)], ids=str)
+def test_optimizers_of_keras_in_other_parts(parts, tmp_path):
+    actual, expected = moved(of_keras, [7, 3], parts, (2, 2), tmp_path)
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+# --- What inspect and convert make of it.
+
+
+def saved(make, shape, parts, folder, *data, **options):
+    training = Training(make, shape, parts, **options)
+    training.train(*data)
+    return open_checkpoint(training.save(folder))
+
+
+def found_in(checkpoint):
+    """Returns what is told of the slots of w: a dict from suffix to (kind, shape, role)."""
+    (variable,) = checkpoint_contents.contents(checkpoint).variables
+    return {slot.suffix: (slot.item.kind, slot.item.shape, slot.role) for slot in variable.slots}
+
+
+def converted(checkpoint, folder, name_map=None):
+    path = str(folder / "whole")
+    conversion.write(conversion.to_saver(checkpoint, name_map), checkpoint, path)
+    return path
+
+
+@pytest.mark.defect(16)
+def test_a_column_slot_of_a_square_part_is_no_row_slot(tmp_path):
+    data = batches([7, 3], 2, sparse=False)
+    checkpoint = saved(CASES["Adafactor"].make, [7, 3], 2, tmp_path, *data)
+    assert found_in(checkpoint) == {
+        "Adafactor": ("tensor", (7,), "vr"),
+        "Adafactor_1": ("of each part", (3,), "vc"),
+    }
+    with pytest.raises(CheckpointError, match="parts of w have w/Adafactor_1 each for itself"):
+        converted(checkpoint, tmp_path)
+    left_out = open_checkpoint(converted(checkpoint, tmp_path, {"w/Adafactor_1": None}))
+    assert sorted(left_out.tensors) == ["global_step", "w", "w/Adafactor"]
+
+
+@pytest.mark.defect(16)
+def test_shampoo_with_parts_on_both_sides_of_max_matrix_size(tmp_path):
+    def make(step):
+        return legacy_opt.ShampooOptimizer(step, max_matrix_size=3)
+
+    checkpoint = saved(make, [7, 3], 2, tmp_path, *batches([7, 3], 1, sparse=False))
+    assert not any(info.missing for info in checkpoint.tensors.values())
+    kinds = {suffix: kind for suffix, (kind, *_) in found_in(checkpoint).items()}
+    assert kinds == {"Shampoo": "tensor", "Shampoo_1": "of each part", "Shampoo_2": "of each part"}
+
+
+@pytest.mark.defect(16)
+def test_slots_that_are_saved_part_by_part_are_put_together(tmp_path):
+    make, data = CASES["AdamWeightDecay"].make, batches([7, 3], 3, sparse=False)
+    checkpoint = saved(make, [7, 3], 3, tmp_path, *data[:2])
+    assert found_in(checkpoint)["adam_m"] == ("parts", (7, 3), "m")
+    whole = Training(make, [7, 3], 0).restore(converted(checkpoint, tmp_path))
+    expected = Training(make, [7, 3], 3).restore(checkpoint.path).train(data[2])
+    np.testing.assert_allclose(whole.train(data[2]), expected, rtol=1e-5)
+
+
+def test_an_accumulation_is_converted_with_its_rows(tmp_path):
+    checkpoint = saved(accumulated, [7, 2], 3, tmp_path, [3, 6], sparse=True)
+    whole = Training(accumulated, [7, 2], 0, sparse=True)
+    whole.restore(converted(checkpoint, tmp_path))
+    touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
+    expected = start([7, 2]) - touched * 2 * start([7, 2])
+    np.testing.assert_array_equal(whole.train([0]), expected)
+
+
+@pytest.mark.defect(16)
+def test_a_tensor_of_which_parts_are_missing(tmp_path):
+    path = str(tmp_path / "model")
+    with tf.Graph().as_default(), v1.Session() as session:
+        session.run(
+            tf.raw_ops.SaveV2(
+                prefix=path,
+                tensor_names=["w", "w/Adagrad"],
+                shape_and_slices=["", "7 0,3"],
+                tensors=[tf.zeros([7]), tf.ones([3])],
+            )
+        )
+    checkpoint = open_checkpoint(path)
+    assert found_in(checkpoint)["Adagrad"][0] == "incomplete"
+    for plan in conversion.to_saver, lambda each: conversion.to_decay_layout(each, "V2"):
+        with pytest.raises(CheckpointError, match="w/Adagrad cannot be converted: parts of it are"):
+            plan(checkpoint)

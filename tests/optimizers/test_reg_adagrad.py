@@ -1,0 +1,112 @@
+"""RegAdagrad: two steps by hand, stock Adagrad bit for bit, and the context that spares slots."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import RegAdagradOptimizer
+from legacy_opt.compat import to_keras
+from tests.support import problems, running
+
+v1 = tf.compat.v1
+REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+
+
+@REF_AND_RESOURCE
+@pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
+@pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
+def test_two_steps_by_hand(use_resource, sparse, fused):
+    # lr 0.5, start 1, w 2.
+    # g 3, counted: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
+    # g 4, spared:  accumulator stays 10;      w -= .5 * 4 / sqrt(10), 0.89320282 is left
+    with tf.Graph().as_default():
+        w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
+        optimizer = RegAdagradOptimizer(0.5, 1.0)
+        optimizer.use_fused_kernels = fused
+
+        def apply(gradient):
+            if sparse:
+                rows = tf.IndexedSlices(tf.constant([gradient]), tf.constant([0]))
+                return optimizer.apply_gradients([(rows, w)])
+            return optimizer.apply_gradients([(tf.constant([gradient, 0.0]), w)])
+
+        counted = apply(3.0)
+        with optimizer.avoid_updating_slots():
+            spared = apply(4.0)
+        accumulator = optimizer.get_slot(w, "accumulator")
+        assert accumulator.op.name == "w/RegAdagrad" and optimizer.get_slot_names() == [
+            "accumulator"
+        ]
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            for train_op, value in (counted, 1.52565835), (spared, 0.89320282):
+                sess.run(train_op)
+                np.testing.assert_allclose(sess.run(w), [value, 7.0], rtol=1e-6)
+                assert sess.run(accumulator).tolist() == [10.0, 1.0]
+
+
+@pytest.mark.parametrize("kind", ["dense", "duplicates"])
+@pytest.mark.parametrize("way", running.WAYS)
+def test_it_is_stock_adagrad(way, kind):
+    problem = problems.make(kind, steps=7)
+    running.assert_same(
+        running.WAYS[way](problem, lambda _: RegAdagradOptimizer(0.3, 0.2)),
+        running.WAYS[way](problem, lambda _: v1.train.AdagradOptimizer(0.3, 0.2)),
+    )
+
+
+def counts(optimizer, apply=None):
+    """Whether a step counts its gradient, in eager code."""
+    w = tf.Variable([2.0])
+    (apply or optimizer).apply_gradients([(tf.constant([3.0]), w)])
+    return (apply or optimizer).get_slot(w, "accumulator").numpy().tolist() != [1.0]
+
+
+def test_contexts_nest_and_end_with_an_error():
+    optimizer = RegAdagradOptimizer(0.5, 1.0)
+    with optimizer.avoid_updating_slots():
+        with optimizer.avoid_updating_slots():
+            assert not counts(optimizer)
+        assert not counts(optimizer)
+        assert counts(RegAdagradOptimizer(0.5, 1.0))  # another one
+    assert counts(optimizer)
+    with pytest.raises(KeyError), optimizer.avoid_updating_slots():
+        raise KeyError("x")
+    assert counts(optimizer)
+
+
+def test_a_function_stays_as_it_was_traced():
+    w = tf.Variable([2.0])
+    optimizer = RegAdagradOptimizer(0.5, 1.0)
+
+    def step():
+        optimizer.apply_gradients([(tf.constant([3.0]), w)])
+
+    counting, sparing = tf.function(step), tf.function(step)
+    counting()
+    with optimizer.avoid_updating_slots():
+        counting()
+        sparing()
+    sparing()
+    assert optimizer.get_slot(w, "accumulator").numpy() == [1.0 + 2 * 9.0]
+
+
+def test_keras_optimizers_made_of_it_go_by_its_context():
+    optimizer = RegAdagradOptimizer(0.5, 1.0)
+    bridged = to_keras(optimizer)
+    with optimizer.avoid_updating_slots():
+        assert not counts(optimizer, to_keras(optimizer))
+    w = tf.Variable([2.0])
+    pairs = [(tf.constant([3.0]), w)]
+    bridged.apply_gradients(pairs)
+    with optimizer.avoid_updating_slots():
+        bridged.apply_gradients(pairs)
+    assert bridged.get_slot(w, "accumulator").numpy() == [10.0]
+    # 2 - 2 * .5 * 3 / sqrt(10)
+    np.testing.assert_allclose(w.numpy(), [1.05131670], rtol=1e-6)
+
+
+@pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
+def test_the_accumulator_starts_above_zero(value):
+    with pytest.raises(ValueError, match="initial_accumulator_value"):
+        RegAdagradOptimizer(0.1, value)

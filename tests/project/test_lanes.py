@@ -1,0 +1,292 @@
+"""The table of lanes, what is made from it, and the account of a run."""
+
+import itertools
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from tests.support.paths import ROOT
+
+sys.path.insert(0, str(ROOT))
+
+import lanes
+from tests.support import turns
+from tests.support.turns import every_cell, pairwise
+
+pytestmark = pytest.mark.once
+
+SUITE = """
+import pytest
+
+@pytest.mark.cells(a=[1, 2, 3], b="xyz", c=[True, False])
+def test_cell(a, b, c):
+    assert b in "xyz"
+
+@pytest.mark.full
+def test_slow():
+    pass
+
+def test_size(full):
+    assert full in (True, False)
+"""
+MARKERS = "\n".join(["full", "cells", "once", "contrib", "keras3"])
+# What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
+VERSIONS = """
+def keras_facts():
+    return {"generation": 2}
+
+def has_contrib():
+    return False
+"""
+
+
+def run_suite(folder, source, *options):
+    """Runs pytest on a suite with this project's conftest; returns (exit code, output, account)."""
+    suite, package = folder / "tests", folder / "legacy_opt"
+    for each in suite, package:
+        each.mkdir(exist_ok=True)
+        (each / "__init__.py").touch()
+    (package / "versions.py").write_text(VERSIONS)
+    shutil.copy(str(ROOT / "tests" / "conftest.py"), str(suite))
+    if not (suite / "support").exists():
+        shutil.copytree(str(ROOT / "tests" / "support"), str(suite / "support"))
+    (suite / "test_suite.py").write_text(source)
+    account = folder / "account.json"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
+    command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=" + MARKERS]
+    done = subprocess.run(
+        command + ["--report", str(account)] + list(options),
+        cwd=str(folder),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    return done.returncode, done.stdout, json.loads(account.read_text())
+
+
+def test_readme_shows_the_table():
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert lanes.with_table(readme) == readme, "out of date: run `make readme`"
+
+
+def test_table_is_put_between_its_markers():
+    text = "# T\n<!-- lanes -->\nold\n<!-- /lanes -->\nrest\n"
+    written = lanes.with_table(text)
+    assert written == "# T\n<!-- lanes -->\n" + lanes.table() + "\n<!-- /lanes -->\nrest\n"
+    assert lanes.with_table(written) == written
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<!-- lanes -->", "<!-- /lanes --> <!-- lanes -->", "<!-- lanes -->" * 2]
+)
+def test_missing_markers_are_an_error(text):
+    with pytest.raises(ValueError, match="<!-- lanes -->"):
+        lanes.with_table(text)
+
+
+def test_every_lane_is_in_the_table():
+    rows = lanes.table().splitlines()[2:]
+    assert len(rows) == len(lanes.LANES) == len({lane.name for lane in lanes.LANES})
+    for lane, row in zip(lanes.LANES, rows):
+        assert lane.tensorflow in row
+        assert lane.python in row
+
+
+def test_the_oldest_keras_is_told_where_it_is_tested():
+    assert lanes.OLDEST_KERAS_3 in lanes.LANES[-1].keras
+    assert int(lanes.OLDEST_KERAS_3.split(".")[0]) == 3
+    assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text()
+
+
+def test_pyenv_offers_every_lane():
+    versions = (ROOT / ".python-version").read_text().split()
+    assert {lane.python for lane in lanes.LANES} <= set(versions)
+
+
+def test_requirements_keep_old_wheels_working():
+    old, new = lanes.Lane("2.0.4", "3.7", ""), lanes.Lane("2.16.2", "3.11", "")
+    assert old.requirements == ["tensorflow==2.0.4", "protobuf<3.21", "numpy<2"]
+    assert old.requirements_alone == []
+    assert re.match("tensorflow(-cpu)?==2.16.2$", new.requirements[0])
+    assert new.requirements[1:] == ["numpy<2"]
+    assert new.requirements_alone == ["tf-keras==2.16.*"]
+
+
+def test_find_python_runs_what_it_finds(tmp_path, monkeypatch):
+    for name, body in (("python3.5", "exit 127"), ("python3.6", "echo 3.7 /somewhere")):
+        shim = tmp_path / name
+        shim.write_text("#!/bin/sh\n%s\n" % body)
+        shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
+    assert lanes.find_python("3.5") is None
+    assert lanes.find_python("3.6") is None
+    here = "%d.%d" % sys.version_info[:2]
+    (tmp_path / ("python" + here)).symlink_to(sys.executable)
+    assert lanes.find_python(here)
+
+
+def test_pairs_hold_every_pair_and_are_fewer():
+    axes = {"a": [1, 2, 3], "b": ["x", "y", "z"], "c": [True, False], "d": [0, 1, 2]}
+    pairs, cells = pairwise(axes), every_cell(axes)
+    assert len(cells) == 54
+    assert len(pairs) < 27
+    assert set(pairs) <= set(cells)
+    for i, j in itertools.combinations(range(len(axes)), 2):
+        assert {(cell[i], cell[j]) for cell in pairs} == {(cell[i], cell[j]) for cell in cells}
+
+
+class Item:
+    """What `turns.share` asks of a collected test."""
+
+    def __init__(self, test, *markers, **parameters):
+        identity = "-".join(str(value) for value in parameters.values())
+        self.nodeid = "tests/test_it.py::" + test + ("[%s]" % identity if parameters else "")
+        self.callspec = SimpleNamespace(params=parameters)
+        self.get_closest_marker = lambda name: name in markers or None
+
+
+@pytest.fixture
+def lanes_of(tmp_path, monkeypatch):
+    """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
+
+    def find(items, seconds):
+        monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
+        turns.SECONDS.write_text(json.dumps(dict.fromkeys(map(turns.test_of, items), seconds)))
+        shares = {number: set(turns.share(items, number, 5)) for number in range(1, 6)}
+        return [{number for number in shares if item in shares[number]} for item in items]
+
+    return find
+
+
+def test_every_cell_has_its_turn(lanes_of):
+    cells = [Item("test_cell", name="Adam", number=number) for number in range(50)]
+    for seconds, times in ((1, 5), (1.5 * turns.BUDGET, 3), (9 * turns.BUDGET, 1)):
+        found = lanes_of(cells, seconds)
+        assert {len(each) for each in found} == {times}
+        loads = [sum(number in each for each in found) for number in range(1, 6)]
+        assert set(loads) == {10 * times}
+
+
+def test_cells_that_are_compared_with_the_same_stay_together(lanes_of):
+    names, ways = "abcdefg", range(3)
+    cells = [Item("test_cell", name=name, way=way) for name in names for way in ways]
+    found = lanes_of(cells, 9 * turns.BUDGET)
+    by_name = {
+        name: {
+            tuple(each) for each, cell in zip(found, cells) if cell.callspec.params["name"] == name
+        }
+        for name in names
+    }
+    assert all(len(each) == 1 for each in by_name.values())
+    assert set().union(*by_name.values()) == {(number,) for number in range(1, 6)}
+
+
+def test_long_tests_of_one_file_have_the_same_turn(lanes_of):
+    found = lanes_of([Item("test_" + name) for name in "abc"], 9 * turns.BUDGET)
+    assert found[0] == found[1] == found[2] and len(found[0]) == 1
+
+
+def test_what_needs_no_tensorflow_runs_once(lanes_of):
+    (found,) = lanes_of([Item("test_it", "once")], 0.01)
+    assert len(found) == 1
+
+
+def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
+    cells = [
+        Item("test_it", "contrib"),
+        Item("test_it", api="keras3"),
+        Item("test_it", of="contrib.opt"),
+    ]
+    assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 3
+    # With the oldest Keras 3, which is told that it has the first of two turns.
+    cells = [Item("test_it", "keras3", number=number) for number in range(10)]
+    here = lanes_of(cells, 100)
+    others = set(turns.share(cells, 1, 2))
+    assert all((5 in each) != (cell in others) for each, cell in zip(here, cells))
+
+
+@pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b"])
+def test_what_is_no_turn(text):
+    with pytest.raises(ValueError):
+        turns.turn(text)
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_account_of_the_daily_and_the_full_run(tmp_path, options):
+    code, output, daily = run_suite(tmp_path, SUITE, *options)
+    assert code == 0, output
+    assert set(daily["outcomes"]) == {"passed"}
+    assert 9 <= daily["outcomes"]["passed"] - 1 < 18
+    assert daily["left_out"][turns.TOO_SLOW] == {"tests/test_suite.py::test_slow": 1}
+    code, output, full = run_suite(tmp_path, SUITE, "--full", *options)
+    assert code == 0, output
+    assert full["outcomes"] == {"passed": 18 + 1 + 1}
+    assert full["skips"] == {} and not any(full["left_out"].values())
+    assert all(name.startswith("tests/test_suite.py::") for name in full["seconds_of_tests"])
+    assert len(full["seconds_of_tests"]) == 20
+
+
+UNKNOWN_SKIPS = """
+import pytest
+
+def test_in_its_body():
+    pytest.skip("in its body")
+
+@pytest.mark.skip(reason="by a mark")
+def test_by_a_mark():
+    pass
+
+def test_with_a_known_start():
+    pytest.skip("this TensorFlow has no Estimator, or one")
+
+def test_without_a_library():
+    pytest.importorskip("pandas.not_there")
+
+def test_that_runs():
+    pass
+"""
+
+
+@pytest.mark.parametrize("options", [(), ("-n", "2")])
+def test_unlisted_skips_fail(tmp_path, options):
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_module.py").write_text(
+        "import pytest\npytest.skip('a whole module', allow_module_level=True)"
+    )
+    code, output, account = run_suite(tmp_path, UNKNOWN_SKIPS, *options)
+    assert code == 1, output
+    starts = ["a whole", "by a mark", "could not import 'pandas", "in its body", "this TensorFlow"]
+    assert len(account["unknown_skips"]) == len(starts)
+    for reason, start in zip(account["unknown_skips"], starts):
+        assert reason.startswith(start)
+        assert "that tests/support/account.py does not list: " + reason in output
+    assert account["outcomes"] == {"passed": 1, "skipped": 5}
+
+
+def test_unlisted_skip_alone_fails(tmp_path):
+    source = "import pytest\n\ndef test_it():\n    pytest.skip('not today')"
+    assert run_suite(tmp_path, source)[0] == 1
+
+
+def test_broken_teardown_counts_as_failed(tmp_path):
+    source = """
+import pytest
+
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError
+
+def test_it(broken):
+    pass
+"""
+    code, _, account = run_suite(tmp_path, source)
+    assert code == 1
+    assert account["outcomes"] == {"failed": 1}

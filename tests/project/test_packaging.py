@@ -1,0 +1,269 @@
+"""The wheel, the sdist, the three ways to have the package, and what importing it costs."""
+
+import email
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.support.paths import ROOT
+
+HERE = "%d.%d" % sys.version_info[:2]
+
+
+def run(*command, **options):
+    """Runs a command without this process's PYTHONPATH; returns (exit code, stdout, stderr)."""
+    environment = {name: at for name, at in os.environ.items() if name != "PYTHONPATH"}
+    environment.update(options.pop("environment", {}))
+    done = subprocess.run(
+        [str(word) for word in command],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        **options,
+    )
+    return done.returncode, done.stdout, done.stderr
+
+
+def succeed(*command, **options):
+    code, output, errors = run(*command, **options)
+    assert code == 0, output + errors
+    return output
+
+
+@pytest.fixture(scope="module")
+def checkout(tmp_path_factory):
+    """A copy of what is packaged, so that building leaves nothing in the real checkout."""
+    copy = tmp_path_factory.mktemp("checkout")
+    for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
+        shutil.copy(str(ROOT / name), str(copy))
+    ignore = shutil.ignore_patterns("__pycache__")
+    for name in ("legacy_opt", "compat", "tests"):
+        shutil.copytree(str(ROOT / name), str(copy / name), ignore=ignore)
+    return copy
+
+
+@pytest.fixture(scope="module")
+def built(checkout):
+    """The folder of the sdist and of the wheel that is built from it."""
+    succeed(sys.executable, "-m", "build", "--no-isolation", checkout, cwd=str(checkout))
+    return checkout / "dist"
+
+
+@pytest.fixture(scope="module")
+def wheel(built):
+    (path,) = built.glob("*.whl")
+    return path
+
+
+@pytest.fixture(scope="module")
+def empty_venv(tmp_path_factory):
+    """The Python of an environment with pip in it, and no TensorFlow."""
+    home = tmp_path_factory.mktemp("venv")
+    succeed(sys.executable, "-m", "venv", home)
+    return home / "bin" / "python"
+
+
+def install(python, path):
+    pip = [python, "-m", "pip", "install", "--no-index", "--no-deps", "--force-reinstall"]
+    succeed(*(pip + ["--disable-pip-version-check", path]))
+
+
+def sources(checkout):
+    """Returns the files of the package by their paths in the wheel."""
+    files = [path for folder in ("legacy_opt", "compat") for path in (checkout / folder).rglob("*")]
+    names = {path.relative_to(checkout).as_posix() for path in files if path.is_file()}
+    names = {name for name in names if name.endswith((".py", "py.typed"))}
+    return {"legacy_opt/" + name if name.startswith("compat/") else name for name in names}
+
+
+def metadata(wheel):
+    with zipfile.ZipFile(str(wheel)) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        return email.message_from_string(archive.read(name).decode())
+
+
+def test_wheel_holds_the_package_and_nothing_else(checkout, wheel):
+    with zipfile.ZipFile(str(wheel)) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+    assert names == sources(checkout)
+    assert {"legacy_opt/py.typed", "legacy_opt/compat/doctor.py"} <= names
+    assert wheel.name.endswith("-py3-none-any.whl")
+
+
+def test_sdist_holds_what_the_wheel_is_built_from(checkout, built):
+    (path,) = built.glob("*.tar.gz")
+    with tarfile.open(str(path)) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    packaged = {name.replace("legacy_opt/compat/", "compat/") for name in sources(checkout)}
+    assert packaged | {"setup.py", "pyproject.toml", "README.md", "LICENSE"} <= names
+    assert {name.partition("/")[0] for name in names if "/" in name} == {
+        "legacy_opt",
+        "compat",
+        "legacy_opt.egg-info",
+    }
+
+
+def test_metadata(wheel):
+    import legacy_opt
+
+    fields = metadata(wheel)
+    assert fields["Name"].replace("_", "-") == "legacy-opt"
+    assert fields["Version"] == legacy_opt.__version__
+    assert fields["Requires-Python"] == ">=3.7"
+    assert "Apache-2.0" in (fields["License"] or "", fields["License-Expression"])
+    needed = [line for line in fields.get_all("Requires-Dist") if "extra ==" not in line]
+    assert needed == ["numpy"]
+    extras = set(fields.get_all("Provides-Extra"))
+    assert extras == {"tensorflow", "tensorflow-cpu", "keras2", "cli", "examples", "test"}
+    assert fields.get_payload().strip() == (ROOT / "README.md").read_text(encoding="utf-8").strip()
+
+
+def test_wheel_without_tensorflow_says_what_to_install(empty_venv, wheel, tmp_path):
+    install(empty_venv, wheel)
+    for statement in ("import legacy_opt", "from legacy_opt import RuleOptimizer"):
+        code, _, errors = run(empty_venv, "-c", statement, cwd=str(tmp_path))
+        assert code == 1
+        last = errors.strip().splitlines()[-1]
+        assert last.startswith("ImportError: legacy_opt needs TensorFlow")
+        assert 'pip install "legacy-opt[tensorflow-cpu]"' in last
+
+
+@pytest.mark.parametrize("command", ["python -m legacy_opt", "legacy-opt"])
+def test_doctor_without_tensorflow(empty_venv, wheel, tmp_path, command):
+    install(empty_venv, wheel)
+    words = [empty_venv.with_name(command.split()[0])] + command.split()[1:]
+    code, output, errors = run(*(words + ["doctor"]), cwd=str(tmp_path))
+    assert (code, errors) == (1, "")
+    assert "ERROR: TensorFlow is not installed." in output
+    assert 'fix: pip install "legacy-opt[tensorflow-cpu]"' in output
+    code, output, errors = run(*(words + ["doctor", "--json"]), cwd=str(tmp_path))
+    assert (code, errors) == (1, "")
+    facts = json.loads(output)
+    assert facts["packages"] == {}
+    assert facts["legacy_opt"]["path"].startswith(str(empty_venv.parent.parent))
+    assert succeed(*(words + ["--help"]), cwd=str(tmp_path)).count("doctor") == 1
+    code, output, errors = run(*(words + ["inspect", "x"]), cwd=str(tmp_path))
+    assert (code, output, errors.count("\n")) == (2, "", 1)
+    assert 'pip install "legacy-opt[tensorflow-cpu]"' in errors
+
+
+IMPORT_EVERYTHING = """
+import legacy_opt, os, pickle, sys
+from legacy_opt import *
+from legacy_opt import RuleOptimizer
+import legacy_opt.compat
+from legacy_opt.compat import diagnose
+assert issubclass(AdagradDecayOptimizer, RuleOptimizer)
+assert set(legacy_opt.__all__) <= set(globals())
+folder = sys.argv[1]
+assert os.path.dirname(os.path.dirname(legacy_opt.__file__)) == folder, legacy_opt.__file__
+assert os.path.dirname(legacy_opt.compat.__file__) == sys.argv[2], legacy_opt.compat.__file__
+try:
+    import compat
+except ImportError:
+    print("no compat")
+else:
+    assert compat is legacy_opt.compat is sys.modules["compat"]
+    print("compat")
+"""
+
+
+def lane_packages():
+    """Returns the folders of this lane's packages, where TensorFlow is."""
+    return {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+
+
+def add_tensorflow(python):
+    """Lets an environment see this lane's packages, after its own; returns its own folder."""
+    script = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    folder = Path(succeed(python, "-c", script).strip())
+    # From Python 3.12 on, old TensorFlows need the distutils that setuptools lends.
+    lend = "import importlib.util as u; u.find_spec('_distutils_hack') and "
+    lend += "__import__('_distutils_hack').add_shim()"
+    (folder / "lane.pth").write_text("\n".join(sorted(lane_packages()) + [lend, ""]))
+    return folder
+
+
+def test_uninstalled_checkout(checkout, tmp_path):
+    command = [sys.executable, "-c", IMPORT_EVERYTHING, checkout, checkout / "compat"]
+    output = succeed(*command, cwd=str(tmp_path), environment={"PYTHONPATH": str(checkout)})
+    assert output.strip() == "compat"
+
+
+def test_compat_may_be_imported_first(checkout):
+    script = "import compat, legacy_opt.compat, sys; assert compat is legacy_opt.compat"
+    succeed(sys.executable, "-c", script, cwd=str(checkout))
+
+
+def test_installed_wheel(empty_venv, wheel, tmp_path):
+    install(empty_venv, wheel)
+    folder = add_tensorflow(empty_venv)
+    try:
+        command = [empty_venv, "-c", IMPORT_EVERYTHING, folder, folder / "legacy_opt" / "compat"]
+        assert succeed(*command, cwd=str(tmp_path)).strip() == "no compat"
+    finally:
+        (folder / "lane.pth").unlink()
+
+
+def test_editable_install(empty_venv, checkout, tmp_path):
+    script = "from setuptools import build_meta; print(build_meta.build_editable(%r))"
+    output = succeed(sys.executable, "-c", script % str(tmp_path), cwd=str(checkout))
+    install(empty_venv, tmp_path / output.split()[-1])
+    folder = add_tensorflow(empty_venv)
+    try:
+        command = [empty_venv, "-c", IMPORT_EVERYTHING, checkout, checkout / "compat"]
+        assert succeed(*command, cwd=str(tmp_path)).strip() == "no compat"
+    finally:
+        (folder / "lane.pth").unlink()
+
+
+NEW_MODULES = """
+import sys
+import tensorflow
+before = set(sys.modules)
+import legacy_opt
+print(" ".join(sorted(set(sys.modules) - before)))
+"""
+
+
+def test_import_costs_nothing_beside_tensorflow(tmp_path):
+    output = succeed(
+        sys.executable, "-c", NEW_MODULES, cwd=str(tmp_path), environment={"PYTHONPATH": str(ROOT)}
+    )
+    new = output.split()
+    assert "legacy_opt.rule" in new
+    assert not [name for name in new if name.startswith(("legacy_opt.compat", "compat"))]
+    standard = sysconfig.get_path("stdlib")
+    script = "import importlib.util, sys\nfor name in sys.argv[1:]:\n"
+    script += "    print(name, importlib.util.find_spec(name).origin)"
+    tops = {name.split(".")[0] for name in new} - {"legacy_opt", "tensorflow", "numpy"}
+    origins = succeed(*([sys.executable, "-c", script] + sorted(tops))).splitlines()
+    strangers = [
+        line
+        for line in origins
+        if "site-packages" in line or not line.split()[1].startswith((standard, "built", "frozen"))
+    ]
+    assert strangers == []
+
+
+def test_names_are_there_when_python_m_starts_another_package(tmp_path):
+    package = tmp_path / "training"
+    package.mkdir()
+    (package / "__init__.py").write_text("from legacy_opt import AdagradDecayOptimizer\n")
+    (package / "train.py").write_text(
+        "import legacy_opt, training\n"
+        "assert legacy_opt.AdagradDecayOptimizer is training.AdagradDecayOptimizer\n"
+        "print('trained')\n"
+    )
+    command = [sys.executable, "-m", "training.train"]
+    output = succeed(*command, cwd=str(tmp_path), environment={"PYTHONPATH": str(ROOT)})
+    assert output.strip() == "trained"

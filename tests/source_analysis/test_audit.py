@@ -1,0 +1,330 @@
+"""`legacy-opt audit`: every use of an optimizer, and what is to be done about it."""
+
+import json
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from legacy_opt.compat.audit import audit
+from tests.support.processes.command_line import ROOT, Screen
+
+V1 = "tf.compat.v1.train."
+
+
+@pytest.fixture
+def uses(tmp_path):
+    """Audits files by name; returns (kind, line, column, status, name, instead) of each use."""
+
+    def run(**files):
+        for name, code in files.items():
+            path = tmp_path / (name.replace("_in_", "/") + ".py")
+            path.parent.mkdir(exist_ok=True)
+            path.write_text(textwrap.dedent(code), encoding="utf-8")
+        found, count = audit([str(tmp_path)])
+        assert count == len(files)
+        return [(u.kind, u.line, u.column, u.status, u.name, u.instead) for u in found]
+
+    return run
+
+
+ADAM = ("tf.train.AdamOptimizer", V1 + "AdamOptimizer")
+
+
+@pytest.mark.parametrize(
+    "code, kinds",
+    [
+        ("import tensorflow as tf\ntf.train.AdamOptimizer(0.1)", ["constructor"]),
+        ("import tensorflow\ntensorflow.train.AdamOptimizer(0.1)", ["constructor"]),
+        ("from tensorflow import train as t\nt.AdamOptimizer(0.1)", ["constructor"]),
+        ("from tensorflow.train import AdamOptimizer as A\nA(0.1)", ["import", "constructor"]),
+        (
+            "from tensorflow.python.training import adam\nx = adam.AdamOptimizer\nx(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\no = {'adam': tf.train.AdamOptimizer}\no[name](0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\n{'adam': tf.train.AdamOptimizer}[name](0.1)",
+            ["constructor", "mention"],
+        ),
+        (
+            "import tensorflow as tf\nclass A:\n  o = tf.train\n  def f(self):\n"
+            "    self.o = tf.train.AdamOptimizer\n    self.o(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\ndef f(o=tf.train.AdamOptimizer):\n  return o(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\ndef f():\n  return tf.train\nf().AdamOptimizer(0.1)",
+            ["constructor"],
+        ),
+        ("import tensorflow as tf\ngetattr(tf.train, 'AdamOptimizer')(0.1)", ["constructor"]),
+        ("import tensorflow as tf\nt = tf.train if x else y\nt.AdamOptimizer(1)", ["constructor"]),
+        ("import tensorflow as tf\nt = x or tf.train\nt.AdamOptimizer(1)", ["constructor"]),
+        (
+            "import tensorflow as tf, functools\n"
+            "o = functools.partial(tf.train.AdamOptimizer, 0.1)\no()",
+            ["mention", "constructor"],
+        ),
+        (
+            "import tensorflow as tf\nfor o in [tf.train.AdamOptimizer]:\n  o(0.1)",
+            ["mention", "constructor"],
+        ),
+        (
+            "import importlib\nimportlib.import_module('tensorflow.train').AdamOptimizer(0.1)",
+            ["constructor"],
+        ),
+    ],
+)
+def test_aliases_are_followed(uses, code, kinds):
+    found = uses(a=code)
+    assert sorted(use[0] for use in found) == sorted(kinds)
+    assert {use[3:] for use in found} == {("change",) + ADAM}
+
+
+def test_of_two_ways_to_an_optimizer_the_better_counts(uses):
+    code = "import tensorflow as tf\ntry:\n  t = tf.train\nexcept x:\n  t = tf.compat.v1.train\n"
+    ((kind, _, _, status, _, _),) = uses(a=code + "t.AdamOptimizer(1)")
+    assert (kind, status) == ("constructor", "stays")
+
+
+@pytest.mark.parametrize(
+    "code, status, instead",
+    [
+        ("tf.compat.v1.train.AdamOptimizer(1)", "stays", None),
+        ("tf.train.AdagradDecayOptimizer(1)", "change", "legacy_opt.AdagradDecayOptimizer"),
+        ("tf.contrib.opt.LazyAdamOptimizer(1)", "change", "legacy_opt.LazyAdamOptimizer"),
+        ("tf.contrib.layers.optimize_loss(1)", "change", "legacy_opt.optimize_loss"),
+        ("tf.contrib.training.create_train_op(1)", "change", "legacy_opt.create_train_op"),
+        ("tf.contrib.slim.learning.create_train_op(1)", "change", "legacy_opt.create_train_op"),
+        ("tf.contrib.opt.GGTOptimizer(1)", "person", None),
+        ("tf.contrib.strange.StrangeOptimizer(1)", "person", None),
+        ("tf.train.StrangeOptimizer(1)", "person", None),
+        ("tf.keras.optimizers.Adam(0.1)", "stays", None),
+        ("tf.keras.optimizers.Adam(lr=0.1)", "change", None),
+        ("tf.keras.optimizers.Adam(0.1, decay=0.1)", "change", None),
+        ("tfa.optimizers.AdamW(1)", "change", "legacy_opt.AdamWOptimizer"),
+        ("tfa.optimizers.Strange(1)", "person", None),
+        (
+            "optimization.AdamWeightDecayOptimizer(1)",
+            "change",
+            "legacy_opt.AdamWeightDecayOptimizer",
+        ),
+        ("legacy_opt.LAMBOptimizer(1)", "stays", None),
+        ("getattr(tf.train, name + 'Optimizer')(1)", "person", None),
+        ("x.swapping_saver()", "stays", None),
+        ("model.compile('adam')", "stays", None),
+        ("slim.optimize_loss(1, 2, optimizer='Nonsense')", "person", None),
+        (
+            "tf.estimator.DNNClassifier(optimizer='Adagrad')",
+            "change",
+            "tf.compat.v1.estimator.DNNClassifier",
+        ),
+        (
+            "tf.estimator.LinearEstimator(h, f, d, 'Ftrl')",
+            "change",
+            "tf.compat.v1.estimator.LinearEstimator",
+        ),
+        ("tf.compat.v1.estimator.DNNClassifier(optimizer='lion')", "person", None),
+    ],
+)
+def test_what_is_to_be_done(uses, code, status, instead):
+    imports = "import tensorflow as tf, tensorflow_addons as tfa, legacy_opt\n"
+    imports += "from bert import optimization\n"
+    found = uses(a=imports + code)
+    assert (status, instead) in {(use[3], use[5]) for use in found}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "tf.train.get_global_step()",
+        "tf.train.Saver(1)",
+        "tf.OptimizerOptions.L0",
+        "tf.layers.dense(1)",
+        "tf.nn.rnn_cell.GRUCell(1)",
+        "re.compile('adam')",
+        "getattr(x, name)",
+        "getattr(tf.train, name + 'Hook')",
+        "optimizer.minimize(loss)",
+        "def f(tf):\n  tf.train.AdamOptimizer(1)",
+        "'tf.train.AdamOptimizer(1)'",
+        "class A('AdamOptimizer'): pass",
+        "tf.keras.optimizers.schedules.ExponentialDecay(1)",
+    ],
+)
+def test_what_is_no_use(uses, code):
+    assert uses(a="import tensorflow as tf\nimport re\n" + code) == []
+
+
+def test_an_optimizer_of_somebody_else_is_asked_about_only_beside_tensorflow(uses):
+    assert uses(a="from skopt import BayesOptimizer\nBayesOptimizer(1)") == []
+
+
+CUSTOM = """
+import tensorflow.compat.v1 as tf
+class Old(tf.train.Optimizer):
+    def _apply_dense(self, grad, var): pass
+class Both(tf.train.Optimizer):
+    def _apply_dense(self, grad, var): pass
+    def _resource_apply_dense(self, grad, var): pass
+class Inherits(Both):
+    def _apply_dense(self, grad, var): pass
+class Wrapper(tf.train.Optimizer):
+    def apply_gradients(self, pairs, global_step=None, name=None): pass
+class AdamWeightDecayOptimizer(tf.train.Optimizer):
+    def apply_gradients(self, pairs, global_step=None, name=None): pass
+class Keras(tf.keras.optimizers.Optimizer):
+    def _resource_apply_dense(self, grad, var): pass
+"""
+
+
+def test_classes_over_files(uses):
+    found = uses(
+        package_in___init__="from .mine import *",
+        package_in_mine=CUSTOM,
+        other="from package import Old as O\nclass Child(O): pass\nChild(0.1)\n",
+    )
+    told = {name: (kind, status, instead) for kind, _, _, status, name, instead in found}
+    assert told == {
+        "class Old(tf.train.Optimizer)": ("subclass", "person", None),
+        "class Both(tf.train.Optimizer)": ("subclass", "stays", None),
+        "class Inherits(tf.train.Optimizer)": ("subclass", "stays", None),
+        "class Wrapper(tf.train.Optimizer)": ("subclass", "stays", None),
+        "class AdamWeightDecayOptimizer(tf.train.Optimizer)": (
+            "subclass",
+            "change",
+            "legacy_opt.AdamWeightDecayOptimizer",
+        ),
+        "class Keras(tf.keras.optimizers.Optimizer)": (
+            "subclass",
+            "person",
+            "tf.keras.optimizers.legacy.Optimizer",
+        ),
+        "class Child(tf.train.Optimizer)": ("subclass", "person", None),
+        "Child": ("constructor", "stays", None),
+    }
+
+
+def test_star_imports_and_private_modules_need_a_person(uses):
+    found = uses(
+        a="from tensorflow.contrib.opt import *\nLazyAdamOptimizer(1)\n",
+        b="from tensorflow.python.training import training_ops\ntraining_ops.apply_adam()\n",
+    )
+    assert [(use[0], use[3]) for use in found] == [
+        ("star import", "person"),
+        ("constructor", "change"),
+        ("import", "person"),
+    ]
+
+
+@pytest.mark.parametrize(
+    "code, line, told",
+    [
+        (b"import x\nprint 'AdamOptimizer'\n", 2, "Python 2.*speaks of optimizers in line 2"),
+        (b"try: x\nexcept E, e: pass\n", 2, "Python 2"),
+        (b"x = 1\nx = = 2\n", 2, "invalid syntax"),
+        (b"# caf\xe9\nimport x\n", 1, "encoding"),
+        (b"x = a" + b".b()" * 3000, 1, "too deeply|too much|recursion|too complex"),
+    ],
+    ids=["print", "except", "syntax", "encoding", "depth"],
+)
+def test_what_cannot_be_read_needs_a_person_and_the_rest_is_read(tmp_path, code, line, told):
+    (tmp_path / "a.py").write_bytes(code)
+    (tmp_path / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
+    ((use, other), count) = audit([str(tmp_path)])
+    assert (use.kind, use.line, use.status) == ("unreadable", line, "person")
+    assert re.search(told, use.advice)
+    assert (other.line, other.status, count) == (2, "change", 2)
+
+
+def test_a_notebook_is_read_by_cells(tmp_path):
+    cells = [
+        ("markdown", ["AdamOptimizer"]),
+        ("code", ["%matplotlib inline\n", "import tensorflow as tf\n", "x = !ls\n", "tf.train?"]),
+        ("code", "if x:\n  !ls\n\ntf.train.AdamOptimizer(1)"),
+        ("code", "%%bash\nls | wc"),
+        ("code", "%%time\n(x\n % tf.train.FtrlOptimizer(1))"),
+        ("code", "x = = 1"),
+    ]
+    path = tmp_path / "x.ipynb"
+    facts = [{"cell_type": kind, "source": source} for kind, source in cells]
+    path.write_text(json.dumps({"cells": facts}))
+    uses, _ = audit([str(path)])
+    assert [(use.path[len(str(path)) :], use.line, use.kind) for use in uses] == [
+        ("[3]", 4, "constructor"),
+        ("[5]", 3, "constructor"),
+        ("[6]", 1, "unreadable"),
+    ]
+    path.write_text(json.dumps({"worksheets": []}))
+    ((use,), _) = audit([str(path)])
+    assert (use.kind, use.status) == ("unreadable", "person") and "nbformat 4" in use.advice
+
+
+def test_which_files_are_read(tmp_path):
+    code = "import tensorflow as tf\ntf.train.AdamOptimizer(1)\n"
+    read = ["a.py", "site-packages/b.py"]
+    for name in read + [".hidden/c.py", "env/lib/d.py", "conda/e.py", "f.txt"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(code)
+    (tmp_path / "env" / "pyvenv.cfg").write_text("")
+    (tmp_path / "conda" / "conda-meta").mkdir()
+    (tmp_path / "circle").symlink_to(tmp_path)
+    (tmp_path / "again.py").symlink_to(tmp_path / "a.py")
+    uses, count = audit([str(tmp_path), str(tmp_path / "circle")])
+    assert count == len(uses) == len(read)
+    asked_for = [str(tmp_path / name) for name in ("env", "f.txt", ".hidden", "env/lib/d.py")]
+    uses, count = audit(asked_for)
+    assert [use.path[len(str(tmp_path)) + 1 :] for use in uses] == [
+        "env/lib/d.py",
+        "f.txt",
+        ".hidden/c.py",
+    ]
+
+
+def test_the_command(tmp_path, capsys):
+    screen = Screen(capsys)
+    path = tmp_path / "a.py"
+    path.write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
+    code, output, errors = screen.run("audit", path)
+    assert (code, errors) == (0, "")
+    assert "%s:2:1" % path in output and "1 to change" in output
+    facts = screen.json("audit", path)
+    assert facts == {
+        "paths": [str(path)],
+        "files": 1,
+        "counts": {"stays": 0, "change": 1, "person": 0},
+        "uses": [
+            {
+                "path": str(path),
+                "line": 2,
+                "column": 1,
+                "kind": "constructor",
+                "status": "change",
+                "name": "tf.train.AdamOptimizer",
+                "instead": V1 + "AdamOptimizer",
+                "advice": "",
+            }
+        ],
+    }
+    path.write_text("import tensorflow as tf\ntf.train.MysteryOptimizer(1)\n")
+    screen.json("audit", path, code=1)
+    assert "nowhere" in screen.refused("audit", tmp_path / "nowhere")
+    (tmp_path / "empty").mkdir()
+    assert "no .py" in screen.refused("audit", tmp_path / "empty")
+
+
+def test_tensorflow_is_not_needed(tmp_path):
+    (tmp_path / "tensorflow.py").write_text("raise SystemExit('imported')")
+    (tmp_path / "a.py").write_text("import tensorflow as tf\n")
+    command = [sys.executable, "-m", "legacy_opt", "audit", str(tmp_path / "a.py")]
+    path = "%s:%s" % (tmp_path, ROOT)
+    output = subprocess.check_output(command, env={"PYTHONPATH": path}, universal_newlines=True)
+    assert output.startswith("0 uses in 1 file")

@@ -1,0 +1,121 @@
+"""The errors that a script gets, run by `legacy-opt run`, where it uses what nobody provides."""
+
+import re
+import textwrap
+
+import pytest
+
+from legacy_opt import versions
+from tests.support.processes.command_line import ROOT, start
+
+SCRIPTS = ROOT / "tests" / "scripts"
+ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
+# What each use is to tell, by the code that uses it.
+ODD = {
+    "tf.get_embedding_variable": "tf.get_embedding_variable: EmbeddingVariables are",
+    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: It is DeepRec",
+    "tf.contrib.no_such_thing.at_all": "tf.contrib.no_such_thing.at_all: TensorFlow 2 has no",
+    "tf.layers.no_such_layer": "tf.layers.no_such_layer: From TensorFlow 2.16 on it needs",
+    "tf.keras.no_such_thing": "tf.keras.no_such_thing: This TensorFlow has no such name",
+    "from tensorflow.contrib import no_such": "tf.contrib.no_such: TensorFlow 2 has no tf.contrib",
+    "import tensorflow.no_such.thing as x": "tf.no_such.thing: This TensorFlow has no such name",
+    "from tensorflow.no_such import x": "tf.no_such.x: This TensorFlow has no such name",
+    "from tensorflow.train import NoSuch": "tf.train.NoSuch: This TensorFlow has no such name",
+    "import tensorflow.compat.v1 as o; o.train.NoOne": "tf.train.NoOne: This TensorFlow has no",
+    "(tf.\n train\n .NoWay)": "tf.train.NoWay: This TensorFlow has no such name",
+}
+DRIVER = """
+import json, sys
+import deeprec_style_zoo as zoo, easyrec_style as easyrec
+import odd, installed
+
+def attempt(name, function):
+    try:
+        function()
+    except Exception as error:
+        print("%s|%s|%s" % (name, type(error).__name__, " ".join(str(error).split())))
+
+for switches in json.loads(sys.argv[1]):
+    def train():
+        sys.argv[1:] = ["--steps=3"] + switches
+        with zoo.tf.Graph().as_default():
+            zoo.main()
+    attempt("zoo " + " ".join(switches), train)
+for config in {"optimizer": "weighted_momentum_optimizer"}, {"embedding": "ev"}, {"export": "x"}:
+    attempt("easyrec " + list(config)[0], lambda: easyrec.main(["", json.dumps(config)]))
+for name in dir(odd):
+    if name.startswith("use"):
+        attempt(name, getattr(odd, name))
+attempt("installed", installed.use)
+zoo.embedding_variable("x", 1, sys.modules["argparse"].Namespace(ev=True, ev_filter=False))
+"""
+SWITCHES = [[], ["--ev"], ["--ev", "--ev_filter"], ["--multihash"], ["--smartstaged"]]
+SWITCHES += [["--work_queue"], ["--group_embedding"]]
+
+
+@pytest.fixture
+def driver(tmp_path):
+    """A script that uses all that is missing, and tells what it gets; returns its path."""
+    for script in ZOO, EASYREC:
+        (tmp_path / script.name).write_text(script.read_text())
+    uses = "import tensorflow as tf\n"
+    for number, use in enumerate(ODD):
+        uses += "def use%02d():\n%s\n" % (number, textwrap.indent(use, "    "))
+    (tmp_path / "odd.py").write_text(uses)
+    package = tmp_path / "site-packages"
+    package.mkdir()
+    use = "import tensorflow.compat.v1 as tf\ndef use():\n    tf.get_embedding_variable\n"
+    (package / "installed.py").write_text(use)
+    path = tmp_path / "driver.py"
+    path.write_text("import sys\nsys.path.append(%r)\n%s" % (str(package), DRIVER))
+    return path
+
+
+@pytest.mark.defect(9)
+@pytest.mark.parametrize("keras", ["legacy"] + ["3"] * (versions.keras_facts()["generation"] == 3))
+def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver, monkeypatch):
+    monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
+    if keras == "3":
+        monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    process = start("run", driver, str(SWITCHES).replace("'", '"'))
+    output, errors = process.communicate(timeout=300)
+    assert process.returncode == 1, errors
+    attempts = dict(re.findall(r"^([^|\n]+)\|(.*)$", output, re.M))
+    assert "trained 3 steps" in output and "zoo " not in attempts, output + errors
+
+    def place(name, line):
+        return r"(/\S+/)?%s:%d: " % (re.escape(name + ".py"), line)
+
+    zoo = {
+        "--ev": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are DeepRec's alone"),
+        "--ev --ev_filter": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are"),
+        "--multihash": (34, "tf.get_multihash_variable: EmbeddingVariables are"),
+        "--smartstaged": (54, "tf.staged: It is DeepRec's alone"),
+        "--work_queue": (87, "tf.python.ops.work_queue.WorkQueue: This TensorFlow has no such"),
+        "--group_embedding": (70, "tf.nn.group_embedding_lookup: This TensorFlow has no such"),
+    }
+    for switches, (line, text) in zoo.items():
+        kind = "ModuleNotFoundError" if "queue" in switches else "AttributeError"
+        found = attempts["zoo " + switches]
+        assert re.match(kind + r"\|" + place("deeprec_style_zoo", line) + text, found), found
+    for key, line in (("optimizer", 31), ("embedding", 40), ("export", 51)):
+        found = attempts["easyrec " + key]
+        assert re.match(r"AttributeError\|" + place("easyrec_style", line), found), found
+    for number, (use, text) in enumerate(ODD.items()):
+        found = attempts["use%02d" % number]
+        expected = place("odd", odd_line(number)) + re.escape(text)
+        kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
+        assert re.match(kind + expected, found), (use, found)
+    # An installed package gets what Python tells.
+    assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
+    # So does the traceback of what nobody catches, and each was told before.
+    assert re.search(r"\nAttributeError: %s" % place("deeprec_style_zoo", 29), errors), errors
+    assert "missing_errors" not in errors
+    warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)
+    uncaught = errors.rstrip().splitlines()[-1].partition(": ")[2]
+    assert uncaught in warnings and len(warnings) >= len(ODD) + 10
+
+
+def odd_line(number):
+    """Returns the line in which a use begins."""
+    return 3 + sum(2 + use.count("\n") for use in list(ODD)[:number])

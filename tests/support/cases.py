@@ -1,0 +1,60 @@
+"""All cases of the shared suite; a public class without a case fails it."""
+
+from typing import Any
+
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.wrappers.base import OptimizerWrapper
+from tests.support.optimizer_cases import (
+    adafactor,
+    adagrad_decay,
+    adam,
+    bert,
+    diffgrad,
+    lars,
+    shampoo,
+    signs,
+    weight_decay,
+)
+
+
+def public_optimizers():
+    """Returns every optimizer class that the package offers and that is no wrapper of others."""
+    found = [getattr(legacy_opt, name) for name in legacy_opt.__all__]
+    return [
+        item
+        for item in found
+        if isinstance(item, type)
+        and issubclass(item, tf.compat.v1.train.Optimizer)
+        and not issubclass(item, OptimizerWrapper)
+        and item is not legacy_opt.RuleOptimizer
+    ]
+
+
+CASES: Any = {
+    **adagrad_decay.CASES,
+    **adam.CASES,
+    **weight_decay.CASES,
+    **signs.CASES,
+    **lars.CASES,
+    **bert.CASES,
+    **adafactor.CASES,
+    **shampoo.CASES,
+    **diffgrad.CASES,
+}
+
+
+def public_optimizers_with_cases():
+    """Returns the public classes among those of all cases, as `public_optimizers`."""
+    classes = {case.optimizer for case in CASES.values()}
+    # Those that extend_with_decoupled_weight_decay makes have no public name.
+    return {each for each in classes if "base_optimizer" not in vars(each)}
+
+
+def one_of_each_class():
+    """Returns the name of the first case of every class, in order."""
+    first = {}
+    for name, case in CASES.items():
+        first.setdefault(case.optimizer, name)
+    return list(first.values())

@@ -1,0 +1,1 @@
+"""Checkpoints that tests write and read."""

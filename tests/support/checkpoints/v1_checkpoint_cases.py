@@ -1,0 +1,328 @@
+"""Optimizers, scopes, partitions and models with which name-based checkpoints are tried."""
+
+import contextlib
+import itertools
+import re
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint
+from tests.support.checkpoints.v1_checkpoints import (
+    AFTER,
+    APIS,
+    BEFORE,
+    KerasTraining,
+    assert_equal,
+    assert_same_steps,
+    continued_in_v1,
+    problem,
+    same,
+    tensors,
+    trained_in_v1,
+    v1_training,
+)
+from tests.support.keras import keras_ways
+from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
+from tests.support.keras2_saving import RowAdagrad
+
+v1 = tf.compat.v1
+ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
+# The first of each class, and what has more slots: the others' checkpoints are like theirs, and
+# those of tf.contrib.opt like ours.
+FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
+DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
+EVERY_OPTIMIZER = pytest.mark.parametrize(
+    "number, name",
+    [
+        pytest.param(number, name, marks=() if name in DAILY else pytest.mark.full)
+        for number, name in enumerate(ALL)
+    ],
+)
+PARTS = 3  # of partitioned variables
+USED = ("fresh", "trained")
+EVERY_API = pytest.mark.parametrize("api", APIS)
+DECAYING = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}
+END = BEFORE + AFTER
+
+
+def adam(step=None, name="Adam"):
+    return v1.train.AdamOptimizer(0.05, 0.9, 0.98, 1e-3, name=name)
+
+
+def momentum(step=None):
+    return v1.train.MomentumOptimizer(0.1, 0.9)
+
+
+def layout(number):
+    """Returns what makes AdagradDecay with this layout of its counts."""
+    return lambda step: DECAYING[number](0.3, step, 0.2, 3, 0.5)
+
+
+def problem_for(case, dtype="float32"):
+    return problem(case.only or ("matrix", "table"), dtype)
+
+
+def assert_goes_on(path, training, expected, way="function", **options):
+    """Loads a checkpoint and trains on, as the witness has."""
+    restored, steps, end = expected
+    report = load_v1_checkpoint(path, training.variables, training.optimizer, **options)
+    assert report.complete
+    assert_equal(training.state(), restored, "loaded")
+    assert_same_steps(training.train(BEFORE, END, way), steps)
+    assert_equal(training.state(), end, "at the end")
+    return report
+
+
+def round_trip(path, one_problem, make, api, options=None, make_keras=None, **loading):
+    """Trains in v1, and goes on in Keras as a Session that is built alike."""
+    options = options or {}
+    path = trained_in_v1(path, one_problem, make, **options)
+    options = {name: value for name, value in options.items() if name != "saver"}
+    expected = continued_in_v1(path, one_problem, make, **options)
+    training = KerasTraining(one_problem, make_keras or make, api)
+    return assert_goes_on(path, training, expected, **loading)
+
+
+class slow(NamedTuple):
+    """A value of an axis whose path others take, too."""
+
+    value: Any
+
+
+def in_turn(**axes):
+    """Parametrizes a test with the first axis, and for each of its values one of the others.
+
+    They take turns; the full run has every combination. `slow` values of the first are for the full
+    run alone.
+    """
+    (first, values), *others = axes.items()
+    cells = []
+    for number, value in enumerate(values):
+        chosen = []
+        for _, options in others:
+            chosen.append(options[number % len(options)])
+            number //= len(options)
+        is_slow = isinstance(value, slow)
+        value = value.value if is_slow else value
+        for rest in itertools.product(*(options for _, options in others)):
+            marks = () if list(rest) == chosen and not is_slow else pytest.mark.full
+            cells.append(pytest.param(value, *rest, marks=marks))
+    return pytest.mark.parametrize(",".join(axes), cells)
+
+
+def way_of(name):
+    """Returns a way to train, and the configuration of the Session that computes the same."""
+    # TensorFlow rewrites their graphs differently where the learning rate is no constant.
+    if name in ("contrib.opt AdamW", "RowAdagrad"):
+        return "eager", keras_ways.WITHOUT_REWRITING
+    return "function", None
+
+
+def variable_scope():
+    return v1.variable_scope("OptimizeLoss")
+
+
+def name_scope():
+    return v1.name_scope("train_op")
+
+
+@contextlib.contextmanager
+def both_scopes():
+    with variable_scope(), name_scope():
+        yield
+
+
+SCOPES = {"variable scope": variable_scope, "name scope": name_scope, "both": both_scopes}
+
+
+def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, **options):
+    """Trains partitioned variables and saves them.
+
+    Returns:
+      The checkpoint's path, and the state that it holds, as of whole variables.
+    """
+    with v1_training(one_problem, make, parts=number, **options) as training:
+        training.train(0, BEFORE)
+        state = training.state()
+        path = training.save(path, training.by_name() if part_by_part else None)
+    for name in one_problem.values:
+        counts = state.get((name, "accumulator_decay_power"))
+        if counts is not None and counts.ndim > 1:
+            state[name, "accumulator_decay_power"] = counted_by_the_whole(counts, number)
+    return path, state
+
+
+def counted_by_the_whole(counts, number=PARTS):
+    """Brings AdagradDecay's counts of the first layout, which each part has for itself, together.
+
+    The count of a part's row r is its flat element r.
+    """
+    rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
+    whole = np.zeros_like(counts)
+    whole.reshape(-1)[: len(counts)] = np.concatenate(rows)
+    return whole
+
+
+RENAMED = {"matrix": "tower_0/w", "table": "tower_0/emb/weights"}
+
+
+def moved(name):
+    first, _, rest = name.partition("/")
+    return RENAMED.get(first, first) + ("/" + rest if rest else "")
+
+
+class Net:
+    """Layers of one Keras, and the three kinds of model that hold them."""
+
+    SHAPES = {
+        "dense/kernel": (4, 3),
+        "dense/bias": (3,),
+        "norm/gamma": (3,),
+        "norm/beta": (3,),
+        "out/kernel": (3, 1),
+        "out/bias": (1,),
+    }
+
+    def __init__(self, keras, kind):
+        layers = keras.layers
+        self.dense = layers.Dense(3, name="dense")
+        self.norm = layers.BatchNormalization(name="norm")
+        self.out = layers.Dense(1, name="out")
+        stack = [self.dense, self.norm, self.out]
+        if kind == "functional":
+            tensor = inputs = keras.Input([4])
+            for layer in stack:
+                tensor = layer(tensor)
+            self.model = keras.Model(inputs, tensor)
+        elif kind == "Sequential":
+            self.model = keras.Sequential(stack, name="net")
+        else:
+            self.model = _subclassed(keras, stack)
+        self.model(np.zeros([1, 4], "f"))
+
+    @staticmethod
+    def v1_name(name):
+        """Returns the v1 name of a variable, of that in Keras.
+
+        Sequential and subclassed models put their own name first, in some versions of Keras; 1.15
+        numbers the layers of functional models through.
+        """
+        return re.sub(r"^net/|_\d+(?=/)", "", name)
+
+    def trained(self):
+        """Returns the variables that are trained by their v1 names."""
+        return {
+            "dense/kernel": self.dense.kernel,
+            "dense/bias": self.dense.bias,
+            "norm/gamma": self.norm.gamma,
+            "norm/beta": self.norm.beta,
+            "out/kernel": self.out.kernel,
+            "out/bias": self.out.bias,
+        }
+
+    def averages(self):
+        return {
+            "norm/moving_mean": self.norm.moving_mean.numpy(),
+            "norm/moving_variance": self.norm.moving_variance.numpy(),
+        }
+
+
+def _subclassed(keras, stack):
+    class Subclassed(keras.Model):
+        def __init__(self):
+            super().__init__(name="net")
+            self.stack = stack
+
+        def call(self, inputs, training=False):
+            for layer in self.stack:
+                inputs = layer(inputs)
+            return inputs
+
+    return Subclassed()
+
+
+def net_problem():
+    base = keras_ways.problems.make("dense", steps=END)
+    random = np.random.RandomState(5)
+
+    def draw():
+        return {name: random.randn(*shape).astype("f") for name, shape in Net.SHAPES.items()}
+
+    return base._replace(values=draw(), gradients=[draw() for _ in range(END)], sparse=())
+
+
+AVERAGES = {
+    "norm/moving_mean": np.float32([0.5, -1.5, 2.25]),
+    "norm/moving_variance": np.float32([3.5, 0.125, 1.75]),
+}
+
+
+# What is refused.
+
+FRESH_AND_TRAINED = pytest.mark.parametrize("used", USED)
+
+
+def training_of(used, api, make=adam, one_problem=None):
+    one_problem = problem() if one_problem is None else one_problem
+    training = KerasTraining(one_problem, make, api, start=1)
+    if used == "trained":
+        training.train(0, 2)
+    return training
+
+
+def assert_refused(path, training, error=CheckpointMismatch, given=None, optimizer=None, **options):
+    """Asserts that loading raises and changes nothing, and returns the error."""
+    given = training.variables if given is None else given
+    optimizer = training.optimizer if optimizer is None else optimizer
+    before = training.arrays()
+    with pytest.raises(error) as caught:
+        load_v1_checkpoint(path, given, optimizer, **options)
+    assert type(caught.value) is error
+    assert same(training.arrays(), before)
+    return caught.value
+
+
+def both(training):
+    return training.variables, training.optimizer
+
+
+# What is written.
+
+
+def described(path):
+    """Returns {name: (dtype, shape)} of a checkpoint, as TensorFlow reads it."""
+    return {name: (array.dtype, array.shape) for name, array in tensors(path).items()}
+
+
+def trained_in_keras(one_problem, make, api, way="function", **options):
+    training = KerasTraining(one_problem, make, api, start=1, **options)
+    training.train(0, BEFORE, way)
+    return training
+
+
+def assert_goes_on_in_v1(path, training, make, way="function", config=None, **options):
+    """Restores a checkpoint in the graph of `options` and trains both on."""
+    saved, steps, end = training.state(), training.train(BEFORE, END, way), training.state()
+    with v1_training(training.problem, make, config=config, **options) as session:
+        session.restore(path)
+        assert_equal(session.state(), saved, "restored")
+        assert_same_steps(session.train(BEFORE, END), steps)
+        assert_equal(session.state(), end, "at the end")
+
+
+def assert_restores(path, state, make, var_list=None, **options):
+    """Restores a checkpoint in the graph of `options`, with the state that it should have."""
+    with v1_training(problem(), make, **options) as session:
+        session.restore(path, None if var_list is None else var_list(session))
+        assert_equal(session.state(), state)
+
+
+def moved_over(path, make, api, one_problem=None, **options):
+    """Loads a checkpoint into a new Keras training."""
+    training = KerasTraining(problem() if one_problem is None else one_problem, make, api)
+    load_v1_checkpoint(path, training.variables, training.optimizer, **options)
+    return training

@@ -1,0 +1,14 @@
+"""Comparing what ours and tf.contrib's trained."""
+
+import numpy as np
+
+from tests.support import running
+
+
+def assert_same(actual, expected):
+    assert len(actual) == len(expected)
+    for number, (one, other) in enumerate(zip(actual, expected)):
+        assert list(one) == list(other)
+        for name, value in other.items():
+            assert np.all(np.isfinite(value)), "the original's %s, step %d" % (name, number)
+            running._assert_equal(one[name], value, "%s after step %d" % (name, number))

@@ -1,0 +1,229 @@
+"""The matrix of docs/keras_exactness.md: is each v1 optimizer the same through the Keras bridge?
+
+    python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow
+    python tests/support/exactness.py PAGE.md JSON…       writes the page from the lanes' results
+
+`make matrix` does both.
+"""
+
+import functools
+import gc
+import json
+import re
+import sys
+from pathlib import Path
+
+EQUAL, UNSUPPORTED = "equal", "unsupported"
+HEADER = """\
+# How exact the Keras bridge is
+
+<!-- Generated. To write it anew: make matrix -->
+
+Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow, through
+`legacy_opt.compat.to_keras`: 24 steps, dense gradients and rows with repeated ids. Variables after
+each step, all slots and the variables that all share are compared bit for bit.
+
+**On one processor.** One TensorFlow computes other last bits on another processor: its kernels ask
+the processor for an approximate square root (1.15 and 2.4) or reciprocal root (all), and take the
+widest matrix products that it has. In 24 steps of `tf.contrib.opt`'s own optimizers, TensorFlow
+1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest element. So
+"equal" here, and "bit for bit" on every page, is about two ways to run on one TensorFlow and one
+processor. What moves between machines moves its state bit for bit; its further steps are those that
+TensorFlow takes on that processor.
+
+The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
+**eager**, without either, against a Session without graph rewriting; **fit**, a model with an
+embedding and a dense layer, against the same model in a Session. The columns of Keras 3 hold these
+ways with variables of TensorFlow, **function** and **eager** also with `keras.Variable`, and
+**fit** also with `run_eagerly=True`. The others are of OptimizerV2.
+
+This page was made with {dtypes}. "all" means that all ways are equal in all of these; fit is run in
+float32 and float64 only, on Keras 3 in all. A dtype that the v1 optimizer itself does not train in
+a Session there is named behind "without"; the bridge raises an error with it too. Any other entry
+is a way that differs, with its largest difference; where the v1 optimizer itself, without the
+bridge, computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a
+way that is "unsupported", v1 and the bridge both raise an error.
+
+Shampoo is exact in **fit** only as far as its matrices have full rank: of those that have not, the
+singular values that are zero but for rounding decide what the power makes of them.
+
+[Optimizers that hold optimizers](wrappers.md) are compared in the same ways by the tests alone.
+
+`make matrix` writes this page.
+"""
+
+
+# What is known to differ where Keras' fit computes the gradients, in a graph of its own, up to how
+# much: (start of the case's name, dtypes, bound).
+KNOWN_IN_FIT = (
+    # Gradients of fewer rows than columns: the singular values that are 0 but for rounding decide.
+    ("Shampoo", ("float32",), 1e-4),
+    ("Shampoo", ("float64",), 1e-12),
+    # Stock Adam's rows in 16 bits, which tf.function computes otherwise than a Session.
+    ("AdamW", ("float16", "bfloat16"), 1e-2),
+    # Norms on TensorFlow 1.15.
+    ("LAMB bias_correction=False", ("float64",), 1e-15),
+    ("LARS nesterov, skip_list", ("float64",), 1e-15),
+)
+
+
+def is_known(name, way, dtype, result):
+    """Whether a cell's difference is one of `KNOWN_IN_FIT`."""
+    found = re.match(r"differs by (\S+)", result)
+    return found is not None and any(
+        way.startswith("fit")
+        and name.startswith(start)
+        and dtype in dtypes
+        and float(found.group(1)) <= bound
+        for start, dtypes, bound in KNOWN_IN_FIT
+    )
+
+
+@functools.lru_cache(maxsize=None)
+def reference(run, task, name, dtype, steps):
+    """Returns the trace of the v1 optimizer itself, or the error that it raises."""
+    from tests.support.keras.keras_cases import CASES
+
+    return _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
+
+
+def _attempt(run, task, make):
+    import tensorflow as tf
+
+    try:
+        return run(task, make)
+    except (tf.errors.OpError, NotImplementedError, TypeError, ValueError) as error:
+        return error.with_traceback(None)
+
+
+def cell(name, way, dtype, api="optimizer_v2", steps=24):
+    """Runs one cell of so many steps.
+
+    Returns:
+      EQUAL; UNSUPPORTED if the v1 optimizer raises an error and the bridge does too; else a
+      sentence that tells the difference.
+    """
+    from tests.support.keras.keras_cases import CASES
+    from tests.support.keras.keras_ways import WAYS_OF
+
+    task, run, reference_run, own_run, _ = WAYS_OF[api][way]
+    expected = reference(reference_run, task, name, dtype, steps)
+    actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
+    failed = [isinstance(trace, Exception) for trace in (expected, actual)]
+    if any(failed):
+        # Only Sessions of TensorFlow 1.15 place what has no kernel on their XLA device.
+        own = own_run and reference(own_run, task, name, dtype, steps)
+        if failed[1] and (failed[0] or isinstance(own, Exception)):
+            return UNSUPPORTED
+        return "only the %s fails: %s" % (("bridge", actual) if failed[1] else ("v1", expected))
+    gap = largest_difference(actual, expected)
+    if gap is None:
+        return EQUAL
+    entry = "differs by %.1e" % gap
+    if own_run is not None:
+        own = reference(own_run, task, name, dtype, steps)
+        slots = {key: actual.slots[key] for key in own.slots}
+        if largest_difference(actual._replace(slots=slots), own) is None:
+            entry += " as v1 does"
+    return entry
+
+
+def largest_difference(actual, expected):
+    """Returns the largest difference of two traces, None if they are equal bit for bit."""
+    import numpy as np
+
+    from tests.support import running
+
+    try:
+        running.assert_same(actual, expected)
+        return None
+    except AssertionError:
+        gaps = [0.0]
+        for one, other in zip(actual.steps + [actual.slots], expected.steps + [expected.slots]):
+            for key in set(one) & set(other):
+                pair = (np.asarray(item, np.float64) for item in (one[key], other[key]))
+                gaps.append(np.max(np.abs(np.subtract(*pair))))
+        return max(gaps)
+
+
+def run_lane(path, dtypes=()):
+    """Runs every cell, and writes the results by column of the page, case, dtype and way."""
+    import tensorflow as tf
+
+    from legacy_opt import versions
+
+    gc.disable()  # TensorFlow 1.15 crashes or hangs where it collects the iterators that fit made
+    columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
+    facts = versions.keras_facts()
+    if facts["generation"] == 3:
+        header = "%s Keras %s" % (tf.__version__, facts["version"])
+        columns[header] = run_api("keras3", dtypes)
+    Path(path).write_text(json.dumps({"columns": columns}, indent=1), encoding="utf-8")
+
+
+def run_api(api, dtypes=()):
+    """Returns every cell of one kind of Keras optimizer, by case, dtype and way."""
+    from tests.support.keras.keras_cases import CASES
+    from tests.support.keras.keras_ways import DTYPES, WAYS_OF
+
+    results = {}
+    for name in CASES:
+        results[name] = {
+            dtype: {
+                key: cell(name, key, dtype, api)
+                for key, way in WAYS_OF[api].items()
+                if dtype in way.dtypes
+            }
+            for dtype in dtypes or DTYPES
+        }
+        reference.cache_clear()
+        print("%-12s %-32s %s" % (api, name, summary(results[name])), flush=True)
+    return results
+
+
+def summary(cells):
+    """Returns the page's entry for one optimizer on one version."""
+    without, differing = [], []
+    for dtype, ways in cells.items():
+        if set(ways.values()) == {UNSUPPORTED}:
+            without.append(dtype)
+            continue
+        for way, result in ways.items():
+            if result != EQUAL:
+                differing.append("%s %s: %s" % (way, dtype, result.split(":")[0]))
+    entry = "; ".join(differing) or "all"
+    return entry + (" without " + ", ".join(without) if without else "")
+
+
+def page(lanes):
+    """Returns the page made of the lanes' results, in order."""
+    columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
+    names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
+    rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
+    for name in names:
+        entries = [summary(cells[name]) if name in cells else "–" for cells in columns.values()]
+        rows.append([name] + entries)
+    dtypes = dict.fromkeys(
+        dtype for cells in columns.values() for dtypes in cells.values() for dtype in dtypes
+    )
+    return (
+        HEADER.format(dtypes=", ".join(dtypes))
+        + "\n"
+        + "\n".join("| %s |" % " | ".join(row) for row in rows)
+        + "\n"
+    )
+
+
+def rows_of(text):
+    """Returns the optimizers that a page lists."""
+    rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
+    return rows[2:]
+
+
+if __name__ == "__main__":
+    first, *others = sys.argv[1:]
+    if first.endswith(".md"):
+        results = [json.loads(Path(path).read_text(encoding="utf-8")) for path in others]
+        Path(first).write_text(page(results), encoding="utf-8")
+    else:
+        run_lane(first, others)

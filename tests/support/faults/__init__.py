@@ -1,0 +1,1 @@
+"""A training that is killed, and what is left of it."""

@@ -1,0 +1,208 @@
+"""Kills a training again and again with SIGKILL, and looks for bits that were lost.
+
+    python tests/support/faults/kill_and_resume.py --kills 50
+
+A process trains a small model and saves a checkpoint every 20 batches. It is killed, every other
+time at any moment from its start on, every other time in the middle of a save, and started again,
+until all kills are done. Then the same training runs once without being killed. Each process that
+followed a kill tells what it began with, what it had at each checkpoint, and at the end: variables,
+slots and step have to be those of the uninterrupted run, bit for bit, and no finished checkpoint
+may be missing. So with AdagradDecay, with LazyAdam, and with AdagradDecay inside a
+GradientAccumulationOptimizer, which is killed in the middle of accumulations.
+
+Most processes are forked (see lives.py), one of five is a new Python, which may be killed while it
+imports TensorFlow. The last line tells after how many kills something was lost; the exit code is 1
+if any.
+"""
+
+import argparse
+import os
+import pathlib
+import random
+import shutil
+import sys
+import tempfile
+import time
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[3]))
+
+from tests.support.faults.checkpoints import kill_in_a_save, unfinished
+from tests.support.faults.lives import SECONDS, Life, sender
+from tests.support.faults.training import EVERY, NAMES, Training
+
+NEW_PYTHON = 5  # every so manieth process: by turns killed at any moment and in a save
+
+
+def parse_arguments(argv=None):
+    """Returns the command line as a namespace."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--kills", type=int, default=50, help="how many, of all optimizers (50)")
+    parser.add_argument("--optimizer", choices=NAMES, action="append", help="one of them alone")
+    parser.add_argument("--seed", type=int, help="of the moments; else they are new each time")
+    parser.add_argument(
+        "--forget",
+        metavar="TEXT",
+        help="leave variables with this text in their names out of checkpoints, to see it found",
+    )
+    parser.add_argument("--live", nargs=2, metavar=("DIRECTORY", "PIPE"), help=argparse.SUPPRESS)
+    return parser.parse_args(argv)
+
+
+class Run:
+    """The killed training of one optimizer.
+
+    Attributes:
+        lives: the messages of all its processes, one after the other; all but the last one were
+            killed, or failed.
+        in_a_save: how many kills left a checkpoint unfinished.
+    """
+
+    def __init__(self, name, directory, moments, forget):
+        self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
+        self.lives, self.in_a_save = [], 0
+        self._to_first_save = {False: 0.5, True: 5.0}  # seconds of a fork, of a new Python: guesses
+
+    def kill_once(self, number):
+        """Starts the training and kills it; `number` counts kills."""
+        before = unfinished(self.directory)
+        new_python = number % NEW_PYTHON == NEW_PYTHON - 1
+        with self._start(new_python) as life:
+            if number % 2:
+                # The first time there is a finished checkpoint that could be lost.
+                for _ in range(self.moments.randint(number == 1, 2)):
+                    life.hear(SECONDS, "saved")
+                killed = kill_in_a_save(life, self.directory, self.moments)
+            else:
+                life.hear(self.moments.uniform(0, self._to_first_save[new_python] + 0.5))
+                killed = life.kill()
+        self._note(life, killed)
+        self.in_a_save += bool(unfinished(self.directory) - before)
+        if "saved" in life.events:
+            self._to_first_save[new_python] = life.messages[life.events.index("saved")]["seconds"]
+
+    def finish(self):
+        """Trains on over two more checkpoints, then without kills from the start to there.
+
+        Returns:
+            The digests of the uninterrupted run by batch.
+        """
+        reached = max([m["batch"] for life in self.lives for m in life if "batch" in m] or [0])
+        stop = (reached // EVERY + 2) * EVERY + EVERY // 2
+        with Life(lambda send: self._training().live(send, stop)) as life:
+            self._note(life, life.ended())
+        with tempfile.TemporaryDirectory() as directory, Life(
+            lambda send: self._training(directory).live(send, stop)
+        ) as whole:
+            if not whole.ended():
+                raise RuntimeError("%s: the training failed, and was not killed" % self.name)
+        return {message["batch"]: message["digests"] for message in whole.messages}
+
+    def _start(self, new_python):
+        if not new_python:
+            return Life(lambda send: self._training().live(send))
+        command = [sys.executable, os.path.abspath(__file__), "--optimizer", self.name]
+        command += ["--forget", self.forget] if self.forget else []
+        return Life(None, command + ["--live", self.directory])
+
+    def _training(self, directory=None):
+        return Training(self.name, directory or self.directory, self.forget)
+
+    def _note(self, life, good):
+        """Notes what a process told. One that failed leaves an empty directory to the next one."""
+        self.lives.append(life.messages)
+        if not good:
+            life.messages.append({"event": "fails"})
+            shutil.rmtree(self.directory)
+            os.mkdir(self.directory)
+
+
+def losses(lives, expected):
+    """Finds what was lost by kills.
+
+    Args:
+        lives: the messages of each process; all but the last one were killed.
+        expected: the digests of the uninterrupted run by batch.
+
+    Returns:
+        A list of pairs: the number of a kill, and what was lost by it.
+    """
+    found, saved = [], 0
+    for kill, (before, after) in enumerate(zip(lives, lives[1:])):
+        saved = max([saved] + [m["batch"] for m in before if m["event"] == "saved"])
+        if any(message["event"] == "fails" for message in before):
+            saved = 0
+        wrong = [each for each in (_loss(m, saved, expected) for m in after) if each]
+        if wrong:
+            found.append((kill, wrong[0]))
+    return found
+
+
+def _loss(message, saved, expected):
+    if message["event"] == "fails":
+        return "the training that followed failed"
+    batch, digests = message["batch"], message["digests"]
+    if message["event"] == "begins" and batch < saved:
+        return "the checkpoint of batch %d is gone: it went on from batch %d" % (saved, batch)
+    if batch not in expected:
+        return "batch %d is none at which a checkpoint was made" % batch
+    names = set(digests) | set(expected[batch])
+    names = sorted(name for name in names if digests.get(name) != expected[batch].get(name))
+    if names:
+        return "%s at batch %d: other bits in %s" % (message["event"], batch, ", ".join(names))
+    return None
+
+
+def try_one(name, kills, moments, forget=None):
+    """Kills the training of one optimizer `kills` times; returns the number of losses."""
+    begin = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        run = Run(name, directory, moments, forget)
+        for number in progress(range(kills), name):
+            run.kill_once(number)
+        expected = run.finish()
+    found = losses(run.lives, expected)
+    early = sum(not messages for messages in run.lives[:-1])
+    report = "%s: %d kills (%d before training began, %d left a checkpoint unfinished), "
+    report %= name, kills, early, run.in_a_save
+    text = "%d batches, %d variables compared, %.0f s"
+    size = len(next(iter(expected.values())))
+    print(report + text % (max(expected), size, time.monotonic() - begin), flush=True)
+    for number, what in found:
+        print("  kill %d: %s" % (number, what))
+    return len(found)
+
+
+def progress(numbers, title):
+    """Returns the numbers, with a progress bar where tqdm is installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return numbers
+    tqdm.monitor_interval = 0  # no thread: this process forks
+    pace = {} if sys.stderr.isatty() else {"mininterval": 30}  # in a log it is no line that moves
+    return tqdm(numbers, title, unit="kill", miniters=1, leave=False, **pace)
+
+
+def main(argv=None):
+    """Runs the program; returns its exit code."""
+    arguments = parse_arguments(argv)
+    names = arguments.optimizer or NAMES
+    if arguments.live:
+        directory, pipe = arguments.live
+        Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
+    seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
+    print("the moments are those of --seed %d" % seed, flush=True)
+    moments, lost = random.Random(seed), 0
+    for place, name in enumerate(names):
+        kills = len(range(place, arguments.kills, len(names)))
+        if kills:
+            lost += try_one(name, kills, moments, arguments.forget)
+    print("bits lost %d of %d" % (lost, arguments.kills))
+    return 1 if lost else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The optimizers that the Keras bridge is held against, each with its options."""
+
+from typing import Any, Callable, NamedTuple, Tuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support import cases, rules
+
+v1 = tf.compat.v1.train
+DENSE = ("matrix", "vector")
+RANK_2 = ("matrix", "table")
+
+
+class KerasCase(NamedTuple):
+    """One v1 optimizer with one set of arguments.
+
+    Attributes:
+      optimizer: the class.
+      make: called with the global step (None: the bridge has its own), returns a new optimizer.
+      only: the variables of the problem that it can train; empty for all.
+    """
+
+    optimizer: type
+    make: Callable
+    only: Tuple[str, ...] = ()
+
+
+def optimizers_in(module):
+    """Returns the optimizer classes among a module's public names."""
+    found = [getattr(module, name) for name in dir(module)]
+    return {
+        item
+        for item in found
+        if isinstance(item, type) and issubclass(item, v1.Optimizer) and item is not v1.Optimizer
+    }
+
+
+def _case(optimizer, *positional, only=(), **arguments):
+    return KerasCase(optimizer, lambda step: optimizer(*positional, **arguments), only)
+
+
+def _case_with_step(optimizer, no_step=None, only=(), **arguments):
+    def make(step):
+        return optimizer(global_step=no_step if step is None else step, **arguments)
+
+    return KerasCase(optimizer, make, only)
+
+
+def _accepts_beta():
+    try:
+        v1.FtrlOptimizer(0.1, beta=0.5)
+    except TypeError:
+        return False
+    return True
+
+
+_STRENGTHS = {"l1_regularization_strength": 0.02, "l2_regularization_strength": 0.1}
+# The defaults are nothing to 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
+_ADAM = {"beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
+
+TENSORFLOW: Any = {
+    "Adadelta": _case(v1.AdadeltaOptimizer, 0.7),
+    "Adadelta rho, epsilon": _case(v1.AdadeltaOptimizer, 0.7, rho=0.8, epsilon=1e-6),
+    "Adagrad": _case(v1.AdagradOptimizer, 0.1),
+    "AdagradDA": _case_with_step(v1.AdagradDAOptimizer, learning_rate=0.1),
+    "AdagradDA l1, l2": _case_with_step(v1.AdagradDAOptimizer, learning_rate=0.1, **_STRENGTHS),
+    "Adam": _case(v1.AdamOptimizer, 0.05, **_ADAM),
+    "Adam use_locking": _case(v1.AdamOptimizer, 0.05, use_locking=True, **_ADAM),
+    "Ftrl": _case(v1.FtrlOptimizer, 0.1),
+    "Ftrl l1, l2": _case(v1.FtrlOptimizer, 0.1, **_STRENGTHS),
+    "Ftrl l2_shrinkage": _case(
+        v1.FtrlOptimizer, 0.1, l2_shrinkage_regularization_strength=0.03, **_STRENGTHS
+    ),
+    "Ftrl learning_rate_power": _case(v1.FtrlOptimizer, 0.1, learning_rate_power=-0.3),
+    "GradientDescent": _case(v1.GradientDescentOptimizer, 0.1),
+    "Momentum": _case(v1.MomentumOptimizer, 0.1, 0.9),
+    "Momentum nesterov": _case(v1.MomentumOptimizer, 0.1, 0.9, use_nesterov=True),
+    "ProximalAdagrad": _case(v1.ProximalAdagradOptimizer, 0.1),
+    "ProximalAdagrad l1, l2": _case(v1.ProximalAdagradOptimizer, 0.1, **_STRENGTHS),
+    "ProximalGradientDescent": _case(v1.ProximalGradientDescentOptimizer, 0.1),
+    "ProximalGradientDescent l1, l2": _case(v1.ProximalGradientDescentOptimizer, 0.1, **_STRENGTHS),
+    "RMSProp": _case(v1.RMSPropOptimizer, 0.01),
+    "RMSProp momentum": _case(v1.RMSPropOptimizer, 0.01, decay=0.8, momentum=0.7, epsilon=1e-4),
+    "RMSProp centered": _case(v1.RMSPropOptimizer, 0.01, centered=True),
+    "RMSProp centered, momentum": _case(v1.RMSPropOptimizer, 0.01, momentum=0.7, centered=True),
+}
+if _accepts_beta():
+    TENSORFLOW["Ftrl beta"] = _case(v1.FtrlOptimizer, 0.1, beta=0.5, **_STRENGTHS)
+
+OURS: Any = {name: KerasCase(case.optimizer, case.make) for name, case in cases.CASES.items()}
+
+# A user's own rule, with variables that all share: the one of docs/write_an_optimizer.md.
+COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.MyDiffGradOptimizer, 0.05, **_ADAM)}
+
+# On TensorFlow 1.15; the name tells them from this package's classes of the same name.
+CONTRIB: Any = {}
+OF_CONTRIB = "contrib.opt "
+
+
+def _held(optimizer, **arguments):
+    return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
+
+
+# Optimizers that cannot be bridged: (case, what the error says to who passes lr_attr=False).
+REFUSED: Any = {
+    "SyncReplicas": (_held(v1.SyncReplicasOptimizer, replicas_to_aggregate=1), "another optimizer"),
+}
+
+if versions.has_contrib():
+    opt = tf.contrib.opt
+
+    def _linear_decay(step):
+        return 1 - tf.cast(step, tf.float32) / 50.0
+
+    CONTRIB.update(
+        (OF_CONTRIB + name, case)
+        for name, case in {
+            "AdaMax": _case(opt.AdaMaxOptimizer, 0.05, **_ADAM),
+            "AdamGS": _case_with_step(opt.AdamGSOptimizer, learning_rate=0.05, **_ADAM),
+            "AdamW": _case(opt.AdamWOptimizer, 0.01, learning_rate=0.05, **_ADAM),
+            "AddSign": _case(opt.AddSignOptimizer, 0.05, only=DENSE),
+            "AddSign sign_decay_fn": _case(
+                opt.AddSignOptimizer, 0.05, sign_decay_fn=_linear_decay, only=DENSE
+            ),
+            "LARS": _case(opt.LARSOptimizer, 0.5),
+            "LARS nesterov": _case(opt.LARSOptimizer, 0.5, use_nesterov=True, epsilon=1e-3),
+            "LazyAdam": _case(opt.LazyAdamOptimizer, 0.05, **_ADAM),
+            "LazyAdamGS": _case_with_step(opt.LazyAdamGSOptimizer, learning_rate=0.05, **_ADAM),
+            "MomentumW": _case(opt.MomentumWOptimizer, 0.01, learning_rate=0.1, momentum=0.9),
+            "Nadam": _case(opt.NadamOptimizer, 0.05, **_ADAM),
+            "PowerSign": _case(opt.PowerSignOptimizer, 0.05, only=DENSE),
+            "PowerSign sign_decay_fn": _case(
+                opt.PowerSignOptimizer, 0.05, sign_decay_fn=_linear_decay, only=DENSE
+            ),
+            "RegAdagrad": _case(opt.RegAdagradOptimizer, 0.1),
+            "Shampoo": _case_with_step(
+                opt.ShampooOptimizer, no_step=0, learning_rate=0.1, only=RANK_2
+            ),
+        }.items()
+    )
+    _OTHER = "another optimizer"
+    _AGN = opt.AGNCustomGetter("/job:worker/task:0")
+    _ELASTIC = opt.ElasticAverageCustomGetter("/job:worker/task:0")
+    _MODEL = opt.ModelAverageCustomGetter("/job:worker/task:0")
+    REFUSED.update(
+        {
+            "AGN": (_held(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
+            "DropStaleGradient": (_held(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
+            "ElasticAverage": (
+                _held(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
+                _OTHER,
+            ),
+            "GGT": (_case(opt.GGTOptimizer), "overrides compute_gradients"),
+            "ModelAverage": (
+                _held(
+                    opt.ModelAverageOptimizer, num_worker=1, is_chief=True, ma_custom_getter=_MODEL
+                ),
+                _OTHER,
+            ),
+            "MovingAverage": (_held(opt.MovingAverageOptimizer), _OTHER),
+            "VariableClipping": (
+                _held(opt.VariableClippingOptimizer, vars_to_clip_dims={}, max_norm=1.0),
+                _OTHER,
+            ),
+        }
+    )
+
+CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
+
+
+def ways_of_the_day(name, ways, count):
+    """Returns in which ways a case is run daily; the full run has them all.
+
+    The ways take turns, over the cases and over the lanes.
+
+    Args:
+      name: the case. Of ours two ways are daily, which tests/optimizers/test_every_optimizer.py
+        runs without Keras; of `tf.contrib.opt`'s, which ours equal bit for bit
+        (tests/contrib/test_contrib.py), one.
+      ways: all ways.
+      count: how many of them are daily for the others.
+    """
+    ways = list(ways)
+    if name in OURS and not name.startswith("AdagradDecay"):
+        count = 2
+    elif name in CONTRIB:
+        count = 1
+    minor_version = int(tf.__version__.split(".")[1])
+    first = list(CASES).index(name) + minor_version
+    return [ways[(first + 2 * turn + turn // 2) % len(ways)] for turn in range(count)]

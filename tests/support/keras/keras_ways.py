@@ -1,0 +1,312 @@
+"""Ways to run a v1 optimizer as a Keras optimizer, and the Session that each is held against.
+
+All of them return a `running.Trace`. Besides the slots at the end it holds all slots and the
+variables that all share (the powers of beta) as they were before each step but the first, under
+``(step, variable's name, slot)`` and ``(step, "shared", name)``.
+"""
+
+import contextlib
+import functools
+from typing import Callable, NamedTuple, Optional, Tuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import to_keras
+from tests.support import problems, running
+
+v1 = tf.compat.v1
+DTYPES = ("float32", "float64", "float16", "bfloat16")
+WITHOUT_REWRITING = v1.ConfigProto()
+WITHOUT_REWRITING.graph_options.rewrite_options.disable_meta_optimizer = True
+
+
+def bridged(make, api="optimizer_v2"):
+    return to_keras(make(None), api=api)
+
+
+def keras_variable(value, name, dtype):
+    return versions.keras_3().Variable(value, name=name, dtype=dtype)
+
+
+def _slots(optimizer, variables):
+    slots = {}
+    for slot in optimizer.get_slot_names():
+        for name, variable in variables.items():
+            with contextlib.suppress(KeyError):  # a slot that other variables have
+                slots[name, slot] = versions.tf_variable(optimizer.get_slot(variable, slot))
+    return {key: slot for key, slot in slots.items() if slot is not None}
+
+
+def _state(optimizer, variables, step):
+    """Returns the slots and what all share, of a Keras optimizer before a step."""
+    shared = {("shared", name): variable for name, variable in optimizer.non_slots.items()}
+    return _at(step, {**_slots(optimizer, variables), **shared})
+
+
+def _state_in_v1(optimizer, variables, step):
+    slots = _slots(optimizer, variables)
+    known = {id(slot) for slot in slots.values()}
+    shared = {
+        ("shared", variable.op.name): variable
+        for variable in optimizer.variables()
+        if id(variable) not in known
+    }
+    return _at(step, {**slots, **shared})
+
+
+def _at(step, state):
+    return {(step,) + key: variable for key, variable in state.items()}
+
+
+def _numpy(variables):
+    return {key: variable.numpy() for key, variable in variables.items()}
+
+
+# Fed gradients.
+
+
+def mixed(dtype, only=(), steps=24):
+    """Makes a problem with dense gradients and with rows whose ids repeat."""
+    dense = problems.make("dense", dtype, steps)
+    rows = problems.make("duplicates", dtype, steps, seed=1)
+    names = only or ("matrix", "vector", "table", "cube")
+
+    def chosen(one, other):
+        both = {**one, **other}
+        return {name: both[name] for name in names}
+
+    return problems.Problem(
+        chosen(dense.values, rows.values),
+        [chosen(*pair) for pair in zip(dense.gradients, rows.gradients)],
+        tuple(name for name in rows.sparse if name in names),
+        dtype,
+    )
+
+
+def session(problem, make, config=None):
+    """Runs the v1 optimizer in a graph-mode Session: what the bridge has to equal."""
+    state = {}
+
+    def note(sess, optimizer, variables, number):
+        if number:
+            state.update(_fetch(sess, _state_in_v1(optimizer, variables, number)))
+
+    trace = running.session(problem, make, use_resource=True, between=note, config=config)
+    trace.slots.update(state)
+    return trace
+
+
+def _fetch(sess, variables):
+    return sess.run(variables) if variables else {}
+
+
+def session_without_rewriting(problem, make):
+    return session(problem, make, WITHOUT_REWRITING)
+
+
+def graph(problem, make, api="optimizer_v2"):
+    """Runs the Keras optimizer in a graph-mode Session."""
+    with tf.Graph().as_default():
+        variables = running._variables(problem, True)
+        placeholders = running._placeholders(problem)
+        optimizer = bridged(make, api)
+        gradients = running._as_gradients(problem, placeholders, variables)
+        train_op = optimizer.apply_gradients(gradients)
+        with v1.Session() as sess:
+            sess.run(v1.global_variables_initializer())
+            values, state = [], {}
+            for number, step in enumerate(problem.gradients):
+                if number:
+                    state.update(_fetch(sess, _state(optimizer, variables, number)))
+                sess.run(train_op, running._feed(placeholders, step))
+                values.append(sess.run(variables))
+            updates = sess.run(versions.tf_variable(optimizer.iterations))
+            assert updates == problem.steps // problem.batches
+            return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
+
+
+def eager(problem, make, wrap=lambda train: train, api="optimizer_v2", variable=tf.Variable):
+    """Runs the Keras optimizer eagerly; `wrap` may turn the step into something else."""
+    variables = {
+        name: variable(value, name=name, dtype=value.dtype)
+        for name, value in problem.values.items()
+    }
+    optimizer = bridged(make, api)
+
+    def train(tensors):
+        optimizer.apply_gradients(running._as_gradients(problem, tensors, variables))
+
+    train = wrap(train)
+    values, state = [], {}
+    for number, step in enumerate(problem.gradients):
+        if number:
+            state.update(_numpy(_state(optimizer, variables, number)))
+        train(tf.nest.map_structure(tf.constant, running._plain(step)))
+        values.append(_numpy(variables))
+    assert int(optimizer.iterations.numpy()) == problem.steps // problem.batches
+    return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **state})
+
+
+def function(problem, make, **arguments):
+    def wrap(train):
+        return tf.function(train, input_signature=[running.signature(problem)])
+
+    return eager(problem, make, wrap, **arguments)
+
+
+# A small model: ids [batch, 3] -> Embedding -> Flatten -> Dense, mean squared error.
+
+# A power of two, so that no way to write the mean can round otherwise. And the targets are eighths,
+# which every dtype holds: Keras makes float32 of them.
+BATCH = 8
+
+
+class Model(NamedTuple):
+    """The weights that a small model starts from, those it trains, and its batches.
+
+    There is one update in `batches_a_step` of these.
+    """
+
+    values: dict
+    trained: tuple
+    dtype: str
+    batches: list
+    batches_a_step: int = 1
+
+    @property
+    def steps(self):
+        return len(self.batches)
+
+
+def small_model(dtype, only=(), steps=24):
+    """Makes a model that trains what is like the variables of `mixed` that `only` names."""
+    random = np.random.RandomState(3)
+    cast = problems.numpy_dtype(dtype)
+    values = {"table": random.randn(9, 2), "kernel": random.randn(6, 1), "bias": random.randn(1)}
+    values = {name: value.astype(cast) for name, value in values.items()}
+    alike = {"table": "table", "kernel": "matrix", "bias": "vector"}
+    trained = tuple(name for name in values if not only or alike[name] in only)
+    batches = [
+        (
+            random.randint(0, 9, size=(BATCH, 3)),
+            (random.randint(-16, 17, size=(BATCH, 1)) / 8).astype(cast),
+        )
+        for _ in range(steps)
+    ]
+    return Model(values, trained, dtype, batches)
+
+
+def fit(model, make, api="optimizer_v2", run_eagerly=False):
+    """Trains the small model with `fit`."""
+    keras = versions.keras_2() if api == "optimizer_v2" else versions.keras_3()
+    with_bias = "bias" in model.trained
+    embedding = keras.layers.Embedding(9, 2, dtype=model.dtype, trainable="table" in model.trained)
+    dense = keras.layers.Dense(1, use_bias=with_bias, dtype=model.dtype)
+    ids = keras.Input([3], dtype="int64")
+    layers = keras.Model(ids, dense(keras.layers.Flatten(dtype=model.dtype)(embedding(ids))))
+    embedding.set_weights([model.values["table"]])
+    dense.set_weights([model.values[name] for name in ("kernel", "bias")[: 1 + with_bias]])
+    variables = {"table": embedding.embeddings, "kernel": dense.kernel, "bias": dense.bias}
+    variables = {name: variables[name] for name in model.trained}
+    optimizer = bridged(make, api)
+    # The losses of Keras 3 compute in float32 if they are not told otherwise.
+    typed = {} if api == "optimizer_v2" else {"dtype": model.dtype}
+    loss = keras.losses.MeanSquaredError(**typed)
+    layers.compile(optimizer, loss, run_eagerly=run_eagerly)
+    values, state = [], {}
+
+    class Recorder(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            values.append(_numpy(variables))
+            if len(values) < model.steps:
+                state.update(_numpy(_state(optimizer, variables, len(values))))
+
+    ids, targets = (np.concatenate(parts) for parts in zip(*model.batches))
+    targets = targets.astype("f")
+    layers.fit(ids, targets, BATCH, shuffle=False, verbose=0, callbacks=[Recorder()])
+    assert int(optimizer.iterations.numpy()) == model.steps // model.batches_a_step
+    return running.Trace(values, {**_numpy(_slots(optimizer, variables)), **state})
+
+
+def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
+    """Trains the small model with the v1 optimizer in a graph-mode Session."""
+    with tf.Graph().as_default():
+        weights = running._variables(problems.Problem(model.values, [], (), model.dtype), True)
+        ids = v1.placeholder(tf.int64, [None, 3])
+        targets = v1.placeholder(tf.as_dtype(model.dtype), [None, 1])
+        rows = tf.nn.embedding_lookup(weights["table"], ids)
+        output = tf.matmul(tf.reshape(rows, [-1, 6]), weights["kernel"])
+        if "bias" in model.trained:
+            output = add_bias(output, weights["bias"])
+        loss = tf.reduce_mean(tf.math.squared_difference(output, targets))
+        variables = {name: weights[name] for name in model.trained}
+        step = running._global_step("int64")
+        optimizer = make(step)
+        pairs = optimizer.compute_gradients(loss, list(variables.values()))
+        # Keras has all gradients before it changes a weight. In a Session, tf.contrib.opt's weight
+        # decay would race with the forward pass.
+        with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
+            train_op = optimizer.apply_gradients(pairs, step)
+        with v1.Session(config=config) as sess:
+            sess.run(v1.global_variables_initializer())
+            values, state = [], {}
+            for number, batch in enumerate(model.batches):
+                if number:
+                    state.update(_fetch(sess, _state_in_v1(optimizer, variables, number)))
+                sess.run(train_op, dict(zip((ids, targets), batch)))
+                values.append(sess.run(variables))
+            return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
+
+
+# As dense layers of Keras 3 do where there is one unit: its gradients are summed in another order.
+session_keras_3_model = functools.partial(session_model, add_bias=tf.add)
+session_keras_3_model_without_rewriting = functools.partial(
+    session_keras_3_model, config=WITHOUT_REWRITING
+)
+
+
+class Way(NamedTuple):
+    """A way to run the Keras optimizer.
+
+    Attributes:
+      task: called with a dtype and a case's `only`, returns what is to be trained.
+      run: called with the task and a case's `make`, returns the `Trace`.
+      reference: the same with the v1 optimizer in a Session.
+      own: the same with the v1 optimizer, without Keras, where it would be so run; or None.
+      dtypes: those that it can be asked for. Not every Keras 2 has layers of 16 bits.
+    """
+
+    task: Callable
+    run: Callable
+    reference: Callable
+    own: Optional[Callable] = None
+    dtypes: Tuple[str, ...] = DTYPES
+
+
+WAYS = {
+    "graph": Way(mixed, graph, session),
+    "function": Way(mixed, function, session, running.function),
+    "eager": Way(mixed, eager, session_without_rewriting, running.eager),
+    "fit": Way(small_model, fit, session_model, dtypes=("float32", "float64")),
+}
+
+
+def _with_keras_3(way, reference=None, **arguments):
+    run = functools.partial(way.run, api="keras3", **arguments)
+    return way._replace(run=run, reference=reference or way.reference, dtypes=DTYPES)
+
+
+KERAS_3_WAYS = {
+    "graph": _with_keras_3(WAYS["graph"]),
+    "function": _with_keras_3(WAYS["function"]),
+    "function, keras.Variable": _with_keras_3(WAYS["function"], variable=keras_variable),
+    "eager": _with_keras_3(WAYS["eager"]),
+    "eager, keras.Variable": _with_keras_3(WAYS["eager"], variable=keras_variable),
+    "fit": _with_keras_3(WAYS["fit"], session_keras_3_model),
+    "fit, run_eagerly": _with_keras_3(
+        WAYS["fit"], session_keras_3_model_without_rewriting, run_eagerly=True
+    ),
+}
+WAYS_OF = {"optimizer_v2": WAYS, "keras3": KERAS_3_WAYS}

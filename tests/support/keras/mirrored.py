@@ -1,0 +1,409 @@
+"""Two replicas, checked against a Session: ``python -m tests.support.keras.mirrored <check>…``.
+
+A program of its own, because TensorFlow wants its devices before anything else, and because a
+second MirroredStrategy in one process fails now and then from TensorFlow 2.15 on.
+`tests.keras_bridge.test_mirrored` runs it; `mirrored_training` tells the options.
+"""
+
+import glob
+import io
+import sys
+import tempfile
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import (
+    AdamWeightDecayOptimizer,
+    GradientAccumulationOptimizer,
+    LARSOptimizer,
+    MovingAverageOptimizer,
+    MultiOptimizer,
+    MultitaskOptimizerWrapper,
+    ProgressBarHook,
+    SlotSummaryHook,
+    VariableClippingOptimizer,
+    clip_gradients_by_norm,
+    versions,
+)
+from tests.support import problems
+from tests.support.keras.mirrored_fit import check_fit_with
+from tests.support.keras.mirrored_training import (
+    FEW,
+    FULL,
+    KERAS_3,
+    OPTIMIZERS,
+    POWERS,
+    REPLICAS,
+    SOME,
+    STEPS,
+    VALUES,
+    Loop,
+    apply_bridged,
+    apply_v1,
+    as_one,
+    assert_equal,
+    assert_everywhere,
+    bridged,
+    check_optimizer,
+    check_powers,
+    data,
+    loss_here,
+    power,
+    run_checks,
+    session,
+    state_of_session,
+    summed,
+)
+
+v1 = tf.compat.v1
+
+
+def two_devices(**arguments):
+    """Makes two devices of one processor; the first thing that TensorFlow is asked for."""
+    devices = tf.config.experimental
+    (processor,) = devices.list_physical_devices("CPU")
+    devices.set_virtual_device_configuration(
+        processor, [devices.VirtualDeviceConfiguration()] * REPLICAS
+    )
+    return tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"], **arguments)
+
+
+def check_bridge(strategy):
+    """Every optimizer through the bridge, in a custom loop."""
+    for name in SOME:
+        check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
+        print("bridge", name)
+
+
+def check_v1(strategy):
+    """v1 optimizers themselves, in a custom loop."""
+    batches = data()
+    for name in SOME:
+        make = OPTIMIZERS[name]
+        expected = session(make, [summed(batch) for batch in batches])
+        loop = Loop(strategy, make, apply_v1)
+        loop.train(batches, expected.steps)
+        loop.check_slots(expected)
+        assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
+        # `variables()` leaves distributed non-slot variables out, TensorFlow's own as well.
+        check_powers(strategy, loop.optimizer._non_slot_variables(), POWERS.get(name, ()))
+        print("v1", name)
+
+
+def multi(step):
+    """Makes three optimizers in one, of which one goes by the step, with averages, which do too."""
+    makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
+    several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
+    return MovingAverageOptimizer(several, 0.75, num_updates=step)
+
+
+def check_multi(strategy):
+    """Moving averages of what several optimizers in one train, in a custom loop."""
+    batches = data()
+    expected = session(multi, [summed(batch) for batch in batches])
+    loop = Loop(strategy, multi, apply_v1)
+    loop.train(batches, expected.steps)
+    loop.check_slots(expected)
+    assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
+
+
+def check_names(strategy):
+    """Rules that choose by name treat all replicas alike, also where a pattern names the end."""
+    batches = data()
+    makers = {
+        "bert": lambda step: AdamWeightDecayOptimizer(
+            0.25, 0.5, exclude_from_weight_decay=["matrix$"]
+        ),
+        "lars": lambda step: LARSOptimizer(
+            0.25, weight_decay=0.5, eeta=0.5, skip_list=["matrix:0"]
+        ),
+    }
+    for make in makers.values():
+        expected = session(make, [summed(batch) for batch in batches])
+        Loop(strategy, bridged(make), apply_bridged).train(batches, expected.steps)
+        if not KERAS_3:
+            Loop(strategy, make, apply_v1).train(batches, expected.steps)
+
+
+def check_learning_rate(strategy):
+    """A learning rate set by attribute reaches all replicas, in the graph that is there."""
+    batches, make = data(), OPTIMIZERS["adam"]
+
+    def make_changing(step):
+        return make(step, tf.compat.v2.where(step < STEPS // 2, 0.25, 0.125))
+
+    expected = session(make_changing, [summed(batch) for batch in batches])
+    loop = Loop(strategy, bridged(make), apply_bridged)
+    loop.train(batches[: STEPS // 2], expected.steps)
+    loop.optimizer.learning_rate = 0.125
+    loop.train(batches[STEPS // 2 :], expected.steps[STEPS // 2 :])
+
+
+def check_made_outside(strategy):
+    """An optimizer made outside of the scope trains like one made inside; not in Keras 3."""
+    optimizer = bridged(OPTIMIZERS["adam"])(None)
+    if not KERAS_3:
+        check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
+        return
+    for outside in (optimizer, versions.keras_3().optimizers.Adam(0.25)):
+        loop = Loop(strategy, lambda step: outside, apply_bridged)  # noqa: B023 - called at once
+        ours = outside is optimizer
+        message = "Make it in the strategy's scope" if ours else "Mixing different tf.distribute"
+        assert_refused(loop, data(), message, ValueError if ours else RuntimeError)
+
+
+def check_own_sum(strategy):
+    """The user sums over replicas and says so."""
+    if not hasattr(strategy, "run"):
+        return
+    batches = data()
+
+    def apply_summed(optimizer, pairs, step):
+        context = tf.distribute.get_replica_context()
+        gradients = [tf.convert_to_tensor(gradient) for gradient, _ in pairs]
+        gradients = context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)
+        pairs = list(zip(gradients, [variable for _, variable in pairs]))
+        optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+
+    def dense(gradients):
+        table = np.zeros_like(VALUES["table"])
+        np.add.at(table, gradients["table"].ids, gradients["table"].values)
+        return dict(gradients, table=table)
+
+    for name in ("adam", "diffgrad"):
+        make = OPTIMIZERS[name]
+        expected = session(make, [dense(summed(batch)) for batch in batches], sparse=())
+        loop = Loop(strategy, bridged(make), apply_summed)
+        loop.train(batches, expected.steps)
+        loop.check_slots(expected)
+        check_powers(strategy, loop.optimizer.weights, POWERS[name])
+
+
+def check_clipping(strategy):
+    """Clipping takes the gradient of all replicas; where Keras has only one's, it is refused.
+
+    Keras 3 clips the gradient of each replica, then sums them.
+    """
+    batches, make = data(), OPTIMIZERS["momentum"]
+    loop = Loop(strategy, bridged(make, clipvalue=0.5), apply_bridged)
+    if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
+        assert_refused(loop, batches, "take the gradient of all replicas")
+        return
+    clipped = sum_of_clipped if KERAS_3 else clipped_sum
+    expected = session(make, [clipped(batch) for batch in batches])
+    loop.train(batches, expected.steps)
+    check_clipnorm(strategy, batches)
+
+
+def clipped_sum(batch):
+    """Returns the gradient of all replicas, clipped at 0.5."""
+    gradients = summed(batch)
+    rows = gradients["table"]
+    ids, table = np.unique(rows.ids), np.zeros_like(VALUES["table"])
+    np.add.at(table, rows.ids, rows.values)
+    result = {name: np.clip(gradients[name], -0.5, 0.5) for name in ("matrix", "scalar")}
+    return dict(result, table=problems.Rows(np.clip(table[ids], -0.5, 0.5), ids))
+
+
+def sum_of_clipped(batch):
+    """Returns the sum of what each replica clips at 0.5."""
+    one, two = [clipped_sum(alone) for alone in each_replica(batch)]
+    both = zip(one["table"], two["table"])
+    table = problems.Rows(*[np.concatenate(parts) for parts in both])
+    return {
+        "matrix": one["matrix"] + two["matrix"],
+        "scalar": one["scalar"] + two["scalar"],
+        "table": table,
+    }
+
+
+def each_replica(batch):
+    """Returns the data of each replica as if it were the only one."""
+    return [
+        {name: value[replica : replica + 1] for name, value in batch.items()}
+        for replica in range(REPLICAS)
+    ]
+
+
+def check_clipnorm(strategy, batches):
+    """One step of gradient descent at rate 1 shows the gradient that was applied."""
+    loop = Loop(
+        strategy,
+        bridged(lambda step: OPTIMIZERS["gradient descent"](step, 1.0), clipnorm=0.5),
+        apply_bridged,
+    )
+    loop.train_step({name: tf.constant(value) for name, value in batches[0].items()})
+    parts = each_replica(batches[0]) if KERAS_3 else [batches[0]]
+    wanted = VALUES["matrix"].copy()
+    for gradient in [summed(part)["matrix"] for part in parts]:
+        assert np.linalg.norm(gradient) > 0.5
+        wanted -= gradient * 0.5 / np.linalg.norm(gradient)
+    for part in strategy.experimental_local_results(loop.variables["matrix"]):
+        # The norm and the quotient are rounded in other places than NumPy's.
+        np.testing.assert_allclose(part.numpy(), wanted, rtol=0, atol=1e-6)
+
+
+class OverridingOptimizer(v1.train.GradientDescentOptimizer):
+    """Does something of its own in apply_gradients."""
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        return super().apply_gradients(grads_and_vars, global_step, name)
+
+
+def check_refusal(strategy):
+    """A class with an apply_gradients of its own is refused, not run on one replica."""
+    loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
+    assert_refused(loop, data(), "overrides apply_gradients")
+    for wrapped in WRAPPED:
+        loop = Loop(strategy, bridged(lambda step: wrapped()), apply_bridged)  # noqa: B023
+        assert_refused(loop, data(), "for one replica only")
+
+
+def inside():
+    return v1.train.MomentumOptimizer(0.25, 0.5)
+
+
+WRAPPED = (
+    lambda: MultiOptimizer([(inside(), ".*")]),
+    lambda: MovingAverageOptimizer(inside(), 0.5),
+    lambda: GradientAccumulationOptimizer(inside(), 2),
+    lambda: MultitaskOptimizerWrapper(inside()),
+    lambda: VariableClippingOptimizer(inside(), {}, 1.0),
+    lambda: clip_gradients_by_norm(inside(), 0.5),
+)
+
+
+def assert_refused(loop, batches, message, kind=ValueError):
+    try:
+        loop.train(batches, batches)
+    except kind as error:
+        assert message in str(error), error
+    else:
+        raise AssertionError("not refused: " + message)
+
+
+def check_checkpoint(strategy):
+    """What was saved on two replicas goes on with the same bits on two and on one."""
+    batches, half = data(), STEPS // 2
+    for name in ("adam", "adagrad decay v2", "diffgrad"):
+        make = OPTIMIZERS[name]
+        expected = session(make, [summed(batch) for batch in batches])
+        loop = Loop(strategy, bridged(make), apply_bridged)
+        loop.train(batches[:half], expected.steps)
+        with tempfile.TemporaryDirectory() as directory:
+            path = as_checkpoint(loop).save(directory + "/model")
+            one = tf.distribute.get_strategy()
+            for there, convert in ((strategy, dict), (one, as_one)):
+                again = Loop(there, bridged(make), apply_bridged)
+                status = as_checkpoint(again).restore(path)
+                again.train([convert(b) for b in batches[half:]], expected.steps[half:])
+                status.assert_consumed()
+                again.check_slots(expected)
+                assert_everywhere(there, again.optimizer.iterations, np.int64(STEPS), name)
+                check_powers(there, again.optimizer.weights, POWERS.get(name, ()))
+
+
+def as_checkpoint(loop):
+    return tf.train.Checkpoint(optimizer=loop.optimizer, **loop.variables)
+
+
+def check_fit(strategy):
+    """`model.fit`, in graph-mode Keras as well."""
+    for name in FEW if FULL else FEW[1:]:
+        check_fit_with(strategy, name)
+        print("fit", name)
+
+
+class Reader(v1.train.SessionRunHook):
+    """Reads every variable that the graph has at the end, those of other replicas too."""
+
+    def begin(self):
+        self.tensors, self.values = {}, {}
+        for op in v1.get_default_graph().get_operations():
+            if op.type == "VarHandleOp":
+                self.tensors[op.name] = tf.raw_ops.ReadVariableOp(
+                    resource=op.outputs[0], dtype=op.get_attr("dtype")
+                )
+
+    def end(self, session):
+        self.values = session.run(self.tensors)
+
+
+def check_estimator(strategy):
+    """v1 optimizers themselves in an Estimator with train_distribute."""
+    batches = data()
+    halves = [
+        {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}
+        for batch in batches
+    ]
+    # An Estimator takes the mean of the replicas' losses.
+    gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
+    for name in FEW + ("adagrad decay",) * FULL + ("multi",):
+        make = OPTIMIZERS.get(name, multi)
+        expected = state_of_session(make, gradients)
+
+        def input_fn():
+            examples = {key: np.concatenate([b[key] for b in batches]) for key in batches[0]}
+            return tf.compat.v1.data.Dataset.from_tensor_slices(examples)
+
+        def model_fn(features, mode, params):
+            variables = {
+                key: v1.get_variable(key, initializer=value) for key, value in VALUES.items()
+            }
+            loss = loss_here(variables, features)
+            step = v1.train.get_global_step()
+            optimizer = params["make"](step)
+            train_op = optimizer.minimize(loss, global_step=step)
+            hooks = [SlotSummaryHook(optimizer, params["directory"])]
+            return tf.estimator.EstimatorSpec(
+                mode, loss=loss, train_op=train_op, training_hooks=hooks
+            )
+
+        with tempfile.TemporaryDirectory() as directory:
+            config = tf.estimator.RunConfig(directory, train_distribute=strategy)
+            params = {"make": make, "directory": directory}
+            estimator, reader = tf.estimator.Estimator(model_fn, None, config, params), Reader()
+            shown = io.StringIO()
+            bar = ProgressBarHook(total_steps=STEPS, file=shown)
+            estimator.train(input_fn, hooks=[reader, bar], steps=STEPS)
+            assert " %d/%d " % (STEPS, STEPS) in shown.getvalue().split("\r")[-1]
+            check_maxima(directory, expected)
+            checkpoint = v1.train.NewCheckpointReader(estimator.latest_checkpoint())
+            assert set(checkpoint.get_variable_to_shape_map()) == set(expected)
+            for key, value in expected.items():
+                assert_equal(checkpoint.get_tensor(key), value, "checkpoint's " + key)
+        assert expected["global_step"] == STEPS
+        for key, value in expected.items():
+            for component in (key, key + "/replica_1"):
+                assert_equal(reader.values[component], value, component)
+        for beta, key in zip(POWERS.get(name, ()), ("beta1_power", "beta2_power")):
+            assert_equal(expected[key], power(beta), key)
+        print("estimator", name)
+
+
+def check_maxima(directory, expected):
+    """Statistics of slots are those of one replica, which are those of all."""
+    maxima = {}
+    for path in glob.glob(directory + "/events.out*"):
+        for event in v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                if value.tag.startswith("slots/") and value.tag.endswith("/max"):
+                    maxima.setdefault(event.step, []).append(value.simple_value)
+    slots = [value for key, value in expected.items() if np.ndim(value) and key not in VALUES]
+    scalars = [value for key, value in expected.items() if key.startswith("scalar/")]
+    assert sorted(maxima[STEPS]) == sorted(np.max(value) for value in slots + scalars)
+
+
+def main(checks):
+    """Runs checks on two replicas."""
+    arguments = {}
+    if "estimator" in checks:
+        # In the Sessions of 2.15 the collective sum, which is the default, waits for ever.
+        arguments["cross_device_ops"] = tf.distribute.ReductionToOneDevice()
+    strategy = two_devices(**arguments)
+    run_checks([globals()["check_" + check] for check in checks], strategy)
+
+
+if __name__ == "__main__":
+    main([argument for argument in sys.argv[1:] if not argument.startswith("--")])

@@ -1,0 +1,241 @@
+"""Training under a strategy, and the Session with which it is compared bit for bit.
+
+`tests.support.keras.mirrored` and `tests.support.processes.clusters` are made of it. They take
+``--keras3`` for that bridge instead of OptimizerV2's, and ``--full`` for all optimizers.
+
+All gradients are small multiples of 1/8. Their sums are exact in whatever order, so that two
+replicas have to end in the bits of the same v1 optimizer that gets the sum in a Session.
+"""
+
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
+from legacy_opt.compat import to_keras
+from tests.support import problems, running
+from tests.support.rules import MyDiffGradOptimizer
+
+FULL, KERAS_3 = "--full" in sys.argv, "--keras3" in sys.argv
+API = "keras3" if KERAS_3 else "optimizer_v2"
+
+v1 = tf.compat.v1
+STEPS, REPLICAS = 8, 2
+DECAY = {"accumulator_decay_step": 3, "accumulator_decay_rate": 0.5}
+OPTIMIZERS = {
+    "gradient descent": lambda step, rate=0.25: v1.train.GradientDescentOptimizer(rate),
+    "momentum": lambda step, rate=0.25: v1.train.MomentumOptimizer(rate, 0.9, use_nesterov=True),
+    "adam": lambda step, rate=0.25: v1.train.AdamOptimizer(rate),
+    "rmsprop": lambda step, rate=0.25: v1.train.RMSPropOptimizer(rate, momentum=0.5, centered=True),
+    "ftrl": lambda step, rate=0.25: v1.train.FtrlOptimizer(rate, l1_regularization_strength=0.01),
+    "adagrad": lambda step, rate=0.25: v1.train.AdagradOptimizer(rate),
+    "adagrad decay": lambda step, rate=0.25: AdagradDecayOptimizer(rate, step, **DECAY),
+    "adagrad decay v2": lambda step, rate=0.25: AdagradDecayOptimizerV2(rate, step, **DECAY),
+    "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
+    "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
+}
+FEW = ("adam", "adagrad decay v2", "diffgrad")  # for every day
+SOME = tuple(OPTIMIZERS) if FULL else FEW
+POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
+
+
+def data(steps=STEPS):
+    """Returns for each step a dict of arrays whose first axis is the replica."""
+    random = np.random.RandomState(0)
+
+    def draw(*shape):
+        return random.randint(-8, 9, size=(REPLICAS,) + shape).astype("f") / 8
+
+    found = []
+    for _ in range(steps):
+        ids = random.randint(0, 7, size=(REPLICAS, 4))
+        ids[:, 0] = ids[0, 1]  # twice on the first replica, and on the second as well
+        found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
+    return found
+
+
+VALUES = {
+    "matrix": np.linspace(-1, 1, 12).reshape(4, 3).astype("f"),
+    "scalar": np.float32(0.3),
+    "table": np.linspace(1, -1, 14).reshape(7, 2).astype("f"),
+}
+
+
+def summed(batch, replicas=REPLICAS):
+    """Returns the gradient of all replicas."""
+    return {
+        "matrix": batch["matrix"][:replicas].sum(axis=0),
+        "scalar": batch["scalar"][:replicas].sum(axis=0),
+        "table": problems.Rows(
+            np.concatenate(batch["table"][:replicas]), np.concatenate(batch["ids"][:replicas])
+        ),
+    }
+
+
+def as_one(batch):
+    """Returns the data of all replicas for a single one."""
+    gradients = summed(batch)
+    table, ids = gradients.pop("table")
+    return {name: value[None] for name, value in dict(gradients, table=table, ids=ids).items()}
+
+
+def session(make, gradients, sparse=("table",)):
+    """Trains in a Session; what all else is compared with."""
+    problem = problems.Problem(VALUES, gradients, sparse, "float32")
+    return running.session(problem, make, use_resource=True)
+
+
+def state_of_session(make, gradients):
+    """Returns all variables of a Session by name after the last gradient."""
+    found = {}
+
+    def look(sess, optimizer, variables, number):
+        if number == len(gradients):
+            found.update((item.op.name, sess.run(item)) for item in v1.global_variables())
+
+    problem = problems.Problem(VALUES, gradients + gradients[:1], ("table",), "float32")
+    running.session(problem, make, use_resource=True, between=look)
+    return found
+
+
+def loss_here(variables, mine):
+    """A loss whose gradients are what `mine` holds."""
+    loss = tf.reduce_sum(variables["matrix"] * mine["matrix"])
+    loss += variables["scalar"] * mine["scalar"]
+    return loss + tf.reduce_sum(tf.gather(variables["table"], mine["ids"]) * mine["table"])
+
+
+def gradients_here(variables, batch):
+    """Computes this replica's gradients."""
+    replica = tf.distribute.get_replica_context().replica_id_in_sync_group
+    mine = {name: tf.gather(value, replica) for name, value in batch.items()}
+    with tf.GradientTape() as tape:
+        loss = loss_here(variables, mine)
+    gradients = tape.gradient(loss, list(variables.values()))
+    return list(zip(gradients, variables.values()))
+
+
+class Loop:
+    """A custom training loop: variables and an optimizer under a strategy.
+
+    Args:
+      strategy: the strategy.
+      make: returns the optimizer, given a step variable.
+      apply: called with (optimizer, pairs, step variable) in each replica.
+    """
+
+    def __init__(self, strategy, make, apply):
+        self.strategy = strategy
+        with strategy.scope():
+            self.variables = {name: tf.Variable(value, name=name) for name, value in VALUES.items()}
+            self.step = tf.Variable(
+                np.int64(0),
+                trainable=False,
+                name="global_step",
+                aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+            )
+            self.optimizer = make(self.step)
+        run = getattr(strategy, "run", None) or strategy.experimental_run_v2
+
+        def in_replica(batch):
+            apply(self.optimizer, gradients_here(self.variables, batch), self.step)
+
+        self.train_step = tf.function(lambda batch: run(in_replica, args=(batch,)))
+
+    def train(self, batches, expected):
+        """Trains and compares all variables with the steps of a trace."""
+        for batch, wanted in zip(batches, expected):
+            self.train_step({name: tf.constant(value) for name, value in batch.items()})
+            for name, variable in self.variables.items():
+                assert_everywhere(self.strategy, variable, wanted[name], name)
+
+    def check_slots(self, trace):
+        """Compares all slots with a trace."""
+        assert {slot_name for _, slot_name in trace.slots} == set(self.optimizer.get_slot_names())
+        for (name, slot_name), value in trace.slots.items():
+            variable, optimizer = self.variables[name], self.optimizer
+            if isinstance(optimizer, v1.train.Optimizer):  # 1.15 hands out one component
+                parts = self.strategy.experimental_local_results(variable)
+                for part in parts:
+                    assert_equal(optimizer.get_slot(part, slot_name).numpy(), value, slot_name)
+            else:
+                slot = optimizer.get_slot(variable, slot_name)
+                assert_everywhere(self.strategy, slot, value, (name, slot_name))
+
+
+def assert_equal(value, expected, what):
+    """Asserts that two arrays have the same bits."""
+    assert value.dtype == expected.dtype and value.shape == expected.shape, what
+    if not np.array_equal(value, expected):
+        gap = np.max(np.abs(np.asarray(value, "d") - expected))
+        raise AssertionError("%s is off by %g" % (what, gap))
+
+
+def assert_everywhere(strategy, variable, expected, what):
+    """Asserts that each component that this process has has these bits."""
+    parts = components(strategy, variable)
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # the others have one here
+    assert len(parts) == (REPLICAS if mirrored else 1), what
+    for replica, part in enumerate(parts):
+        value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
+        assert_equal(value, np.asarray(expected), "%s on replica %d" % (what, replica))
+
+
+def components(strategy, variable):
+    """Returns the components of a tf.Variable or keras.Variable that this process has."""
+    if not callable(variable.value):  # a keras.Variable's tf.Variable
+        variable = variable.value
+    return strategy.experimental_local_results(variable)
+
+
+def power(beta, steps=STEPS):
+    """Returns what a power of beta is after some steps."""
+    result = np.float32(beta)
+    for _ in range(steps):
+        result *= np.float32(beta)
+    return result
+
+
+def check_powers(strategy, variables, betas):
+    """Asserts that the powers of beta have advanced once a step."""
+    for beta, name in zip(betas, ("beta1_power", "beta2_power")):
+        (variable,) = [item for item in variables if name in item.name]
+        assert_everywhere(strategy, variable, power(beta), name)
+
+
+def bridged(make, **arguments):
+    """Returns a maker of the bridged optimizer."""
+    return lambda step: to_keras(make(step), api=API, **arguments)
+
+
+def apply_bridged(optimizer, pairs, step):
+    del step
+    optimizer.apply_gradients(pairs)
+
+
+def apply_v1(optimizer, pairs, step):
+    optimizer.apply_gradients(pairs, global_step=step)
+
+
+def check_optimizer(loop, name, convert=dict):
+    """Trains with the optimizer of that name, and compares all that a Session has after it.
+
+    Args:
+      loop: the `Loop`.
+      name: the key in `OPTIMIZERS`.
+      convert: makes of one step's data what the replicas of the loop take.
+    """
+    batches = data()
+    expected = session(OPTIMIZERS[name], [summed(batch) for batch in batches])
+    loop.train([convert(batch) for batch in batches], expected.steps)
+    loop.check_slots(expected)
+    assert_everywhere(loop.strategy, loop.optimizer.iterations, np.int64(STEPS), "iterations")
+    check_powers(loop.strategy, loop.optimizer.weights, POWERS.get(name, ()))
+
+
+def run_checks(checks, strategy):
+    """Runs functions and says so."""
+    for check in checks:
+        check(strategy)
+        print(check.__name__[len("check_") :], "passed", flush=True)

@@ -1,0 +1,158 @@
+"""What the tests of to_v1 run: Keras' own optimizers in a function, and through v1 in a Session."""
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.compat import to_v1
+from tests.support import running
+from tests.support.keras import keras_models
+
+v1 = tf.compat.v1
+
+
+PROBLEM = keras_models.problem(steps=20)  # a matrix, and a table with duplicate ids
+
+
+def assert_same_steps(actual, expected, what=""):
+    assert len(actual) == len(expected)
+    for number, (one, other) in enumerate(zip(actual, expected)):
+        for name in other:
+            same = one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
+            assert same, "%s: %s after step %d" % (what, name, number)
+
+
+def pairs(problem, tensors, variables):
+    """Pairs tensors with variables; Keras 3 wants a tensor for the shape of a sparse gradient."""
+    return [
+        (_with_shape(grad), variable)
+        for grad, variable in running._as_gradients(problem, tensors, variables)
+    ]
+
+
+def _with_shape(grad):
+    if not isinstance(grad, tf.IndexedSlices):
+        return grad
+    shape = tf.constant(grad.dense_shape.as_list(), tf.int64)
+    return tf.IndexedSlices(grad.values, grad.indices, shape)
+
+
+def in_function(problem, optimizer):
+    """Returns the variables after each step of the Keras optimizer itself, and its `variables`."""
+    variables = {
+        name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()
+    }
+
+    @tf.function(input_signature=[running.signature(problem)])
+    def train(tensors):
+        grads = [grad for grad, _ in pairs(problem, tensors, variables)]
+        if clips_in_minimize_only(optimizer):
+            grads = [tf.clip_by_norm(grad, optimizer.clipnorm) for grad in grads]
+        optimizer.apply_gradients(list(zip(grads, variables.values())))
+
+    steps = []
+    for gradients in problem.gradients:
+        train(tf.nest.map_structure(tf.constant, running._plain(gradients)))
+        steps.append({name: variable.numpy() for name, variable in variables.items()})
+    return steps
+
+
+def clips_in_minimize_only(optimizer):
+    """Whether Keras' apply_gradients forgets clipnorm, as to TensorFlow 2.3."""
+    if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
+        return False
+    return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
+
+
+def in_session(problem, make, fed=False, config=None):
+    """Returns the variables after each step of `to_v1` in a Session.
+
+    Args:
+      problem: the `Problem`.
+      make: returns what is passed to `to_v1`, or has `apply_gradients` itself.
+      fed: whether gradients are fed. Else a Dataset has them.
+      config: a ConfigProto.
+    """
+    with tf.Graph().as_default():
+        variables = running._variables(problem, True)
+        step = running._global_step("int64")
+        if fed:
+            tensors, feeds = running._placeholders(problem), problem.gradients
+        else:
+            tensors, feeds = _from_dataset(problem), [None] * problem.steps
+        optimizer = make()
+        if not hasattr(optimizer, "compute_gradients"):
+            optimizer = to_v1(optimizer)
+        train_op = optimizer.apply_gradients(pairs(problem, tensors, variables), global_step=step)
+        with v1.Session(config=config) as session:
+            session.run(v1.global_variables_initializer())
+            session.run(v1.get_collection(v1.GraphKeys.TABLE_INITIALIZERS))
+            steps = []
+            for feed in feeds:
+                session.run(train_op, running._feed(tensors, feed) if feed else None)
+                steps.append(session.run(variables))
+            assert session.run(step) == problem.steps
+        return steps
+
+
+def _from_dataset(problem):
+    specs = running.signature(problem)
+    dataset = tf.data.Dataset.from_generator(
+        lambda: (running._plain(gradients) for gradients in problem.gradients),
+        tf.nest.map_structure(lambda spec: spec.dtype, specs),
+        tf.nest.map_structure(lambda spec: spec.shape, specs),
+    )
+    iterator = v1.data.make_initializable_iterator(dataset)
+    v1.add_to_collection(v1.GraphKeys.TABLE_INITIALIZERS, iterator.initializer)
+    return iterator.get_next()
+
+
+class InItsGraph:
+    """A Keras 2 optimizer in a TF1 graph, without to_v1: the witness of what Keras does there."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    def compute_gradients(self):
+        raise NotImplementedError
+
+    def apply_gradients(self, pairs, global_step):
+        return tf.group(self.optimizer.apply_gradients(pairs), global_step.assign_add(1))
+
+
+def keras_2_cases(optimizers):
+    """Returns functions that make Keras 2's optimizers, by name."""
+    schedules = optimizers.schedules
+    home = getattr(optimizers, "legacy", optimizers)
+    cases = {
+        "Adadelta": lambda: home.Adadelta(0.5, rho=0.9),
+        "Adagrad": lambda: home.Adagrad(0.1),
+        "Adam": lambda: home.Adam(0.1),
+        "Adam amsgrad": lambda: home.Adam(0.1, amsgrad=True),
+        "Adam schedule": lambda: home.Adam(schedules.ExponentialDecay(0.1, 3, 0.5)),
+        "Adamax": lambda: home.Adamax(0.1),
+        "Ftrl": lambda: home.Ftrl(0.1, l1_regularization_strength=0.01),
+        "Nadam": lambda: home.Nadam(0.1),
+        "RMSprop": lambda: home.RMSprop(0.01),
+        "RMSprop centered": lambda: home.RMSprop(0.01, momentum=0.5, centered=True),
+        "SGD": lambda: home.SGD(0.1),
+        "SGD clipnorm": lambda: home.SGD(0.1, clipnorm=0.5),
+        "SGD momentum": lambda: home.SGD(0.1, 0.9),
+        "SGD nesterov": lambda: home.SGD(0.1, 0.9, nesterov=True),
+    }
+    if hasattr(home.SGD(0.1), "global_clipnorm"):  # from TensorFlow 2.4 on
+        cases["SGD global_clipnorm"] = lambda: home.SGD(0.1, 0.9, global_clipnorm=0.5)
+    return cases
+
+
+def small_graph(optimizer, **arguments):
+    """Builds a graph; returns its variable and train_op."""
+    variable = v1.get_variable("w", initializer=np.float32([1, 2, 3]), use_resource=True)
+    return variable, optimizer.minimize(tf.reduce_sum(variable**2), **arguments)
+
+
+def run(train_op, steps=1):
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        for _ in range(steps):
+            session.run(train_op)
+        return session.run({each.op.name: each for each in v1.global_variables()})

@@ -1,0 +1,141 @@
+"""Models with an embedding, saved and loaded by Keras 2."""
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, RuleOptimizer, versions
+from legacy_opt.compat import register_optimizer
+from legacy_opt.slots import RowSlot, ScalarSlot
+from tests.support import rules
+from tests.support.keras.keras_models import bridged
+
+v1 = tf.compat.v1.train
+
+
+keras = versions.keras_2()
+
+
+@register_optimizer
+class RowAdagrad(RuleOptimizer):
+    """Adagrad with one accumulator for each row, and a float that counts."""
+
+    slots = {"rows": RowSlot(0.1), "count": ScalarSlot()}
+
+    def __init__(self, learning_rate, use_locking=False, name="RowAdagrad"):
+        super().__init__(use_locking, name, learning_rate=learning_rate)
+
+    def rule(self, grad, value, slots, hyper):
+        axes = list(range(1, len(grad.shape)))
+        rows = slots.rows + tf.reduce_mean(grad * grad, axes, keepdims=True)
+        count = slots.count + 1
+        step = hyper.learning_rate * grad * tf.math.rsqrt(rows) / count
+        return step, {"rows": rows, "count": count}
+
+
+def native():
+    """Returns Keras' own Adam: the OptimizerV2, where there are two."""
+    home = keras.optimizers
+    return (home if issubclass(home.Adam, versions.optimizer_v2()) else home.legacy).Adam(0.1)
+
+
+OPTIMIZERS = {
+    "Keras' Adam": native,
+    "Adam": lambda: bridged(v1.AdamOptimizer(0.1)),
+    "AdagradDecay": lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 4, 0.5)),
+    "AdagradDecayV2": lambda: bridged(AdagradDecayOptimizerV2(0.1, None, 0.1, 4, 0.5)),
+    "DiffGrad": lambda: bridged(rules.MyDiffGradOptimizer(0.1)),
+    "RowAdagrad": lambda: bridged(RowAdagrad(0.1)),
+}
+
+
+IDS = np.array([[0, 1], [2, 2], [3, 0], [1, 1]])
+
+
+TARGETS = np.array([[1], [0], [1], [2]], "f")
+
+
+START = [np.linspace(-1, 1, 15).reshape(5, 3), np.linspace(1, 0, 6).reshape(6, 1), np.zeros(1)]
+
+
+def build_model(optimizer, weights=None):
+    ids = keras.Input([2], dtype="int64")
+    rows = keras.layers.Flatten()(keras.layers.Embedding(5, 3)(ids))
+    model = keras.Model(ids, keras.layers.Dense(1)(rows))
+    model.set_weights(START if weights is None else weights)
+    model.compile(optimizer, "mse")
+    return model
+
+
+def train(model, epochs=3):
+    model.run_eagerly = True  # building a graph takes longer than these few steps
+    for _ in range(epochs):
+        model.train_on_batch(IDS[:2], TARGETS[:2])
+        model.train_on_batch(IDS[2:], TARGETS[2:])
+    return model.get_weights()
+
+
+def same(weights, others):
+    pairs = zip(weights, others)
+    return len(weights) == len(others) and all(np.array_equal(*pair) for pair in pairs)
+
+
+def _save(name, **arguments):
+    return (
+        lambda model, home: model.save(str(home / name), **arguments),
+        lambda make, home: keras.models.load_model(str(home / name)),
+    )
+
+
+def _save_weights(name, **arguments):
+    def load(make, home):
+        model = build_model(make())
+        model.load_weights(str(home / name))
+        return model
+
+    return lambda model, home: model.save_weights(str(home / name), **arguments), load
+
+
+def _checkpoint(early):
+    """A tf.train.Checkpoint, restored before (deferred) or after the new optimizer has state."""
+
+    def save(model, home):
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        checkpoint.save(str(home / "checkpoint"))
+
+    def load(make, home):
+        model = build_model(make())
+        if not early:
+            train(model, epochs=1)
+        checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
+        status = checkpoint.restore(tf.train.latest_checkpoint(str(home)))
+        status.assert_existing_objects_matched()
+        return model
+
+    return save, load
+
+
+def _by_callback(name, load, **arguments):
+    def save(model, home):
+        callback = keras.callbacks.ModelCheckpoint(str(home / name), **arguments)
+        callback.set_model(model)
+        callback.on_train_begin()
+        callback.on_epoch_begin(0)
+        callback.on_epoch_end(0, {})
+
+    return save, load
+
+
+_WHOLE, _WEIGHTS = _save("whole.h5"), _save_weights("weights")
+
+
+WAYS = {
+    "`model.save`, h5": _save("model.h5"),
+    "`model.save`, SavedModel": _save("saved_model", save_format="tf"),
+    "`model.save`, .keras": _save("model.keras"),
+    "`save_weights`, h5": _save_weights("weights.h5"),
+    "`save_weights`, TensorFlow": _save_weights("weights_tf", save_format="tf"),
+    "`ModelCheckpoint`, h5": _by_callback("whole.h5", _WHOLE[1]),
+    "`ModelCheckpoint`, weights": _by_callback("weights", _WEIGHTS[1], save_weights_only=True),
+    "`tf.train.Checkpoint`, deferred": _checkpoint(early=True),
+    "`tf.train.Checkpoint`, immediate": _checkpoint(early=False),
+}

@@ -1,0 +1,48 @@
+"""Monitored sessions with hooks, and what these have written."""
+
+import glob
+import os
+
+import tensorflow as tf
+
+from tests.support import running
+
+v1 = tf.compat.v1
+
+
+def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
+    """Trains in a monitored session to a global step."""
+    with v1.train.MonitoredTrainingSession(
+        checkpoint_dir=directory,
+        hooks=[*hooks, v1.train.StopAtStepHook(last_step=steps)],
+        save_checkpoint_steps=steps_between_saves,
+        save_summaries_steps=0,
+        save_summaries_secs=None,
+        log_step_count_steps=0,
+        config=running.AS_WRITTEN,
+    ) as session:
+        while not session.should_stop():
+            session.run(train_op)
+
+
+def written(directory):
+    """Returns the numbers in a directory's event files, by tag and step."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(str(directory), "events.out*"))):
+        for event in v1.train.summary_iterator(path):
+            for value in event.summary.value:
+                assert (value.tag, event.step) not in found, "written twice"
+                found[value.tag, event.step] = value.simple_value
+    return found
+
+
+class LosesTheSession(v1.train.SessionRunHook):
+    """After three steps, once; it goes on at the last checkpoint, where the lost steps began."""
+
+    def __init__(self, step):
+        self.step, self.lost = step, False
+
+    def before_run(self, run_context):
+        if run_context.session.run(self.step) == 3 and not self.lost:
+            self.lost = True
+            raise tf.errors.AbortedError(None, None, "preempted")

@@ -1,0 +1,41 @@
+"""What runs an oracle in NumPy beside an optimizer."""
+
+import numpy as np
+
+from tests.support.cases import CASES
+
+
+def run_oracles(name, problem):
+    """Runs the oracles of a case; what has no elements has nothing to be updated."""
+    oracles = {key: CASES[name].oracle(value, key) for key, value in problem.values.items()}
+    values = []
+    for step, gradients in enumerate(problem.gradients):
+        for key, oracle in oracles.items():
+            if oracle.value.size:
+                oracle.apply(gradients[key], step)
+        values.append({key: oracle.value.copy() for key, oracle in oracles.items()})
+    slots = {
+        (key, slot): value
+        for key, oracle in oracles.items()
+        for slot, value in oracle.slots.items()
+    }
+    return values, slots
+
+
+def assert_close(trace, values, slots, ulps, dtype):
+    """Each step may add `ulps` units in the last place of what it computes with."""
+    eps = float(np.finfo(dtype).eps)
+    for number, (actual, wanted) in enumerate(zip(trace.steps, values)):
+        for key in wanted:
+            bound = ulps * eps * (number + 1) * max(1.0, np.abs(wanted[key]).max(initial=0))
+            gap = np.abs(actual[key].astype(np.float64) - wanted[key]).max(initial=0)
+            assert gap <= bound, "%s after step %d: %g > %g" % (key, number, gap, bound)
+    assert set(trace.slots) == set(slots)
+    for key, wanted in slots.items():
+        assert trace.slots[key].dtype == wanted.dtype and trace.slots[key].shape == wanted.shape
+        if np.issubdtype(wanted.dtype, np.integer):
+            np.testing.assert_array_equal(trace.slots[key], wanted, err_msg=str(key))
+        else:
+            scale = max(1.0, np.abs(wanted).max(initial=0))
+            gap = np.abs(trace.slots[key].astype(np.float64) - wanted).max(initial=0)
+            assert gap <= ulps * eps * len(values) * scale, (key, gap)

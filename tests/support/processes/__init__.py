@@ -1,0 +1,1 @@
+"""Programs and clusters that tests start."""

@@ -1,0 +1,71 @@
+"""Parameter servers and workers as servers in this process, which speak gRPC over loopback.
+
+Processes are what a cluster is made of, but each costs seconds; these cost milliseconds, and what
+goes between servers goes the same way. They end with the process.
+"""
+
+import sys
+
+import tensorflow as tf
+
+from tests.support.paths import EXAMPLES
+
+sys.path.insert(0, str(EXAMPLES))
+
+from flights_processes import free_addresses
+
+v1 = tf.compat.v1
+SECONDS = 60  # after which a step fails: no test waits for ever
+
+
+class LocalCluster:
+    """A cluster of servers in this process.
+
+    Args:
+      ps: how many parameter servers.
+      worker: how many workers.
+    """
+
+    def __init__(self, ps=2, worker=2):
+        self.addresses = {"ps": free_addresses(ps), "worker": free_addresses(worker)}
+        self.servers = {
+            (job, index): v1.train.Server(self.addresses, job_name=job, task_index=index)
+            for job, addresses in self.addresses.items()
+            for index in range(len(addresses))
+        }
+
+    def session(self, worker=0):
+        """Returns a Session of the default graph, whose master is a worker."""
+        return v1.Session(self.servers["worker", worker].target, config=limited())
+
+    def session_of_server(self, index):
+        """Returns a Session of the default graph that sees one parameter server and nobody else."""
+        config = limited(device_filters=["/job:ps/task:%d" % index])
+        return v1.Session(self.servers["ps", index].target, config=config)
+
+    def placing(self, worker=0):
+        """Returns the device scope of a worker: it puts the variables on the servers in turn."""
+        return v1.device(
+            v1.train.replica_device_setter(
+                cluster=self.addresses, worker_device="/job:worker/task:%d" % worker
+            )
+        )
+
+
+def limited(**options):
+    """Returns a ConfigProto of sessions that wait no longer than `SECONDS`."""
+    return v1.ConfigProto(operation_timeout_in_ms=1000 * SECONDS, **options)
+
+
+def bytes_between_servers(session, fetches):
+    """Runs one step, traced, and returns how many bytes went from one server to another."""
+    options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
+    metadata = v1.RunMetadata()
+    session.run(fetches, options=options, run_metadata=metadata)
+    nodes = [node for each in metadata.step_stats.dev_stats for node in each.node_stats]
+    received = [node for node in nodes if node.node_name == "RecvTensor"]
+    return sum(
+        output.tensor_description.allocation_description.requested_bytes
+        for node in received
+        for output in node.output
+    )

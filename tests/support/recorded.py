@@ -1,0 +1,85 @@
+"""Trajectories of other people's optimizers, as they were recorded on TensorFlow 1.15.
+
+`tests/tools/record_originals.py` makes the files `recorded_*.npz` in tests/data. All gradients
+are fed: those of `problems.everything`, in float32.
+"""
+
+import ast
+import glob
+import os
+from typing import NamedTuple
+
+import numpy as np
+
+from tests.support import problems
+from tests.tools.record_data import DATA
+
+STEPS = 24
+MOMENTS = (1, 8, STEPS)  # the numbers of steps after which all variables were noted
+
+
+class Recorded(NamedTuple):
+    """One optimizer's trajectory.
+
+    Attributes:
+      name: the case of `tests.support.cases` with the same arguments.
+      arguments: those of them that are numbers or words, as text.
+      trained: the names of the variables that were trained.
+      moments: for each of `MOMENTS` a dict from variable name, as in a checkpoint, to its value.
+    """
+
+    name: str
+    arguments: str
+    trained: tuple
+    moments: tuple
+
+    def problem(self):
+        return problems.everything("float32", self.trained, STEPS)
+
+
+def plain(arguments):
+    """Returns arguments as text, without functions and other objects."""
+    kept = {key: arguments[key] for key in sorted(arguments)}
+    return repr(
+        {key: value for key, value in kept.items() if isinstance(value, (bool, float, int, str))}
+    )
+
+
+def save(path, recorded):
+    """Writes trajectories, a list of `Recorded`, into one file."""
+    arrays = {}
+    for each in recorded:
+        shapes = {name: value.shape for name, value in each.moments[0].items()}
+        dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
+        about = repr((each.arguments, each.trained, shapes, dtypes))
+        arrays[each.name + "/about"] = np.array(about)
+        # One array, because each costs some hundred bytes. Counts are small enough for float32.
+        arrays[each.name + "/values"] = np.stack(
+            [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
+        )
+    np.savez_compressed(path, **arrays)
+
+
+def load():
+    """Returns all recorded trajectories by name."""
+    found = {}
+    for path in sorted(glob.glob(os.path.join(DATA, "recorded_*.npz"))):
+        with np.load(path) as file:
+            names = [key[: -len("/about")] for key in file.files if key.endswith("/about")]
+            for name in names:
+                about, values = str(file[name + "/about"]), file[name + "/values"]
+                found[name] = _recorded(name, about, values)
+    return found
+
+
+def _recorded(name, about, values):
+    arguments, trained, shapes, dtypes = ast.literal_eval(about)
+    moments = []
+    for row in values:
+        moment, start = {}, 0
+        for variable, shape in shapes.items():
+            end = start + int(np.prod(shape))
+            moment[variable] = row[start:end].reshape(shape).astype(dtypes[variable])
+            start = end
+        moments.append(moment)
+    return Recorded(name, arguments, trained, tuple(moments))

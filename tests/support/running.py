@@ -1,0 +1,288 @@
+"""Ways to run a v1 optimizer over a `Problem`, all of which return the same kind of `Trace`."""
+
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support.problems import Rows
+
+v1 = tf.compat.v1
+# A Session that computes every operation as it is written, as eager execution does.
+AS_WRITTEN = v1.ConfigProto()
+AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
+AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+
+
+def config_of(way):
+    """Returns the configuration of the Session that computes what a way of that name computes."""
+    return AS_WRITTEN if way == "eager" else None
+
+
+def inside(construct, train):
+    """Returns what runs a step once, inside a TensorFlow 1 construct.
+
+    Args:
+      construct: "cond" or "while_loop".
+      train: a function that builds the step, and returns an int32 scalar that waits for it.
+    """
+    if construct == "cond":
+        return v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
+    return v1.while_loop(lambda i: i < 1, train, [tf.constant(0)])
+
+
+class Trace(NamedTuple):
+    """What a run left behind.
+
+    Attributes:
+      steps: for each step, a dict from variable name to its value after that step.
+      slots: a dict from (variable name, slot name) to the slot's value at the end.
+    """
+
+    steps: list
+    slots: dict
+
+
+def _variables(problem, use_resource):
+    return {
+        name: v1.get_variable(
+            name,
+            value.shape,
+            tf.as_dtype(value.dtype),
+            v1.constant_initializer(value),
+            use_resource=use_resource,
+        )
+        for name, value in problem.values.items()
+    }
+
+
+def _as_gradients(problem, tensors, variables):
+    """Pairs the tensors of one step (rows as two tensors) with their variables."""
+    pairs = []
+    for name, variable in variables.items():
+        gradient = tensors[name]
+        if name in problem.sparse:
+            gradient = tf.IndexedSlices(gradient[0], gradient[1], variable.shape)
+        pairs.append((gradient, variable))
+    return pairs
+
+
+def _placeholders(problem):
+    placeholders = {}
+    for name, value in problem.values.items():
+        if name in problem.sparse:
+            placeholders[name] = (
+                v1.placeholder(value.dtype, (None,) + value.shape[1:]),
+                v1.placeholder(tf.int64, [None]),
+            )
+        else:
+            placeholders[name] = v1.placeholder(value.dtype, value.shape)
+    return placeholders
+
+
+def _feed(placeholders, step):
+    feed = {}
+    for name, gradient in step.items():
+        if isinstance(gradient, Rows):
+            feed[placeholders[name][0]], feed[placeholders[name][1]] = gradient
+        else:
+            feed[placeholders[name]] = gradient
+    return feed
+
+
+def _plain(gradients):
+    """One step's gradients as a structure that `tf.nest` agrees on with `signature`."""
+    return {name: plain(gradient) for name, gradient in gradients.items()}
+
+
+def plain(gradient):
+    """One gradient in that form: rows as a tuple."""
+    return tuple(gradient) if isinstance(gradient, Rows) else gradient
+
+
+def _global_step(dtype, use_resource=True):
+    return v1.get_variable(
+        "global_step",
+        [],
+        dtype,
+        v1.zeros_initializer(dtype),
+        trainable=False,
+        use_resource=use_resource,
+        collections=[v1.GraphKeys.GLOBAL_VARIABLES, v1.GraphKeys.GLOBAL_STEP],
+    )
+
+
+def slots_of(optimizer, variables):
+    """Returns the slots by (variable name, slot name); not all variables need have the same."""
+    slots = {
+        (name, slot): optimizer.get_slot(variable, slot)
+        for slot in optimizer.get_slot_names()
+        for name, variable in variables.items()
+    }
+    return {key: slot for key, slot in slots.items() if slot is not None}
+
+
+def session(problem, make_optimizer, use_resource=False, between=None, config=None):
+    """Runs in a graph-mode Session.
+
+    Args:
+      problem: the `Problem`.
+      make_optimizer: called with the global step variable, returns the optimizer.
+      use_resource: resource instead of ref variables.
+      between: called with (session, optimizer, variables, step number) before each step.
+      config: a ConfigProto.
+    """
+    with tf.Graph().as_default():
+        variables = _variables(problem, use_resource)
+        step = _global_step(problem.global_step, use_resource)
+        placeholders = _placeholders(problem)
+        optimizer = make_optimizer(step)
+        train_op = optimizer.apply_gradients(
+            _as_gradients(problem, placeholders, variables), global_step=step
+        )
+        with v1.Session(config=config) as sess:
+            sess.run(v1.global_variables_initializer())
+            values = []
+            for number, gradients in enumerate(problem.gradients):
+                if between is not None:
+                    between(sess, optimizer, variables, number)
+                train_op.run(feed_dict=_feed(placeholders, gradients), session=sess)
+                values.append(sess.run(variables))
+            slots = slots_of(optimizer, variables)
+            keys = list(slots)
+            return Trace(values, dict(zip(keys, sess.run([slots[key] for key in keys]))))
+
+
+def session_ref(problem, make_optimizer):
+    return session(problem, make_optimizer, use_resource=False)
+
+
+def session_without_rewriting(problem, make_optimizer):
+    return session(problem, make_optimizer, config=AS_WRITTEN)
+
+
+def session_resource(problem, make_optimizer):
+    return session(problem, make_optimizer, use_resource=True)
+
+
+def _eagerly(problem, make_optimizer, wrap):
+    """Runs on eager variables; `wrap` turns the step into whatever is to be called."""
+    variables = {
+        name: tf.Variable(value, name=name, dtype=value.dtype)
+        for name, value in problem.values.items()
+    }
+    step = tf.Variable(tf.constant(0, problem.global_step), name="global_step", trainable=False)
+    optimizer = make_optimizer(step)
+
+    def train(tensors):
+        optimizer.apply_gradients(_as_gradients(problem, tensors, variables), global_step=step)
+
+    train = wrap(train, problem)
+    values = []
+    for gradients in problem.gradients:
+        train(tf.nest.map_structure(tf.constant, _plain(gradients)))
+        values.append({name: variable.numpy() for name, variable in variables.items()})
+    slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
+    assert int(step.numpy()) == problem.steps // problem.batches
+    return Trace(values, slots)
+
+
+def eager(problem, make_optimizer):
+    return _eagerly(problem, make_optimizer, lambda train, _: train)
+
+
+def function(problem, make_optimizer, **options):
+    def wrap(train, problem):
+        return tf.function(train, input_signature=[signature(problem)], **options)
+
+    return _eagerly(problem, make_optimizer, wrap)
+
+
+def signature(problem):
+    """The structure of one step's tensors, with an unknown number of rows."""
+    specs = {}
+    for name, value in problem.values.items():
+        dtype = tf.as_dtype(value.dtype)
+        if name in problem.sparse:
+            specs[name] = (
+                tf.TensorSpec((None,) + value.shape[1:], dtype),
+                tf.TensorSpec([None], tf.int64),
+            )
+        else:
+            specs[name] = tf.TensorSpec(value.shape, dtype)
+    return specs
+
+
+def wrap_function(problem, make_optimizer):
+    """Runs a TF1-style function, which makes its own variables, under `wrap_function`."""
+    structure = signature(problem)
+    slot_keys = []
+
+    def train(*flat):
+        tensors = tf.nest.pack_sequence_as(structure, flat)
+        variables = _variables(problem, True)
+        step = _global_step(problem.global_step)
+        optimizer = make_optimizer(step)
+        train_op = optimizer.apply_gradients(
+            _as_gradients(problem, tensors, variables), global_step=step
+        )
+        slots = slots_of(optimizer, variables)
+        slot_keys[:] = slots
+        with tf.control_dependencies([train_op]):
+            return (
+                {name: variable.read_value() for name, variable in variables.items()},
+                [slot.read_value() for slot in slots.values()],
+            )
+
+    wrapped = v1.wrap_function(train, tf.nest.flatten(structure))
+    values = []
+    for gradients in problem.gradients:
+        now, slots = wrapped(
+            *tf.nest.flatten(tf.nest.map_structure(tf.constant, _plain(gradients)))
+        )
+        values.append({name: value.numpy() for name, value in now.items()})
+    return Trace(values, {key: value.numpy() for key, value in zip(slot_keys, slots)})
+
+
+WAYS = {
+    "session-ref": session_ref,
+    "session-resource": session_resource,
+    "eager": eager,
+    "function": function,
+    "wrap_function": wrap_function,
+}
+
+
+def assert_same(actual, expected, what=""):
+    """Asserts that two traces are equal bit for bit, naming the first place that differs."""
+    assert len(actual.steps) == len(expected.steps)
+    for number, (one, other) in enumerate(zip(actual.steps, expected.steps)):
+        for name in expected.steps[0]:
+            _assert_equal(one[name], other[name], "%s %s after step %d" % (what, name, number))
+    assert set(actual.slots) == set(expected.slots)
+    for key in expected.slots:
+        _assert_equal(actual.slots[key], expected.slots[key], "%s slot %s" % (what, key))
+
+
+def _assert_equal(actual, expected, what):
+    assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
+    if not np.array_equal(actual, expected):
+        gap = np.max(np.abs(np.asarray(actual, np.float64) - np.asarray(expected, np.float64)))
+        raise AssertionError("%s: largest difference %g" % (what, gap))
+
+
+def assert_steps_close(actual, expected, rtol=1e-5, atol=1e-6):
+    """Asserts that the values after each step are equal within a tolerance."""
+    assert len(actual) == len(expected)
+    for one, other in zip(actual, expected):
+        for name in other:
+            np.testing.assert_allclose(one[name], other[name], rtol, atol, err_msg=name)
+
+
+def assert_close(actual, expected, rtol, atol):
+    """Asserts that two traces are equal within a tolerance."""
+    assert_steps_close(actual.steps, expected.steps, rtol, atol)
+    assert set(actual.slots) == set(expected.slots)
+    for key in expected.slots:
+        one, other = actual.slots[key], expected.slots[key]
+        np.testing.assert_allclose(one, other, rtol, atol, err_msg=str(key))

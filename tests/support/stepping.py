@@ -1,0 +1,65 @@
+"""A graph with one variable, of which the tests of training helpers know what every step does."""
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support import running
+
+v1 = tf.compat.v1
+
+
+def variable(name, value, use_resource=True, dtype=tf.float32, **options):
+    """Returns a variable that starts with this value."""
+    value = np.array(value, dtype.as_numpy_dtype)
+    start = v1.constant_initializer(value)
+    return v1.get_variable(name, value.shape, dtype, start, use_resource=use_resource, **options)
+
+
+def dot(variable, *gradient):
+    """Returns a loss whose gradient is known."""
+    return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
+
+
+class Stepping:
+    """A graph with the variable w = [0, 0] and a global step; `run` trains it.
+
+    The gradient of `loss` is [3, 4].
+    """
+
+    def __init__(self, use_resource=True):
+        self.graph = tf.Graph()
+        with self.graph.as_default():
+            self.w = variable("w", [0.0, 0.0], use_resource)
+            with v1.variable_scope("", use_resource=use_resource):
+                self.step = v1.train.get_or_create_global_step()
+            self.loss = 2.0 + dot(self.w, 3.0, 4.0)
+
+    def distance(self):
+        """Returns a loss that no update can overtake: the gradient needs what it is made of."""
+        return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
+
+    def run(self, train_op, steps=1):
+        """Returns the losses, and all variables by name after the last step."""
+        with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
+            session.run(v1.global_variables_initializer())
+            losses = [session.run(train_op) for _ in range(steps)]
+            variables = {each.op.name: each for each in v1.global_variables()}
+            return losses, session.run(variables)
+
+    def written(self, train_op):
+        """Returns the summaries of one step by tag: numbers, or histograms' counts."""
+        losses, _ = self.run([train_op, v1.summary.merge_all()])
+        return by_tag(losses[0][1])
+
+
+def by_tag(text):
+    """Returns serialized summaries by tag: numbers, or histograms' counts."""
+    return {
+        each.tag: each.histo.num if each.HasField("histo") else each.simple_value
+        for each in v1.Summary.FromString(text).value
+    }
+
+
+def sgd(rate=1.0):
+    """Returns plain gradient descent."""
+    return v1.train.GradientDescentOptimizer(rate)

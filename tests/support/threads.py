@@ -1,0 +1,178 @@
+"""Many Python threads that run one train_op, as asynchronous training does in one process.
+
+python -m tests.support.threads           prints what gets lost
+python -m tests.support.threads docs      writes it into docs/threads.md
+"""
+
+import re
+import sys
+import threading
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+from tests.support.paths import DOCS
+
+v1 = tf.compat.v1
+PAGE = DOCS / "threads.md"
+THREADS = 8
+TIMEOUT = 300
+ROWS = 4
+
+
+class Composed(legacy_opt.RuleOptimizer):
+    """Counts steps, read, computed and written by several operations, in a slot."""
+
+    slots = {"count": legacy_opt.Slot()}
+
+    def rule(self, grad, value, slots, hyper):
+        del value, hyper
+        return grad, {"count": slots.count + tf.ones_like(grad)}
+
+
+class Added(Composed):
+    """The same with an `Addition`."""
+
+    def rule(self, grad, value, slots, hyper):
+        step, _ = super().rule(grad, value, slots, hyper)
+        return step, {"count": legacy_opt.Addition(tf.ones_like(grad))}
+
+
+class Counted(NamedTuple):
+    """An optimizer one of whose slots counts its steps, if all gradients are 1.
+
+    Attributes:
+      make: makes it, given the global step and use_locking.
+      slot: the name of the slot.
+      start: what is in it before the first step.
+    """
+
+    make: object
+    slot: str
+    start: float = 0.0
+
+
+def adagrad_decay(step, use_locking, fused=True):
+    optimizer = legacy_opt.AdagradDecayOptimizer(
+        1.0, step, initial_accumulator_value=1.0, use_locking=use_locking
+    )
+    optimizer.use_fused_kernels = fused
+    return optimizer
+
+
+COUNTED = {
+    "AdagradDecay": Counted(adagrad_decay, "accumulator", 1.0),
+    "AdagradDecay, its rule": Counted(
+        lambda step, locking: adagrad_decay(step, locking, fused=False), "accumulator", 1.0
+    ),
+    "a rule that returns a new value": Counted(
+        lambda step, locking: Composed(locking, "Composed"), "count"
+    ),
+    "a rule that returns an Addition": Counted(
+        lambda step, locking: Added(locking, "Added"), "count"
+    ),
+    "tf.train.Adagrad": Counted(
+        lambda step, locking: v1.train.AdagradOptimizer(1.0, 1.0, use_locking=locking),
+        "accumulator",
+        1.0,
+    ),
+}
+
+
+class Lost(NamedTuple):
+    """How many steps are missing, of all that were run.
+
+    Attributes:
+      steps: how many were run.
+      global_step: missing in the global step.
+      dense: missing in the slot of the variable with the dense gradient, at most.
+      sparse: in that with the sparse gradient.
+    """
+
+    steps: int
+    global_step: int
+    dense: int
+    sparse: int
+
+
+def in_threads(function, threads=THREADS):
+    """Runs a function in so many threads at once; raises what the first of them raised."""
+    errors, barrier = [], threading.Barrier(threads)
+
+    def run():
+        try:
+            barrier.wait(TIMEOUT)
+            function()
+        except BaseException as error:
+            errors.append(error)
+
+    running = [threading.Thread(target=run, daemon=True) for _ in range(threads)]
+    for thread in running:
+        thread.start()
+    for thread in running:
+        thread.join(TIMEOUT)
+        if thread.is_alive():
+            raise TimeoutError("A thread has not ended after %d s." % TIMEOUT)
+    if errors:
+        raise errors[0]
+
+
+def train(counted, use_resource, use_locking, steps, width=2):
+    """Trains with `THREADS` threads, `steps` each; returns what is `Lost`."""
+    with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
+        dense, table = (
+            v1.get_variable(name, initializer=tf.zeros([ROWS, width])) for name in ("w", "table")
+        )
+        step = v1.train.get_or_create_global_step()
+        optimizer = counted.make(step, use_locking)
+        rows = tf.IndexedSlices(tf.ones([2, width]), tf.constant([3, 1]), [ROWS, width])
+        pairs = [(tf.ones([ROWS, width]), dense), (rows, table)]
+        train_op = optimizer.apply_gradients(pairs, global_step=step)
+        slots = [optimizer.get_slot(variable, counted.slot) for variable in (dense, table)]
+        initializer = v1.global_variables_initializer()
+        graph.finalize()
+        with v1.Session() as session:
+            session.run(initializer)
+            run = session.make_callable(train_op)
+            in_threads(lambda: [run() for _ in range(steps)])
+            advanced, (whole, touched), variables = session.run([step, slots, [dense, table]])
+    for array in (whole, touched, *variables):
+        assert np.isfinite(array).all()
+    done = steps * THREADS
+    lost = [done - int(np.min(slot - counted.start)) for slot in (whole, touched[[3, 1]])]
+    return Lost(done, done - int(advanced), *lost)
+
+
+def table(steps=250, width=20000, repeats=3):
+    """Returns the table of the page: the most that was lost in so many runs."""
+    lines = [
+        "| optimizer | variables | `use_locking` | global step | slot, dense | slot, sparse |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name, counted in COUNTED.items():
+        for use_resource in (False, True):
+            for use_locking in (False, True):
+                runs = [
+                    train(counted, use_resource, use_locking, steps, width) for _ in range(repeats)
+                ]
+                lost = [max(getattr(run, field) for run in runs) for field in Lost._fields[1:]]
+                words = (name, "resource" if use_resource else "ref", use_locking, *lost)
+                lines.append("| %s |" % " | ".join(map(str, words)))
+    return "\n".join(lines)
+
+
+def main(arguments):
+    made = table()
+    if arguments == ["docs"]:
+        page = PAGE.read_text(encoding="utf-8")
+        pattern = r"(<!-- lost -->\n).*?(<!-- end -->)"
+        page = re.sub(pattern, lambda match: match[1] + made + "\n" + match[2], page, flags=re.S)
+        PAGE.write_text(page, encoding="utf-8")
+    else:
+        print(made)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,354 @@
+"""The tables of the optimizers' pages in docs/: their facts, and how far Keras' own are from them.
+
+python -m tests.tools.catalogue_pages          prints how far Keras' own are
+python -m tests.tools.catalogue_pages docs     writes the tables of all pages; where both Keras are
+"""
+
+import inspect
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import versions
+from tests.support import running
+from tests.support.keras import keras_ways
+from tests.support.keras.native_keras import PROBLEMS, SHAPE, STEPS, difference, table
+from tests.support.problems import Problem
+
+v1 = tf.compat.v1
+# The expressions are evaluated in what they are written with, so the page shows what was run.
+NAMES = {**vars(v1.train), **{name: getattr(legacy_opt, name) for name in legacy_opt.__all__}}
+
+
+class Replacement(NamedTuple):
+    """An optimizer of this package and what comes nearest to it among Keras' own.
+
+    Attributes:
+      v1: the expression that makes it; `step` is the global step.
+      keras_2: the expression that makes Keras 2's, in the names of `tf_keras.optimizers`; None if
+        there is none.
+      keras_3: the same of Keras 3, in those of `keras.optimizers`.
+    """
+
+    v1: str
+    keras_2: Optional[str]
+    keras_3: Optional[str]
+
+    def make_v1(self, step):
+        return eval(self.v1, {**NAMES, "step": step})
+
+    def make_keras(self, generation):
+        keras = versions.keras_2() if generation == 2 else versions.keras_3()
+        return eval(self.expression(generation), dict(vars(keras.optimizers)))
+
+    def expression(self, generation):
+        """Returns what makes the one of Keras 2 or 3."""
+        return self.keras_2 if generation == 2 else self.keras_3
+
+    def generations(self):
+        """Returns the Kerases that have one."""
+        return [generation for generation in (2, 3) if self.expression(generation)]
+
+
+class Page(NamedTuple):
+    """What is told on a page.
+
+    Attributes:
+      classes: a tuple of expressions, each of which makes an optimizer of another layout.
+      replacements: a tuple of `Replacement`.
+    """
+
+    classes: tuple
+    replacements: tuple
+
+
+def _same(expression, keras):
+    return Replacement(expression, "legacy." + keras, keras)
+
+
+PAGES: Any = {
+    "adam_family.md": Page(
+        (
+            "LazyAdamOptimizer()",
+            "AdamGSOptimizer(step)",
+            "LazyAdamGSOptimizer(step)",
+            "NadamOptimizer()",
+            "AdaMaxOptimizer()",
+            "AdamAsyncOptimizer()",
+            "DiffGradOptimizer()",
+        ),
+        (
+            _same("LazyAdamOptimizer(0.05)", "Adam(0.05, epsilon=1e-8)"),
+            _same("AdamGSOptimizer(step, 0.05)", "Adam(0.05, epsilon=1e-8)"),
+            _same("NadamOptimizer(0.05)", "Nadam(0.05, epsilon=1e-8)"),
+            _same("AdaMaxOptimizer(0.05)", "Adamax(0.05, epsilon=1e-8)"),
+            _same("AdamAsyncOptimizer(0.05)", "Adam(0.05, epsilon=1e-8)"),
+            _same("DiffGradOptimizer(0.05)", "Adam(0.05, epsilon=1e-8)"),
+        ),
+    ),
+    "weight_decay.md": Page(
+        (
+            "AdamWOptimizer(0.01)",
+            "MomentumWOptimizer(0.01, 0.1, 0.9)",
+            "AdamWeightDecayOptimizer(0.01)",
+        ),
+        (
+            Replacement(
+                "AdamWOptimizer(0.01, 0.05)",
+                "AdamW(0.05, weight_decay=0.01, epsilon=1e-8)",
+                "AdamW(0.05, weight_decay=0.01, epsilon=1e-8)",
+            ),
+            Replacement(
+                "AdamWOptimizer(0.01, 0.05)",
+                "AdamW(0.05, weight_decay=0.01 / 0.05, epsilon=1e-8)",
+                "AdamW(0.05, weight_decay=0.01 / 0.05, epsilon=1e-8)",
+            ),
+            Replacement(
+                "MomentumWOptimizer(0.01, 0.1, 0.9)",
+                "SGD(0.1, 0.9, weight_decay=0.01 / 0.1)",
+                "SGD(0.1, 0.9, weight_decay=0.01 / 0.1)",
+            ),
+            Replacement(
+                "AdamWeightDecayOptimizer(0.05, weight_decay_rate=0.01)",
+                "AdamW(0.05, weight_decay=0.01, epsilon=1e-6)",
+                "AdamW(0.05, weight_decay=0.01, epsilon=1e-6)",
+            ),
+        ),
+    ),
+    "layerwise.md": Page(
+        ("LARSOptimizer(0.1)", "LAMBOptimizer(0.01)"),
+        (
+            Replacement("LAMBOptimizer(0.05)", None, "Lamb(0.05, epsilon=1e-6)"),
+            Replacement(
+                "LAMBOptimizer(0.05, weight_decay_rate=0.01)",
+                None,
+                "Lamb(0.05, epsilon=1e-6, weight_decay=0.01)",
+            ),
+        ),
+    ),
+    "signs.md": Page(("AddSignOptimizer()", "PowerSignOptimizer()"), ()),
+    "memory.md": Page(
+        (
+            "AdafactorOptimizer()",
+            "AdafactorOptimizer(beta1=0.9)",
+            "AdafactorOptimizer(factored=False)",
+            "RegAdagradOptimizer(0.1)",
+            "ShampooOptimizer(step)",
+            "ShampooOptimizer(step, svd_interval=20)",
+            "ShampooOptimizer(step, max_matrix_size=5)",
+        ),
+        (
+            Replacement("AdafactorOptimizer()", "Adafactor(0.01)", "Adafactor(0.01)"),
+            Replacement(
+                "AdafactorOptimizer(learning_rate=0.05)", "Adafactor(0.05)", "Adafactor(0.05)"
+            ),
+            _same("RegAdagradOptimizer(0.1)", "Adagrad(0.1, epsilon=0.0)"),
+        ),
+    ),
+}
+
+
+# The facts.
+
+
+class Facts(NamedTuple):
+    """What an optimizer keeps for some variables.
+
+    Attributes:
+      slots: for each variable's name a dict from its slots' names to (name, shape, dtype).
+      shared: the names of what all variables share.
+    """
+
+    slots: dict
+    shared: list
+
+
+def facts(expression, shapes):
+    """Returns the `Facts` of an optimizer that trains variables of these shapes, a dict."""
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        variables = {name: v1.get_variable(name, shape) for name, shape in shapes.items()}
+        optimizer = eval(expression, {**NAMES, "step": step})
+        loss = tf.add_n([tf.reduce_sum(variable) for variable in variables.values()])
+        optimizer.minimize(loss, step)
+        slots = {name: {} for name in variables}
+        for slot in optimizer.get_slot_names():
+            for name, variable in variables.items():
+                found = optimizer.get_slot(variable, slot)
+                if found is not None:
+                    kept = found.op.name, tuple(found.shape.as_list()), found.dtype.base_dtype
+                    slots[name][slot] = kept
+        known = {name for each in slots.values() for name, _, _ in each.values()}
+        known.update(variables, [step.op.name])
+        names = [each.op.name for each in v1.global_variables()]
+        return Facts(slots, [name for name in names if name not in known])
+
+
+def arguments(page):
+    """Returns the table of the classes' arguments."""
+    classes = dict.fromkeys(expression.split("(")[0] for expression in page.classes)
+    return table(
+        ["class", "arguments"], [["`%s`" % name, "`%s`" % signature(name)] for name in classes]
+    )
+
+
+def signature(name):
+    """Returns a class's arguments as they are written in its constructor."""
+    parameters = list(inspect.signature(getattr(legacy_opt, name).__init__).parameters.values())
+    return ", ".join(
+        each.name if each.default is each.empty else "%s=%r" % (each.name, each.default)
+        for each in parameters[1:]
+    )
+
+
+def slots(page):
+    """Returns the table of what is in a checkpoint."""
+    rows = []
+    for expression in page.classes:
+        found = facts(expression, {"w": SHAPE})
+        kept = sorted(found.slots["w"].items(), key=lambda item: _by_number(item[1][0]))
+        cells = [
+            "`%s` %s" % (name, slot if shape == SHAPE else "%s %r" % (slot, list(shape)))
+            for slot, (name, shape, _) in kept
+        ]
+        shared = ", ".join("`%s`" % name for name in found.shared) or "–"
+        rows.append(["`%s`" % expression, "<br>".join(cells), shared])
+    head = ["for a variable `w` %r" % list(SHAPE), "its slots", "shared by all"]
+    return table(head, rows)
+
+
+def state(page):
+    """Returns the table of what the slots of a variable take, of all optimizers on all pages."""
+    del page
+    rows = {}
+    for each in PAGES.values():
+        for expression in each.classes:
+            size = _slot_bytes(expression, (1000, 1000))
+            rows.setdefault(_size(size), [size]).append("`%s`" % expression)
+    ordered = sorted(rows.items(), key=lambda row: row[1][0])
+    cells = [[size, ", ".join(names)] for size, (_, *names) in ordered]
+    for expression in "ShampooOptimizer(step)", "ShampooOptimizer(step, svd_interval=20)":
+        size = _slot_bytes(expression, (700, 700))
+        text = "`%s` of 700 by 700, **%.3g times** the variable" % (expression, size / 4 / 700**2)
+        cells.append([_size(size), text])
+    return table(["state", "of"], cells)
+
+
+def _slot_bytes(expression, shape):
+    slots = facts(expression, {"w": shape}).slots["w"].values()
+    return sum(int(np.prod(shape, dtype=int)) * dtype.size for _, shape, dtype in slots)
+
+
+def _size(count):
+    return "%.3g MB" % (count / 1e6) if count >= 1e6 else "%.3g KB" % (count / 1e3)
+
+
+def _by_number(name):
+    """Sorts `w/Name` before `w/Name_2`, and that before `w/Name_10`."""
+    return len(name), name
+
+
+# The figures.
+
+
+def problem():
+    """Returns a problem with a table for each kind of gradients."""
+    parts = {name: make() for name, make in PROBLEMS.items()}
+    names = {name: name.replace(" ", "_") for name in parts}
+    return Problem(
+        {names[name]: part.values["table"] for name, part in parts.items()},
+        [
+            {names[name]: part.gradients[number]["table"] for name, part in parts.items()}
+            for number in range(STEPS)
+        ],
+        tuple(names[name] for name, part in parts.items() if part.sparse),
+        "float32",
+    )
+
+
+def keras_run(one_problem, optimizer, generation):
+    """Trains with a Keras optimizer in a `tf.function`; returns the values at the end."""
+    # Keras 3's Adafactor takes nothing but variables of Keras'.
+    make = tf.Variable if generation == 2 else keras_ways.keras_variable
+    variables = {
+        name: make(value, name=name, dtype=value.dtype)
+        for name, value in one_problem.values.items()
+    }
+
+    @tf.function(input_signature=[running.signature(one_problem)], autograph=False)
+    def train(tensors):
+        optimizer.apply_gradients(
+            [
+                (_gradient(tensors[name], value.shape), variables[name])
+                for name, value in one_problem.values.items()
+            ]
+        )
+
+    for step in one_problem.gradients:
+        train(tf.nest.map_structure(tf.constant, running._plain(step)))
+    return {name: variable.numpy() for name, variable in variables.items()}
+
+
+def _gradient(tensors, shape):
+    """Makes the gradient as an embedding layer's is: its dense shape is a tensor."""
+    if not isinstance(tensors, tuple):
+        return tensors
+    return tf.IndexedSlices(*tensors, tf.constant(shape, tf.int64))
+
+
+def measure(replacement, generation):
+    """Returns the `Difference` for each kind of gradients, a dict."""
+    one_problem = problem()
+    expected = running.session(one_problem, replacement.make_v1, use_resource=True).steps[-1]
+    actual = keras_run(one_problem, replacement.make_keras(generation), generation)
+    start = one_problem.values
+    return {
+        kind: difference([actual[name]], [start[name], expected[name]])
+        for kind, name in zip(PROBLEMS, start)
+    }
+
+
+def replacements(page):
+    """Returns the table of the differences."""
+    rows = []
+    for replacement in page.replacements:
+        for generation in replacement.generations():
+            expression = "%d: `%s`" % (generation, replacement.expression(generation))
+            found = measure(replacement, generation)
+            rows.append(["`%s`" % replacement.v1, expression, *map(str, found.values())])
+    return table(["v1", "Keras", *PROBLEMS], rows)
+
+
+def versions_told():
+    """Returns the sentence that tells where the figures come from."""
+    names = versions.keras_2().__version__, versions.keras_3().__version__, tf.__version__
+    return "Measured with tf_keras %s (Keras 2) and Keras %s on TensorFlow %s.\n" % names
+
+
+FACTS = {"arguments": arguments, "slots": slots, "state": state}
+MEASURED = {"versions": lambda page: versions_told(), "replacements": replacements}
+
+
+def written(text, page, makers):
+    """Returns a page's text with new tables in place of those it has."""
+    for name, make in makers.items():
+        start, end = "<!-- %s -->\n" % name, "<!-- /%s -->" % name
+        before, found, rest = text.partition(start)
+        if found:
+            _, _, after = rest.partition(end)
+            text = before + start + make(page) + end + after
+    return text
+
+
+if __name__ == "__main__":
+    for name, page in PAGES.items():
+        if sys.argv[1:]:
+            path = Path(sys.argv[1]) / name
+            text = written(path.read_text(encoding="utf-8"), page, {**FACTS, **MEASURED})
+            path.write_text(text, encoding="utf-8")
+        else:
+            print(replacements(page))

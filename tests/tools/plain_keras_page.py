@@ -1,0 +1,142 @@
+"""The tables of docs/plain_keras.md: what v1 optimizers become among Keras' own, and how well.
+
+python -m tests.tools.plain_keras_page           prints the figures
+python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables; where both Keras are
+"""
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import public
+from legacy_opt.compat import to_plain_keras
+from legacy_opt.compat.plain_translations import KINDS, NONE, RELATIVES
+
+v1 = tf.compat.v1
+# The expressions are evaluated in what they are written with, so the page shows what was run.
+CASES = (
+    "GradientDescentOptimizer(0.1)",
+    "MomentumOptimizer(0.1, 0.9)",
+    "MomentumOptimizer(0.1, 0.9, use_nesterov=True)",
+    "AdamOptimizer(0.01)",
+    "LazyAdamOptimizer(0.01)",
+    "AdaMaxOptimizer(0.01)",
+    "AdagradOptimizer(0.1)",
+    "AdadeltaOptimizer(0.7)",
+    "RMSPropOptimizer(0.01)",
+    "RMSPropOptimizer(0.01, momentum=0.9)",
+    "RMSPropOptimizer(0.01, centered=True)",
+    "FtrlOptimizer(0.1)",
+    "FtrlOptimizer(0.1, l1_regularization_strength=0.02, beta=0.5)",
+)
+APIS = {"optimizer_v2": "Keras 2", "keras3": "Keras 3"}
+
+
+def translated(case, api):
+    """Returns what an expression's optimizer becomes: a `Translation`."""
+    variables = [tf.Variable(np.ones(2, "f"))]
+    return to_plain_keras(eval(case, {**vars(v1.train), **vars(public)}), api, variables=variables)
+
+
+def table(head, rows):
+    """Returns a table in Markdown."""
+    lines = [head, ["---"] * len(head)] + rows
+    return "".join("| %s |\n" % " | ".join(line) for line in lines)
+
+
+def figures(api):
+    """Returns the table of what was measured in one Keras."""
+    rows = []
+    for case in CASES:
+        translation = translated(case, api)
+        cells = [cell(figure) for figure in translation.report.figures]
+        rows.append(["`%s`" % case, "`%s`" % expression(translation.report), *cells])
+    return table(["v1", APIS[api], *KINDS], rows)
+
+
+def expression(report):
+    """Returns the Keras optimizer as it can be written, without what is off."""
+    settings = {name: value for name, value in report.settings.items() if value}
+    rate = settings.pop("learning_rate")
+    arguments = ["%g" % rate] + ["%s=%r" % item for item in settings.items()]
+    return "%s(%s)" % (report.keras.split(".")[-1], ", ".join(arguments))
+
+
+def cell(figure):
+    """Returns a figure: the largest difference and, beyond rounding, its share of the way gone."""
+    if figure.grade == "exact":
+        return "0"
+    if figure.grade == "rounding":
+        return "%.0e" % figure.largest
+    return "%.2g (%.0f %%)" % (figure.largest, 100 * figure.share)
+
+
+def state():
+    """Returns the table of slots and shared variables."""
+    rows = []
+    for name, relative in sorted(RELATIVES.items()):
+        for slot in relative.slots:
+            formula = slot.formula.text % {"v1": slot.v1, "keras": slot.keras_2}
+            names = slot.v1, slot.keras_2, slot.keras_3
+            formula = "the same" if slot.formula.exact else "`%s`" % formula
+            rows.append(["`%s`" % item for item in (name, *names)] + [formula])
+        for shared, argument in relative.powers.items():
+            power = "`%s ** (iterations + 1)`" % argument
+            rows.append(["`%s`" % name, "`%s`" % shared, "–", "–", power])
+    return table(["v1", "slot or shared variable", "Keras 2", "Keras 3", ""], rows)
+
+
+def settings():
+    """Returns the table of arguments."""
+    rows = []
+    for name, relative in sorted(RELATIVES.items()):
+        pairs = [
+            "`%s`" % keras if keras == source else "`%s` → `%s`" % (source, keras)
+            for keras, source in relative.arguments.items()
+        ]
+        pairs += ["`%s=%r`" % item for item in relative.constants.items()]
+        rows.append(["`%s`" % name, "`%s`" % relative.keras, ", ".join(pairs)])
+    return table(["v1", "Keras", "arguments, besides `learning_rate`"], rows)
+
+
+def none():
+    """Returns the table of the optimizers that have no counterpart."""
+    return table(["v1", "why"], [["`%s`" % name, why] for name, why in sorted(NONE.items())])
+
+
+def versions():
+    """Returns the sentence that tells where the figures come from."""
+    import tf_keras
+
+    facts = tf_keras.__version__, tf.keras.__version__, tf.__version__
+    return "Measured with tf_keras %s and Keras %s on TensorFlow %s.\n" % facts
+
+
+# What needs no measuring, and what does.
+FACTS = {"settings": settings, "state": state, "none": none}
+MEASURED = {
+    "versions": versions,
+    "keras 2": lambda: figures("optimizer_v2"),
+    "keras 3": lambda: figures("keras3"),
+}
+
+
+def page(text):
+    """Returns the page with the tables of this TensorFlow in place of those it has."""
+    for name, make in {**FACTS, **MEASURED}.items():
+        start, end = "<!-- %s -->\n" % name, "<!-- /%s -->" % name
+        before, _, rest = text.partition(start)
+        _, _, after = rest.partition(end)
+        text = before + start + make() + end + after
+    return text
+
+
+if __name__ == "__main__":
+    if sys.argv[1:]:
+        path = Path(sys.argv[1])
+        path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    else:
+        for api in APIS:
+            print(figures(api))

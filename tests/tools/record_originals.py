@@ -1,0 +1,91 @@
+"""Records what the originals of our optimizers compute, on TensorFlow 1.15.
+
+From the checkout's root::
+
+    .nox/1.15/bin/python -m tests.tools.record_originals tests/data
+
+leaves `recorded_contrib.npz` in that folder: a trajectory of the class of `tf.contrib.opt` behind
+each case that has one (`tests.support.cases`). And, where bert-tensorflow 1.0.1, albert-tensorflow
+1.1 and tensor2tensor 1.15.7 can be imported (``pip install --no-deps --target=DIR`` and
+``PYTHONPATH=DIR`` will do), `recorded_others.npz`, of their optimizers.
+"""
+
+import os
+import sys
+import types
+
+import numpy as np
+import tensorflow as tf
+
+from tests.support import problems, recorded
+from tests.support.cases import CASES
+from tests.support.fed_training import FedTraining
+
+
+def record(name, make, trained=()):
+    """Returns the trajectory of an optimizer, a `recorded.Recorded`."""
+    problem = problems.everything("float32", trained, recorded.STEPS)
+    training = FedTraining(make, problem)
+    values = training.train(0, recorded.STEPS)
+    for each in values:
+        del each["global_step"]  # which the optimizers of BERT and ALBERT leave alone
+    moments = tuple(values[number - 1] for number in recorded.MOMENTS)
+    assert all(np.all(np.isfinite(value)) for value in moments[-1].values()), name
+    return recorded.Recorded(
+        name, recorded.plain(CASES[name].arguments), tuple(problem.values), moments
+    )
+
+
+def of_contrib():
+    """Records every case with an original in `tf.contrib.opt`."""
+    for name, case in CASES.items():
+        if case.original is not None:
+            original = case.original.optimizer()
+            yield record(
+                name,
+                lambda step, case=case, original=original: case.construct(original, step),
+                case.original.variables,
+            )
+
+
+def of_others():
+    """Records the optimizers of BERT, ALBERT and tensor2tensor."""
+    # All that tensor2tensor's optimizer needs of its layers, which need much that is not here.
+    layers = types.ModuleType("tensor2tensor.layers.common_layers")
+    layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
+    sys.modules[layers.__name__] = layers
+    from albert import lamb_optimizer
+    from bert import optimization
+    from tensor2tensor.utils import adafactor
+
+    originals = {
+        "AdamWeightDecay": optimization.AdamWeightDecayOptimizer,
+        "LAMB bias_correction=False": lamb_optimizer.LAMBOptimizer,
+        "Adafactor": adafactor.AdafactorOptimizer,
+        "Adafactor learning_rate, beta1": adafactor.AdafactorOptimizer,
+        "Adafactor factored=False": adafactor.AdafactorOptimizer,
+    }
+    for name, original in originals.items():
+        arguments = dict(CASES[name].arguments)
+        arguments.pop("bias_correction", None)  # ALBERT's has none
+
+        def make(step, original=original, arguments=arguments):
+            if callable(arguments.get("decay_rate")):  # a tensor there
+                arguments = dict(arguments, decay_rate=adafactor.adafactor_decay_rate_adam(0.95))
+            return original(**arguments)
+
+        yield record(name, make)
+
+
+def main(folder):
+    recorded.save(os.path.join(folder, "recorded_contrib.npz"), list(of_contrib()))
+    try:
+        others = list(of_others())
+    except ModuleNotFoundError as error:
+        print("recorded_others.npz is left as it is: %s" % error)
+    else:
+        recorded.save(os.path.join(folder, "recorded_others.npz"), others)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1])

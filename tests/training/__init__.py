@@ -1,0 +1,1 @@
+"""Sessions, Estimators and the helpers of one call."""

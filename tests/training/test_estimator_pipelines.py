@@ -1,0 +1,357 @@
+"""Whole pipelines with Estimators: canned and custom, stopped early, warm started, exported."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import compat, versions
+from tests.support import running
+
+v1 = tf.compat.v1
+pytestmark = pytest.mark.skipif(
+    not versions.has_estimator(), reason="this TensorFlow has no Estimator"
+)
+IDS = np.array([[1, 5], [5, 0], [8, 1], [2, 2], [7, 5], [3, 4]], np.int64)
+X = np.array([[0.5], [-1.0], [2.0], [0.0], [1.5], [-0.5]], np.float32)
+LABELS = np.array([[1.0], [0.0], [0.0], [1.0], [1.0], [0.0]], np.float32)
+
+
+def input_fn(batch=2):
+    """Returns the data again and again, always in the same order."""
+    features = {"one": IDS[:, :1], "other": IDS[:, 1:], "x": X}
+    return tf.data.Dataset.from_tensor_slices((features, LABELS)).repeat().batch(batch)
+
+
+def few_inputs():
+    return input_fn(6).take(1)
+
+
+def config(**options):
+    return tf.estimator.RunConfig(
+        tf_random_seed=1,
+        log_step_count_steps=None,
+        session_config=running.AS_WRITTEN,
+        **options,
+    )
+
+
+def state(path):
+    """Returns all that is in a checkpoint, by name."""
+    reader = v1.train.NewCheckpointReader(path)
+    names = set(reader.get_variable_to_shape_map()) - {"signal_early_stopping/STOP"}
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def assert_same(actual, expected):
+    assert set(actual) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_array_equal(actual[name], value, err_msg=name)
+
+
+def decays_every_two_steps(step=None, **options):
+    return legacy_opt.AdagradDecayOptimizerV2(
+        0.1, step, accumulator_decay_step=2, accumulator_decay_rate=0.5, **options
+    )
+
+
+# --- A model_fn of one's own.
+
+
+def logits_of(features):
+    table = v1.get_variable("table", [9, 4], initializer=v1.random_normal_initializer(seed=2))
+    weights = v1.get_variable("weights", [9, 1], initializer=v1.random_normal_initializer(seed=3))
+    pairs = tf.concat([features["one"], features["other"]], axis=1)
+    inputs = tf.concat([tf.reshape(tf.gather(table, pairs), [-1, 8]), features["x"]], axis=1)
+    return tf.matmul(inputs, weights)
+
+
+def model_fn(features, labels, mode, params):
+    logits = logits_of(features)
+    predictions = {"probability": tf.sigmoid(logits)}
+    loss = train_op = None
+    if labels is not None:
+        each = tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits)
+        loss = tf.reduce_mean(each)
+    if mode == tf.estimator.ModeKeys.TRAIN:
+        step = v1.train.get_global_step()
+        train_op = params["make"](step).minimize(loss, global_step=step)
+    return tf.estimator.EstimatorSpec(mode, predictions, loss, train_op)
+
+
+def custom(directory, make, warm_start=None, **options):
+    return tf.estimator.Estimator(
+        model_fn, str(directory), config(**options), {"make": make}, warm_start
+    )
+
+
+def serving_input():
+    receivers = {
+        "one": v1.placeholder(tf.int64, [None, 1]),
+        "other": v1.placeholder(tf.int64, [None, 1]),
+        "x": v1.placeholder(tf.float32, [None, 1]),
+    }
+    return tf.estimator.export.ServingInputReceiver(receivers, receivers)
+
+
+def in_a_session(make, steps):
+    """Trains the same without an Estimator; returns all variables by name."""
+    with tf.Graph().as_default():
+        v1.set_random_seed(1)
+        v1.train.get_or_create_global_step()
+        features, labels = v1.data.make_one_shot_iterator(input_fn()).get_next()
+        spec = model_fn(features, labels, tf.estimator.ModeKeys.TRAIN, {"make": make})
+        with v1.Session(config=running.AS_WRITTEN) as session:
+            session.run(v1.global_variables_initializer())
+            for _ in range(steps):
+                session.run(spec.train_op)
+            return session.run({each.op.name: each for each in v1.global_variables()})
+
+
+def wrapped(step):
+    """A wrapper in a wrapper around what goes by the step."""
+    inner = decays_every_two_steps(step)
+    return legacy_opt.MultiOptimizer(
+        [(legacy_opt.clip_gradients_by_norm(inner, 0.05), "table")],
+        default=legacy_opt.LazyAdamOptimizer(0.1),
+    )
+
+
+@pytest.mark.parametrize(
+    "make", [pytest.param(decays_every_two_steps, marks=pytest.mark.full), wrapped]
+)
+def test_train_evaluate_stop_early_export_and_go_on(make, tmp_path):
+    estimator = custom(tmp_path, make, save_checkpoints_steps=4)
+    stop = tf.estimator.experimental.stop_if_lower_hook(
+        estimator, "loss", threshold=100.0, min_steps=8, run_every_secs=None, run_every_steps=1
+    )
+    bar = legacy_opt.ProgressBarHook(total_steps=50, disable=True)
+    exporter = tf.estimator.LatestExporter("latest", serving_input)
+    metrics, exported = tf.estimator.train_and_evaluate(
+        estimator,
+        tf.estimator.TrainSpec(input_fn, max_steps=50, hooks=[stop, bar]),
+        tf.estimator.EvalSpec(
+            few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
+        ),
+    )
+    # The hook reads the step beside what advances it, hence one sooner or later.
+    steps = int(metrics["global_step"])
+    assert 8 <= steps <= 10
+    assert_same(state(estimator.latest_checkpoint()), in_a_session(make, steps))
+    assert_serves(exported[0], estimator)
+
+    # An Estimator starts its input anew: it goes on where it stood if it is told where.
+    again = custom(tmp_path, make)
+    again.train(lambda: input_fn().skip(steps), max_steps=12)
+    assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
+
+
+def assert_serves(directory, estimator):
+    """The exported model, which has no slots, predicts what the Estimator does."""
+    rows = estimator.predict(few_inputs)
+    expected = np.array([row["probability"] for row in rows])
+    with tf.Graph().as_default(), v1.Session() as session:
+        loaded = v1.saved_model.loader.load(session, ["serve"], directory.decode())
+        signature = loaded.signature_def["serving_default"]
+        feed = {"one": IDS[:, :1], "other": IDS[:, 1:], "x": X}
+        feed = {signature.inputs[name].name: value for name, value in feed.items()}
+        output = signature.outputs["probability"].name
+        np.testing.assert_array_equal(session.run(output, feed), expected)
+        names = {each.op.name for each in v1.global_variables()}
+        assert names == {"global_step", "table", "weights"}
+
+
+# --- Warm starts.
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """Returns the checkpoint of an Estimator after 6 steps."""
+    directory = tmp_path_factory.mktemp("trained")
+    estimator = custom(directory, decays_every_two_steps)
+    estimator.train(input_fn, max_steps=6)
+    return estimator.latest_checkpoint()
+
+
+def warm_started(trained, directory, variables, steps):
+    settings = tf.estimator.WarmStartSettings(trained, vars_to_warm_start=variables)
+    estimator = custom(directory, decays_every_two_steps, settings)
+    estimator.train(input_fn, steps=steps)
+    return state(estimator.latest_checkpoint())
+
+
+def everything(trained, directory):
+    """It is a resume."""
+    found = warm_started(trained, directory, [".*"], 3)
+    assert_same(found, in_a_session(decays_every_two_steps, 9))
+
+
+def variables_alone(trained, directory):
+    """The slots are new; a string means trainable variables alone, whatever it matches."""
+    before, after = state(trained), warm_started(trained, directory, ".*", 1)
+    assert after["global_step"] == 1
+    assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))
+    assert_rows(after["table"], before["table"])
+
+
+def slots_but_no_counts(trained, directory):
+    """Counts of decays belong to the step by which they were counted: a new step needs new ones."""
+    before = state(trained)
+    assert before["table/AdagradDecay_1"].max() == 3
+    after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
+    assert after["global_step"] == 1 and after["table/AdagradDecay_1"].max() == 0
+    for name in "table", "table/AdagradDecay":
+        assert_rows(after[name], before[name])
+
+
+@pytest.mark.parametrize("check", [everything, variables_alone, slots_but_no_counts])
+def test_a_warm_start_from(check, trained, tmp_path):
+    check(trained, tmp_path)
+
+
+def assert_rows(actual, expected):
+    """The first step touched rows 0, 1 and 5: all others are as they were."""
+    others = [2, 3, 4, 6, 7, 8]
+    np.testing.assert_array_equal(actual[others], expected[others])
+    assert np.all(actual[[1, 5]] != expected[[1, 5]])
+
+
+# --- The canned estimators.
+
+
+class Reads(v1.train.SessionRunHook):
+    """Reads all variables by name when a training starts and when it has ended.
+
+    A checkpoint would not do: from that of a partitioned slot in a canned estimator TensorFlow
+    restores the parts, but reads none.
+    """
+
+    def begin(self):
+        self.variables = {each.op.name: each for each in v1.global_variables()}
+
+    def after_create_session(self, session, coord):
+        self.before = session.run(self.variables)
+
+    def end(self, session):
+        self.after = session.run(self.variables)
+
+
+def columns(kind):
+    one, other = (
+        tf.feature_column.categorical_column_with_identity(name, 9) for name in ("one", "other")
+    )
+    if kind == "linear":
+        return [one, other]
+    with tf.Graph().as_default():
+        shared = tf.compat.v2.feature_column.shared_embeddings([one, other], dimension=4)
+    return [*shared, tf.feature_column.numeric_column("x")]
+
+
+def options_of(kind, optimizer, parted):
+    """Returns the arguments of a canned classifier; `optimizer` makes one for each of its parts."""
+    partitioner = {}
+    if parted:
+        name = "partitioner" if kind == "Linear" else "input_layer_partitioner"
+        partitioner = {name: v1.fixed_size_partitioner(2)}
+    if kind == "Linear":
+        return dict(partitioner, feature_columns=columns("linear"), optimizer=optimizer())
+    if kind == "DNN":
+        layers = {"feature_columns": columns("dnn"), "hidden_units": [3]}
+        return dict(partitioner, optimizer=optimizer(), **layers)
+    return dict(
+        partitioner,
+        linear_feature_columns=columns("linear"),
+        linear_optimizer=optimizer(),
+        dnn_feature_columns=columns("dnn"),
+        dnn_optimizer=optimizer(),
+        dnn_hidden_units=[3],
+    )
+
+
+def advanced_elsewhere():
+    made = decays_every_two_steps()
+    made.global_step_is_advanced = True  # by the estimator, after both optimizers
+    return made
+
+
+def made_in_the_graph():
+    """A function, which the estimator calls where it has made the global step."""
+    return lambda: decays_every_two_steps(v1.train.get_global_step())
+
+
+def clipped():
+    return legacy_opt.clip_gradients_by_norm(decays_every_two_steps(), 0.5)
+
+
+def bridged():
+    return compat.to_keras(decays_every_two_steps())
+
+
+DAILY = {"v1 DNNLinearCombined": advanced_elsewhere, "v2 DNNLinearCombined": bridged}
+FULL = {
+    "v1 DNN": made_in_the_graph,
+    "v1 DNN in parts": clipped,
+    "v1 Linear": decays_every_two_steps,
+    "v1 Linear in parts": made_in_the_graph,
+    "v1 DNNLinearCombined in parts": advanced_elsewhere,
+    "v2 DNN": bridged,
+    "v2 Linear": bridged,
+}
+CANNED = [pytest.param(*each, id=each[0]) for each in DAILY.items()]
+CANNED += [pytest.param(*each, id=each[0], marks=pytest.mark.full) for each in FULL.items()]
+
+
+@pytest.mark.parametrize("name, make", CANNED)
+def test_a_canned_estimator_trains_decays_and_goes_on(name, make, tmp_path, recwarn):
+    version, kind = name.split()[:2]
+    canned = getattr(getattr(tf.compat, version).estimator, kind + "Classifier")
+    made = []
+
+    def optimizer():
+        made.append(make())
+        return made[-1]
+
+    reads = [Reads(), Reads()]
+    for read, last in zip(reads, (4, 7)):
+        options = options_of(kind, optimizer, name.endswith("in parts"))
+        estimator = canned(model_dir=str(tmp_path), config=config(), **options)
+        hooks = [read]
+        if make is not made_in_the_graph:
+            hooks.append(legacy_opt.SlotSummaryHook(made[-1], str(tmp_path)))
+        estimator.train(input_fn, hooks=hooks, max_steps=last)
+    assert_same(reads[1].before, reads[0].after)
+    assert reads[1].after["global_step"] == 7
+    check_decays(reads[1].after, kind)
+    assert not [w for w in recwarn if issubclass(w.category, legacy_opt.GlobalStepWarning)]
+
+
+def check_decays(variables, kind):
+    """Counts the decays of 4 steps, and of 3 for which the input started anew."""
+    batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
+    expected = {
+        "one/weights": decays([batch[:, 0] for batch in batches]),
+        "other/weights": decays([batch[:, 1] for batch in batches]),
+        "shared_embedding": decays(batches),
+        "bias": decays([[0]] * 7),
+        "kernel": decays([[0]] * 7),
+    }
+    counts = {}
+    for name in sorted(variables):
+        if re.search("/(AdagradDecay_1|accumulator_decay_power)$", name):
+            counts.setdefault(re.sub(r"/part_\d+", "", name), []).append(variables[name])
+    assert len(counts) >= {"Linear": 3, "DNN": 4, "DNNLinearCombined": 7}[kind]
+    for name, parts in counts.items():
+        (part,) = [part for part in expected if part in name]
+        found = np.concatenate(parts)
+        np.testing.assert_array_equal(found, expected[part][: len(found)], err_msg=name)
+
+
+def decays(visits):
+    """Returns how often each of 9 rows has decayed, at most once in a visit."""
+    counts = np.zeros(9, int)
+    for step, ids in enumerate(visits):
+        for row in np.unique(ids):
+            counts[row] += (step + 1) // 2 > counts[row]
+    return counts

@@ -1,0 +1,266 @@
+"""Where a TF 1 optimizer gets to: monitored sessions, estimators, conditions, wrappers of others.
+
+Everywhere the same training has to end in the same bits as a plain Session. All classes train side
+by side, each a small model of its own, half of them ref variables and half resource variables.
+"""
+
+import contextlib
+import functools
+import subprocess
+import sys
+import textwrap
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from tests.support import running
+from tests.support.cases import CASES
+from tests.support.paths import ROOT
+from tests.support.training_ways import (
+    CLASSES,
+    KINDS,
+    STEPS,
+    SideBySide,
+    assert_holds,
+    assert_same_state,
+    expected,
+    global_variables,
+    minimize,
+    models,
+    named,
+    plain,
+    run,
+    scope,
+    some,
+)
+
+v1 = tf.compat.v1
+EVERY_CLASS = pytest.mark.parametrize(
+    "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
+)
+
+
+def state_of(state, kinds):
+    """Returns the part of a state that is of these classes' variables and slots."""
+    scopes = tuple(scope(name) + "/" for name in kinds)
+    return {name: value for name, value in state.items() if name.startswith(scopes)}
+
+
+def monitored(full):
+    """Returns the classes for monitored sessions; an Estimator trains in one, daily the others."""
+    return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
+
+
+@EVERY_CLASS
+def test_monitored_training_session(kind, full, tmp_path):
+    kinds = some(KINDS[kind], monitored(full))
+    with tf.Graph().as_default():
+        train_op = minimize(models(kinds))
+        for last in (4, STEPS):  # the second session goes on from the first one's checkpoint
+            hooks = [v1.train.StopAtStepHook(last_step=last)]
+            with v1.train.MonitoredTrainingSession(
+                checkpoint_dir=str(tmp_path), hooks=hooks, log_step_count_steps=None
+            ) as sess:
+                while not sess.should_stop():
+                    sess.run(train_op)
+        path = v1.train.latest_checkpoint(str(tmp_path))
+    assert_holds(path, state_of(expected(kind), kinds))
+
+
+@EVERY_CLASS
+def test_estimator_trains_and_resumes(kind, full, tmp_path):
+    if not versions.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+    kinds = KINDS[kind] if full else some(KINDS[kind], set(CLASSES) - set(monitored(full)))
+
+    def model_fn(features, labels, mode):
+        made = models(kinds, features["ids"])
+        loss = tf.add_n([each.loss for each in made])
+        return v1.estimator.EstimatorSpec(mode, loss=loss, train_op=minimize(made))
+
+    def input_fn():
+        data = tf.data.Dataset.from_tensors({"ids": tf.constant([1, 5, 5, 0, 8])})
+        return data.map(lambda features: (features, tf.constant(0.0))).repeat()
+
+    config = v1.estimator.RunConfig(log_step_count_steps=None)
+    for last in (4, STEPS):
+        estimator = v1.estimator.Estimator(model_fn, str(tmp_path), config)
+        estimator.train(input_fn, max_steps=last)
+    assert_holds(estimator.latest_checkpoint(), state_of(expected(kind), kinds))
+
+
+@contextlib.contextmanager
+def v1_control_flow():
+    """Switches to the control flow of TensorFlow 1, where TensorFlow is not there already.
+
+    A Session with ref variables inside that of TensorFlow 2 cannot be built by stock optimizers.
+    """
+    enabled = v1.control_flow_v2_enabled()
+    if enabled:
+        v1.disable_control_flow_v2()
+    try:
+        yield
+    finally:
+        if enabled:
+            v1.enable_control_flow_v2()
+
+
+@EVERY_CLASS
+@pytest.mark.parametrize("construct", ["cond", "while_loop"])
+@pytest.mark.parametrize("variables", ["ref", "resource"])
+def test_inside_v1_control_flow(variables, construct, kind):
+    """Training ops inside tf.cond and tf.while_loop, as wrappers of other libraries put them."""
+    kinds = {
+        name: use_resource
+        for name, use_resource in KINDS[kind].items()
+        if use_resource == (variables == "resource")
+    }
+    with contextlib.ExitStack() as stack:
+        if variables == "ref":
+            stack.enter_context(v1_control_flow())
+        _inside(construct, kinds, expected(kind))
+
+
+def _inside(construct, kinds, expected):
+    with tf.Graph().as_default():
+        made = models(kinds)
+        pairs = {each.name: each.optimizer.compute_gradients(each.loss) for each in made}
+        for each in made:
+            pairs[each.name] = [pair for pair in pairs[each.name] if pair[0] is not None]
+            # Slots are made before the branch is entered.
+            each.optimizer._create_slots(each.variables)
+
+        def train(*_):
+            train_ops = []
+            for each in made:
+                with named(each.name):
+                    train_ops.append(each.optimizer.apply_gradients(pairs[each.name], each.step))
+            with tf.control_dependencies(train_ops):
+                return tf.constant(1)
+
+        train_op = running.inside(construct, train)
+        with v1.Session() as sess:
+            found = run(sess, train_op)
+    assert_same_state(found, state_of(expected, kinds))
+
+
+@EVERY_CLASS
+def test_inside_the_mixed_precision_graph_rewrite(kind):
+    home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
+    rewrite = functools.partial(home.enable_mixed_precision_graph_rewrite, loss_scale=128.0)
+    try:
+        # A power of two scales and unscales without rounding, so the bits stay.
+        with tf.Graph().as_default(), v1_control_flow():
+            train_op = minimize(models(KINDS[kind]), rewrite)
+            with v1.Session() as sess:
+                assert_same_state(run(sess, train_op), expected(kind))
+    finally:
+        home.disable_mixed_precision_graph_rewrite()
+
+
+@EVERY_CLASS
+def test_inside_sync_replicas(kind):
+    with tf.Graph().as_default():
+        made = models(KINDS[kind])
+        # Several would share one queue of tokens.
+        wrapped = v1.train.SyncReplicasOptimizer(
+            SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
+        )
+        loss = tf.add_n([each.loss for each in made])
+        train_op = wrapped.minimize(loss, v1.train.get_or_create_global_step())
+        hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
+        stop = v1.train.StopAtStepHook(last_step=STEPS)
+        variables = global_variables()
+        # The thread that waits for gradients is still waiting at the end; it need not be awaited.
+        with v1.train.MonitoredTrainingSession(
+            hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
+        ) as sess:
+            while not sess.should_stop():
+                sess.run(train_op)
+                last = sess._tf_sess().run(variables)
+        assert last["global_step"] == STEPS
+        assert_same_state(last, expected(kind))
+
+
+WITHOUT_V2 = """
+    import os, sys
+    os.environ["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
+    import numpy as np
+    import tensorflow as tf
+    tf.compat.v1.disable_v2_behavior()
+    v1 = tf.compat.v1
+    assert not tf.executing_eagerly() and not v1.control_flow_v2_enabled()
+    from tests.support.training_ways import KINDS, minimize, models, run
+    train_op = minimize(models(KINDS["in turn"]))
+    with v1.Session() as sess:
+        found = run(sess, train_op)
+    np.savez(sys.argv[1], **{name.replace("/", "|"): value for name, value in found.items()})
+"""
+
+
+def test_a_program_without_v2_behavior(tmp_path):
+    """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
+    path = str(tmp_path / "state.npz")
+    root = str(ROOT)
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(WITHOUT_V2), path],
+        cwd=root,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-3000:]
+    saved = {name.replace("|", "/"): value for name, value in np.load(path).items()}
+    assert_same_state(saved, expected("in turn"))
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_the_switches_of_tensorflow_2(on):
+    """A compat.v1 graph inside a TF 2 program, with its behaviours on and off."""
+    switches = ("control_flow_v2", "resource_variables")
+    before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
+    try:
+        for switch in switches:
+            switched(switch, on)
+        found = plain(KINDS["by default"])
+    finally:
+        for switch in switches:
+            switched(switch, before[switch])
+    assert_same_state(found, expected("in turn"))
+
+
+def switched(switch, on):
+    getattr(v1, ("enable_" if on else "disable_") + switch)()
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_minimize_with_a_callable_loss(name):
+    """Eager code and tf.function call minimize with a function."""
+    table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
+
+    def train(wrap):
+        variables = [tf.Variable(table, name="table"), tf.Variable(weights, name="weights")]
+        step = tf.Variable(0, dtype=tf.int64)
+        made = CASES[name].make(step)
+
+        def loss():
+            return tf.reduce_sum(
+                tf.square(tf.matmul(tf.gather(variables[0], [0, 2, 2]), variables[1]))
+            )
+
+        def one():
+            made.minimize(loss, global_step=step, var_list=variables)
+
+        one = wrap(one)
+        for _ in range(7):
+            one()
+        slots = [made.get_slot(v, slot) for slot in made.get_slot_names() for v in variables]
+        return [variable.numpy() for variable in variables + slots]
+
+    for one, other in zip(train(lambda one: one), train(tf.function)):
+        if CASES[name].regrouped:
+            np.testing.assert_allclose(one, other, 1e-6, 1e-6)
+        else:
+            np.testing.assert_array_equal(one, other)

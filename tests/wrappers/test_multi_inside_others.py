@@ -1,0 +1,154 @@
+"""MultiOptimizer inside of others: loss scaling, SyncReplicas, checkpoints, canned estimators."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt import MultiOptimizer, versions
+from tests.support.wide_and_deep import (  # noqa: F401
+    FOUR,
+    for_wide_and_deep,
+    in_a_session,
+    no_wrong_warnings,
+    wide_and_deep,
+)
+
+v1 = tf.compat.v1
+
+
+@pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
+def test_inside_dynamic_loss_scaling(overflowing):
+    """With a step whose gradients overflow, which is left out by all, or without one."""
+    scaling = v1.train.experimental
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        factor = v1.placeholder_with_default(1.0, [])
+        try:
+            wrapped = scaling.enable_mixed_precision_graph_rewrite(for_wide_and_deep(step))
+            train_op = wrapped.minimize(wide_and_deep() * factor, global_step=step)
+            variables = {each.op.name: each for each in v1.global_variables()}
+            with v1.Session() as session:
+                session.run(v1.global_variables_initializer())
+                for number in range(4):
+                    session.run(train_op, {factor: 1e38 if number == overflowing else 1.0})
+                values = session.run(variables)
+        finally:
+            scaling.disable_mixed_precision_graph_rewrite()
+    assert values["current_loss_scale"] == 2.0 ** (15 if overflowing is None else 14)
+    for name, value in in_a_session(4 if overflowing is None else 3).items():
+        # TensorFlow's cond is a name scope for what all variables share.
+        (same,) = [key for key in values if key == name or key.endswith("/" + name)]
+        np.testing.assert_array_equal(values[same], value, err_msg=name)
+
+
+@pytest.mark.parametrize("replicas", [1])
+def test_inside_sync_replicas(replicas):
+    with tf.Graph().as_default():
+        step = v1.train.get_or_create_global_step()
+        wrapped = v1.train.SyncReplicasOptimizer(for_wide_and_deep(step), replicas)
+        train_op = wrapped.minimize(wide_and_deep(), global_step=step)
+        hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
+        state = in_a_session(5)
+        variables = {each.op.name: each for each in v1.global_variables() if each.op.name in state}
+        with v1.train.MonitoredTrainingSession(
+            hooks=[hook, v1.train.StopAtStepHook(last_step=5)],
+            log_step_count_steps=None,
+            stop_grace_period_secs=0,
+        ) as session:
+            while not session.should_stop():
+                session.run(train_op)
+                last = session._tf_sess().run(variables)
+    for name, value in state.items():
+        np.testing.assert_array_equal(last[name], value, err_msg=name)
+
+
+def test_an_object_based_checkpoint(tmp_path):
+    def make():
+        w, table = tf.Variable([1.0, 2.0], name="w"), tf.Variable(tf.ones([3, 2]), name="table")
+        step = tf.Variable(0, dtype=tf.int64, name="step")
+        adams = FOUR["Adam"](step), FOUR["Lazy"](step)
+        multi = MultiOptimizer([(adams[0], [table]), (adams[1], [w])])
+        nested = MultiOptimizer([(multi, "w|table")])
+
+        def train():
+            grads = tf.constant([0.5, -1.0]), tf.IndexedSlices(tf.ones([2, 2]), [0, 2], [3, 2])
+            nested.apply_gradients(zip(grads, [w, table]), global_step=step)
+            return [each.numpy() for each in [w, table, step] + adams[0].variables()]
+
+        return train, tf.train.Checkpoint(w=w, table=table, step=step, optimizer=nested)
+
+    train, checkpoint = make()
+    train()
+    path = checkpoint.save(str(tmp_path / "model"))
+    expected = train()
+    for trained_before in (False, True):
+        train, checkpoint = make()
+        if trained_before:
+            train()
+        status = checkpoint.restore(path)
+        for one, other in zip(train(), expected):
+            np.testing.assert_array_equal(one, other)
+        status.assert_consumed()
+
+
+# --- In the canned estimators.
+
+
+def of_two(linear, dnn):
+    return {"linear_optimizer": linear, "dnn_optimizer": dnn}
+
+
+def two_of_ours():
+    decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # decays after 100,000 steps
+    # The estimator advances the step itself, after both optimizers.
+    decay.global_step_is_advanced = True
+    return of_two(decay, legacy_opt.LazyAdamOptimizer(0.01))
+
+
+def one_multi():
+    multi = MultiOptimizer(
+        [(v1.train.AdagradOptimizer(0.1), "linear/"), (v1.train.AdamOptimizer(0.01), "dnn/")]
+    )
+    return of_two(multi, multi)
+
+
+def trained_canned(estimator_class, optimizers):
+    """Trains what a canned estimator builds; returns all variables by name."""
+    column = tf.feature_column.categorical_column_with_identity("id", 9)
+    estimator = estimator_class(
+        linear_feature_columns=[column],
+        dnn_feature_columns=[tf.feature_column.numeric_column("x")],
+        dnn_hidden_units=[3],
+        **optimizers,
+    )
+    with tf.Graph().as_default():
+        v1.set_random_seed(3)
+        v1.train.get_or_create_global_step()
+        features = {"id": tf.constant([[1], [5], [5], [0]]), "x": tf.constant([1.0, 2.0, 0.5, 0.0])}
+        labels = tf.constant([[1.0], [0.0], [0.0], [1.0]])
+        spec = estimator.model_fn(features, labels, v1.estimator.ModeKeys.TRAIN, estimator.config)
+        variables = {each.op.name: each for each in v1.global_variables()}
+        with v1.Session() as session:
+            session.run([v1.global_variables_initializer(), v1.local_variables_initializer()])
+            session.run(v1.tables_initializer())
+            for _ in range(4):
+                session.run(spec.train_op)
+            return session.run(variables)
+
+
+@pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
+@pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
+def test_canned_wide_and_deep(kind, optimizers):
+    """Where ours compute what TensorFlow's own do, the estimator ends in the same bits."""
+    if not versions.has_estimator():
+        pytest.skip("this TensorFlow has no Estimator")
+    canned = getattr(v1.estimator, "DNNLinearCombined" + kind)
+    stock = of_two(v1.train.AdagradOptimizer(0.1), v1.train.AdamOptimizer(0.01))
+    actual, expected = (trained_canned(canned, each) for each in (optimizers(), stock))
+    assert actual["global_step"] == 4
+    assert any(np.any(actual[name] != 0) for name in actual if name.startswith("linear/"))
+    assert any(name.endswith("/Adagrad") for name in expected)
+    for name, value in expected.items():
+        same = name.replace("/Adagrad", "/AdagradDecay") if name not in actual else name
+        np.testing.assert_array_equal(actual[same], value, err_msg=name)
