@@ -118,7 +118,7 @@ def run_tests(session, name, python, words, env=None):
     if path.exists():
         path.unlink()
     # A file shares its fixtures, and the Sessions that its cells are compared with.
-    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--report", str(path)]
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--report=%s" % path]
     try:
         with counted(name):
             session.run(*command, *words, env=env, external=True)

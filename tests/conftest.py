@@ -5,6 +5,7 @@ import functools
 import gc
 import inspect
 import re
+import sys
 
 import pytest
 
@@ -75,3 +76,13 @@ def keep_what_fit_leaves(request):
     yield
     gc.freeze()
     gc.enable()
+
+
+@pytest.fixture(autouse=True)
+def no_global_step_is_left():
+    """Takes a global step that a test has made in eager code from the tests after it."""
+    yield
+    tensorflow = sys.modules.get("tensorflow")
+    if tensorflow is not None:
+        v1 = tensorflow.compat.v1
+        v1.get_default_graph().clear_collection(v1.GraphKeys.GLOBAL_STEP)

@@ -72,7 +72,7 @@ def every_cell():
                 yield pytest.param(name, use_resource, dtype, id=identity, marks=marks)
 
 
-@pytest.mark.parametrize("name, use_resource, dtype", every_cell())
+@pytest.mark.parametrize("name, use_resource, dtype", list(every_cell()))
 def test_every_variable_after_every_step(name, use_resource, dtype, tmp_path):
     """And a checkpoint of either goes on in the other."""
     problem = problem_for(name, dtype, use_resource)

@@ -49,6 +49,7 @@ def test_integers_beyond_int64_are_floats():
         np.testing.assert_array_equal(for_int, for_float)
 
 
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_a_period_may_be_longer_than_steps_can_be_counted(dtype):
     values = []

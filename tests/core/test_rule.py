@@ -363,6 +363,7 @@ def test_a_class_without_a_rule():
         one_step(Missing(False, "Missing"))
 
 
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 def test_locks_that_cannot_be_kept_raise_a_warning_of_their_own():
     with pytest.warns(legacy_opt.UseLockingWarning, match="'x:0'"):
         one_step(Sgd(0.1, use_locking=True))

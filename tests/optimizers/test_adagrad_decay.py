@@ -248,6 +248,7 @@ def test_the_per_variable_form_computes_the_same(use_resource):
     )
 
 
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
     with tf.Graph().as_default():
         a, b = (v1.get_variable(name, initializer=[1.0, 1.0]) for name in "ab")

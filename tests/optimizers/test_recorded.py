@@ -98,7 +98,7 @@ def arguments_of_the_rules():
                 marks = pytest.mark.full
 
 
-@pytest.mark.parametrize("name, argument", arguments_of_the_rules())
+@pytest.mark.parametrize("name, argument", list(arguments_of_the_rules()))
 def test_a_number_that_is_off_by_a_thousandth_is_noticed(name, argument):
     changed = trained(name, **{argument: CASES[name].arguments[argument] * 0.999})
     with pytest.raises(AssertionError, match="after"):

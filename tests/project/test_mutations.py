@@ -8,6 +8,8 @@ import pytest
 from tests.tools import mutations
 from tests.tools.mutations import MUTATIONS, ROOT, Mutation
 
+pytestmark = pytest.mark.once
+
 EACH = pytest.mark.parametrize(
     "mutation",
     [

@@ -15,6 +15,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.once
+
 HERE = "%d.%d" % sys.version_info[:2]
 
 

@@ -11,6 +11,8 @@ import pytest
 from legacy_opt.compat.audit import audit
 from tests.support.processes.command_line import ROOT, Screen
 
+pytestmark = pytest.mark.once
+
 V1 = "tf.compat.v1.train."
 
 

@@ -7,6 +7,8 @@ import pytest
 from legacy_opt.compat.audit import audit
 from tests.support.processes.command_line import Screen
 
+pytestmark = pytest.mark.once
+
 YELLOW = "tensor2tensor.utils.yellowfin.YellowFinOptimizer"
 PERSON, GUESS = "person", "A guess: "
 TREE = {

@@ -10,6 +10,8 @@ import tensorflow as tf
 from legacy_opt import compat, versions
 from legacy_opt.compat import missing_names
 
+pytestmark = pytest.mark.once
+
 v1 = tf.compat.v1
 # DeepRec's variables, which nobody has on any TensorFlow: it stands for all that is missing.
 GONE = "tf.get_embedding_variable"

@@ -10,6 +10,8 @@ from legacy_opt import compat, versions
 from legacy_opt.compat import run_command
 from tests.support.processes.command_line import Screen
 
+pytestmark = pytest.mark.once
+
 v1 = tf.compat.v1
 GONE = "tf.get_embedding_variable"
 
