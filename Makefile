@@ -10,7 +10,7 @@ TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects seconds \
+.PHONY: help demo test test-full test-version oldest-keras clients handover migration-demo matrix mutations defects coverage seconds \
 	lint format bench readme doctor clean
 
 help: ## list the commands
@@ -24,6 +24,9 @@ test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
 
 test-full: $(TOOLS) ## the same with every combination and the slow tests
 	$(NOX) $(call lanes,test,test) handover report -- --full $(ARGS)
+
+coverage: $(TOOLS) ## print which lines and branches the tests of all lanes reach
+	$(NOX) coverage -- $(TURNS) $(ARGS)
 
 seconds: $(TOOLS) ## note what long tests take, by which lanes share them: after make test
 	$(NOX) seconds

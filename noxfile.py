@@ -243,6 +243,41 @@ def slowest():
 
 
 @nox.session(python=False)
+def coverage(session):
+    """Prints what the daily tests of all lanes reach, by package; words after -- go to pytest."""
+    home = ENVIRONMENTS / "coverage"
+    shutil.rmtree(str(home), ignore_errors=True)
+    home.mkdir(parents=True)
+    files = []
+    for lane in LANES:
+        python = environment(session, lane)
+        files.append(str(home / lane.name))
+        words = ["--cov", "--cov-report=", *turn_of(lane, session.posargs)]
+        run_tests(session, lane.name, python, words, {"COVERAGE_FILE": files[-1]})
+    env = {"COVERAGE_FILE": str(home / "all")}
+    found = str(home / "all.json")
+    for words in ["combine", "--keep", *files], ["json", "-q", "-o", found]:
+        session.run(python, "-m", "coverage", *words, env=env, external=True)
+    print("\n".join(covered(json.loads(Path(found).read_text(encoding="utf-8"))["files"])))
+
+
+def covered(files):
+    """Returns the lines on each package: how many of its lines and branches the tests reach."""
+    row = "%-44s%10s%12s"
+    sums = {}
+    for path, found in files.items():
+        for name in (str(Path(path).parent), "all"):
+            count = sums.setdefault(name, [0, 0, 0, 0])
+            keys = "covered_lines", "num_statements", "covered_branches", "num_branches"
+            count[:] = [old + found["summary"][key] for old, key in zip(count, keys)]
+    lines = ["", row % ("package", "lines", "branches")]
+    for name, (hit, of, taken, ways) in sorted(sums.items()):
+        shares = 100.0 * hit / max(of, 1), 100.0 * taken / max(ways, 1)
+        lines.append(row % (name, *("%.2f %%" % share for share in shares)))
+    return lines
+
+
+@nox.session(python=False)
 def seconds(session):
     """Notes what long tests take, from the reports of the last run of all lanes."""
     paths = [ENVIRONMENTS / ("report-%s.json" % lane.name) for lane in LANES]

@@ -46,6 +46,7 @@ setup(
         "test": [
             "pytest>=7",
             "pytest-xdist",
+            "pytest-cov",
             "allpairspy",
             "hypothesis",
             "build",

@@ -18,6 +18,7 @@ sys.path.insert(0, str(ROOT))
 import lanes
 from tests.support import turns
 from tests.support.turns import every_cell, pairwise
+from tests.tools import seconds
 
 pytestmark = pytest.mark.once
 
@@ -61,7 +62,7 @@ def run_suite(folder, source, *options):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
     command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=" + MARKERS]
     done = subprocess.run(
-        command + ["--report", str(account)] + list(options),
+        command + ["--report=%s" % account] + list(options),
         cwd=str(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -156,9 +157,9 @@ class Item:
 def lanes_of(tmp_path, monkeypatch):
     """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
 
-    def find(items, seconds):
+    def find(items, cost):
         monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
-        turns.SECONDS.write_text(json.dumps(dict.fromkeys(map(turns.test_of, items), seconds)))
+        turns.SECONDS.write_text(json.dumps(dict.fromkeys(map(turns.test_of, items), cost)))
         shares = {number: set(turns.share(items, number, 5)) for number in range(1, 6)}
         return [{number for number in shares if item in shares[number]} for item in items]
 
@@ -167,8 +168,8 @@ def lanes_of(tmp_path, monkeypatch):
 
 def test_every_cell_has_its_turn(lanes_of):
     cells = [Item("test_cell", name="Adam", number=number) for number in range(50)]
-    for seconds, times in ((1, 5), (1.5 * turns.BUDGET, 3), (9 * turns.BUDGET, 1)):
-        found = lanes_of(cells, seconds)
+    for cost, times in ((1, 5), (1.5 * turns.BUDGET, 3), (9 * turns.BUDGET, 1)):
+        found = lanes_of(cells, cost)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
         assert set(loads) == {10 * times}
@@ -290,3 +291,24 @@ def test_it(broken):
     code, _, account = run_suite(tmp_path, source)
     assert code == 1
     assert account["outcomes"] == {"failed": 1}
+    assert "tests/test_suite.py::broken" in account["seconds_of_fixtures"]
+
+
+def test_cells_left_to_other_lanes_would_take_as_long(tmp_path):
+    source = """
+import pytest, time
+
+@pytest.mark.parametrize("number", range(10))
+def test_it(number):
+    time.sleep(0.01)
+"""
+    suite = tmp_path / "tests" / "support"
+    shutil.copytree(str(ROOT / "tests" / "support"), str(suite))
+    (suite / "seconds.json").write_text('{"tests/test_suite.py::test_it": 100}')
+    code, output, account = run_suite(tmp_path, source, "--turn=1/5")
+    assert code == 0, output
+    assert account["outcomes"] == {"passed": 2}
+    assert account["left_out"][turns.ANOTHER_LANES_TURN] == {"tests/test_suite.py::test_it": 8}
+    (whole,) = seconds.of_all_cells(account).values()
+    assert whole == pytest.approx(5 * sum(account["seconds_of_tests"].values()))
+    assert whole > 0.1

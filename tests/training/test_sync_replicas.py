@@ -19,6 +19,8 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
+# All classes get the one step; some go by their own, or leave it to their users.
+pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
 
