@@ -1,7 +1,7 @@
 """What code written for the originals asks of their classes, besides training: on every TensorFlow.
 
 Arguments that they take, protected attributes that their subclasses and tests read, errors that
-their callers catch. The same side by side with `tf.contrib`: tests/test_contrib_errors.py.
+their callers catch. The same side by side with `tf.contrib`: tests/contrib/test_contrib_calls.py.
 """
 
 import numpy as np
