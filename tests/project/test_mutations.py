@@ -1,6 +1,6 @@
 """The mutations of `make mutations` fit the code, each by itself, and a stale one is told."""
 
-import shutil
+import ast
 from pathlib import Path
 
 import pytest
@@ -21,15 +21,10 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-def test_it_applies(mutation, tmp_path):
-    path = tmp_path / mutation.file
-    path.parent.mkdir()
-    shutil.copy(str(ROOT / mutation.file), str(path))
-    before = path.read_text(encoding="utf-8")
-    mutations.mutate(str(tmp_path), mutation)
-    after = path.read_text(encoding="utf-8")
-    assert after != before
-    compile(after, str(path), "exec")
+def test_it_applies(mutation):
+    path, tree = mutations.mutated(ROOT, mutation)
+    assert ast.dump(tree) != ast.dump(ast.parse(path.read_text(encoding="utf-8")))
+    compile(tree, str(path), "exec")
 
 
 @EACH
@@ -39,10 +34,44 @@ def test_its_tests_are_there(mutation):
             assert Path(ROOT, word.split("::")[0]).exists()
 
 
-@pytest.mark.parametrize("text", ["nothing of it", "twice twice"])
-def test_a_stale_one_is_told(text, tmp_path):
-    (tmp_path / "code.py").write_text(text, encoding="utf-8")
-    mutation = Mutation("wrong", "code.py", "twice", "once", ())
-    with pytest.raises(ValueError, match="'wrong' is stale: its text occurs [02] times in code.py"):
-        mutations.mutate(str(tmp_path), mutation)
-    assert (tmp_path / "code.py").read_text(encoding="utf-8") == text
+CODE = """
+class Class:
+    def method(self):
+        %s
+
+    def other(self):
+        first = (one
+                 + two)
+"""
+
+
+@pytest.mark.parametrize(
+    "body, function, why",
+    [
+        ("pass", "Class.method", "its text occurs 0 times in code.py"),
+        ("return [one + two, one+two]", "Class.method", "its text occurs 2 times in code.py"),
+        ("return one + two", "Class.gone", "there are 0 functions Class.gone"),
+    ],
+)
+def test_a_stale_one_is_told(body, function, why, tmp_path):
+    (tmp_path / "compat").mkdir()
+    (tmp_path / "compat" / "code.py").write_text(CODE % body, encoding="utf-8")
+    mutation = Mutation("wrong", function, "one + two", "one", ())
+    with pytest.raises(ValueError, match="'wrong' is stale: %s" % why):
+        mutations.mutated(tmp_path, mutation)
+
+
+@pytest.mark.parametrize(
+    "old, new, result",
+    [
+        ("one + two", "one - two", "first = one - two"),
+        ("first = one + two", "second = 2; third = 3", "second = 2; third = 3"),
+        (mutations.WHOLE, "return None", "return None"),
+    ],
+)
+def test_expressions_statements_and_whole_functions(old, new, result, tmp_path):
+    (tmp_path / "legacy_opt").mkdir()
+    (tmp_path / "legacy_opt" / "code.py").write_text(CODE % "pass", encoding="utf-8")
+    _, tree = mutations.mutated(tmp_path, Mutation("it", "Class.other", old, new, ()))
+    other = tree.body[0].body[1]
+    assert list(map(ast.dump, other.body)) == list(map(ast.dump, ast.parse(result).body))

@@ -4,73 +4,73 @@ Each is a tuple of what `tests.tools.mutations.Mutation` takes.
 """
 
 _DATA = """\
-        for source, target in zip(sources, new_files):
-            tf.io.gfile.rename(source, target, overwrite=True)
+for source, target in zip(sources, new_files):
+    tf.io.gfile.rename(source, target, overwrite=True)
 """
 _INDEX = """\
-        tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
+tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
 """
 
 MOVING = (
     (
         "scopes before slots are not looked for",
-        "compat/matching.py",
+        "_scopes",
         "best = sorted(scope for scope, count in counts.items() if count == most)",
         'best = [""]',
         ("tests/checkpoints/test_v1_checkpoints_names.py", "-k", "scopes_around_the_optimizer"),
     ),
     (
         "parts are joined in the order of their names",
-        "compat/matching.py",
+        "Match.read",
         "value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)",
         "value = values[0] if len(values) == 1 else np.concatenate(values[::-1], self.axis)",
         ("tests/checkpoints/test_v1_checkpoints_names.py", "-k", "saved_part_by_part"),
     ),
     (
         "the step is not loaded",
-        "compat/keras_state.py",
-        "            value = value * self._batches_a_step\n        versions",
-        "            return\n        versions",
+        "KerasState.assign",
+        "value = value * self._batches_a_step",
+        "return",
         ("tests/checkpoints/test_v1_checkpoints.py", "-k", "decaying_learning_rate"),
     ),
     (
         "what is damaged is found out too late",
-        "compat/checkpoint.py",
-        "        _read(found, checkpoint, report)\n    state.build()",
-        "        pass\n    state.build()",
+        "load_v1_checkpoint",
+        "for found in matches:\n    _read(found, checkpoint, report)",
+        "pass",
         ("tests/checkpoints/test_v1_checkpoints_refused.py", "-k", "damaged_data"),
     ),
     (
         "what else the old checkpoint holds is dropped",
-        "compat/checkpoint.py",
-        "            writer.copy(name, original)",
-        "            pass",
+        "save_v1_checkpoint",
+        "writer.copy(name, original)",
+        "None",
         ("tests/checkpoints/test_v1_checkpoints_out.py", "-k", "comes_along"),
     ),
     (
         "counts of decays are taken from where V2 has them",
-        "compat/decay_counts.py",
-        "    flat = counts.reshape(-1)\n",
-        "    flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]\n",
+        "relay",
+        "flat = counts.reshape(-1)",
+        "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
         ("tests/checkpoints/test_v1_checkpoints_models.py", "-k", "counts_of_adagrad_decay"),
     ),
     (
         "the global step does not advance",
-        "compat/as_v1.py",
+        "KerasInV1.apply_gradients",
         "done = step.assign_add(1, name=scope or None, read_value=False)",
         "done = step.assign_add(0, name=scope or None, read_value=False)",
         ("tests/keras_in_graphs/test_to_v1.py", "-k", "global_step or what_v1_takes"),
     ),
     (
         "Keras' velocity has the sign of v1's momentum",
-        "compat/plain_translations.py",
+        "_velocity",
         "return momentum * momentum.dtype.type(-rate)",
         "return momentum * momentum.dtype.type(rate)",
         ("tests/native_keras/test_plain_keras.py", "-k", "goes_on_as_in_a_session and Momentum"),
     ),
     (
         "a checkpoint appears before it is whole",
-        "compat/checkpoint_writer.py",
+        "CheckpointWriter._publish",
         _DATA + _INDEX,
         _INDEX + _DATA,
         ("tests/checkpoints/test_checkpoint_writer.py", "-k", "BeingKilled"),

@@ -1,4 +1,4 @@
-"""Breaks the Keras bridges in a copy of the checkout, one line at a time, and sees the tests fail.
+"""Breaks the Keras bridges in a copy of the checkout, a function at a time: do the tests fail?
 
     python -m tests.tools.mutations
 
@@ -7,6 +7,9 @@ between a TF1 graph and Keras; or the Keras 3 bridge. A mutation that no test no
 then this fails.
 """
 
+import ast
+import collections
+import functools
 import os
 import shutil
 import subprocess
@@ -19,25 +22,26 @@ from legacy_opt import versions
 from tests.support.paths import ROOT
 from tests.tools.moving_mutations import MOVING
 
-DRIVING = "compat/driving.py"
-
 
 class Mutation(NamedTuple):
     """One way to break a bridge.
 
     Attributes:
       name: what it does.
-      file: the file it changes.
-      old: the text it replaces, which occurs once.
-      new: what takes its place.
+      function: the qualified name of a function of the product, as "Class.method"; no other has it.
+      old: an expression or statements that it has once, in whatever layout; WHOLE for its body.
+      new: what takes their place.
       tests: words for pytest that choose the tests which should notice.
     """
 
     name: str
-    file: str
+    function: str
     old: str
     new: str
     tests: Tuple[str, ...]
+
+
+WHOLE = "..."
 
 
 def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
@@ -53,35 +57,35 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
     return (
         Mutation(
             "the learning rate stays what it was",
-            DRIVING,
+            "Drives._fed_rates",
             "rate = self._current_rate()",
             "rate = tf.constant(vars(self._adopted)[self._rates[0]], tf.float32)",
             learning_rate,
         ),
         Mutation(
             "the step stands still",
-            DRIVING,
+            "Drives.step_fed_to",
             "lent[feed.step] = tf.cast(self._current_step(), feed.step_dtype)",
             "lent[feed.step] = tf.zeros([], feed.step_dtype)",
             step,
         ),
         Mutation(
             "rows of equal ids are not summed",
-            DRIVING,
+            "Drives._update_sparse",
             "update = self._adopted._resource_apply_sparse_duplicate_indices",
             "update = self._adopted._resource_apply_sparse",
             exact("Adagrad", "Momentum"),
         ),
         Mutation(
             "hyperparameters stay what they were",
-            DRIVING,
+            "Drives.hyperparameters_fed",
             'return _lent(self._leaf(), {"_" + name: value for name, value in fed.items()})',
             "return _lent(self._leaf(), {})",
             hyperparameters,
         ),
         Mutation(
             "the learning rate keeps its dtype",
-            DRIVING,
+            "Drives._rate_of_dtype",
             "lent[attribute] = tf.cast(fed, dtype)",
             "continue",
             dtypes,
@@ -91,8 +95,6 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
 
 # The OptimizerV2 bridge.
 
-BRIDGE = "compat/optimizer_v2.py"
-STATE = "compat/optimizer_v2_state.py"
 EXACT = "tests/keras_bridge/test_keras_exact.py"
 
 
@@ -118,39 +120,39 @@ OPTIMIZER_V2 = _of_both(
 ) + (
     Mutation(
         "_finish is not called",
-        BRIDGE,
+        "BridgedOptimizer._distributed_apply",
         "finished = self._finish(distribution, [variable for _, variable in pairs])",
         "finished = None",
         _exact("Adam"),
     ),
     Mutation(
         "two slots are swapped",
-        STATE,
+        "OwnsState.adopted_slot",
         "return self._slots.get(versions.slot_key(variable), {}).get(slot_name)",
         "slots = self._slots.get(versions.slot_key(variable), {})\n"
-        "        others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
-        "        return others[0] if slot_name in slots and others else slots.get(slot_name)",
+        "others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
+        "return others[0] if slot_name in slots and others else slots.get(slot_name)",
         _exact("Adadelta", "Adam"),
     ),
     Mutation(
         "slots that are created after a restore stay new",
-        STATE,
-        "            self._restore_slot_variable(slot_name, variable, slot)\n",
-        "",
+        "OwnsState.adopt_slot",
+        "self._restore_slot_variable(slot_name, variable, slot)",
+        "None",
         (EXACT, "-k", "restored_before_it_has_slots"),
     ),
     Mutation(
         "slots are not restored before they exist",
-        STATE,
+        "OwnsState._create_or_restore_slot_variable",
         "deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)",
         "deferred.setdefault(versions.slot_key(variable), [])",
         (EXACT, "-k", "restored_before_it_has_slots"),
     ),
     Mutation(
         "variables that all share start anew",
-        STATE,
-        "initializer=lambda shape, dtype=None, **_: value,",
-        "initializer=lambda shape, dtype=None, **_: tf.zeros_like(value),",
+        "OwnsState.adopt_non_slot",
+        "lambda shape, dtype=None, **_: value",
+        "lambda shape, dtype=None, **_: tf.zeros_like(value)",
         _exact("Adam"),
     ),
 )
@@ -158,10 +160,6 @@ OPTIMIZER_V2 = _of_both(
 
 # The Keras 3 bridge.
 
-BRIDGE_3 = "compat/keras3.py"
-SETTING_3 = "compat/keras3_hyperparameters.py"
-STATE_3 = "compat/keras3_state.py"
-SAVING_3 = "compat/keras3_saving.py"
 CORNERS_3 = "tests/keras_bridge/test_keras3_corners.py"
 EXACT_3 = "tests/keras_bridge/test_keras3_exact.py"
 CHECKPOINTS_3 = "tests/keras_bridge/test_keras3_checkpoints.py"
@@ -184,109 +182,109 @@ KERAS_3 = _of_both(
 ) + (
     Mutation(
         "_finish is not called",
-        BRIDGE_3,
-        "            self._finish(distribution, [variable for _, variable in pairs])\n",
-        "",
+        "BridgedOptimizer._distributed_tf_update_step",
+        "self._finish(distribution, [variable for _, variable in pairs])",
+        "None",
         _exact_3("Adam"),
     ),
     Mutation(
         "gradients are clipped before rows of equal ids are summed",
-        BRIDGE_3,
+        "BridgedOptimizer._clip_gradients",
         "pairs = clipping.gathered([(grad, None) for grad in grads])",
         "pairs = [(grad, None) for grad in grads]",
         (CLIPPING_3, "-k", "sums_repeated_ids_first"),
     ),
     Mutation(
         "the loss scale of sparse gradients stays in them",
-        BRIDGE_3,
+        "_Rows.__truediv__",
         "return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
         (CLIPPING_3, "-k", "loss_scale_that_is_a_power"),
     ),
     Mutation(
         "an apply_gradients of its own counts the step as well",
-        BRIDGE_3,
-        "            step.assign(before)  # Keras advances it\n",
-        "            pass\n",
+        "BridgedOptimizer._apply_and_count",
+        "step.assign(before)",
+        "None",
         (FEATURES_3, "-k", "apply_gradients_of_its_own"),
     ),
     Mutation(
         "a hyperparameter that is set stays what it was",
-        SETTING_3,
-        "            self._hyper[name].assign(value)\n",
-        "",
+        "HasHyperparameters.__setattr__",
+        "self._hyper[name].assign(value)",
+        "None",
         (HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
     ),
     Mutation(
         "gradients stay as wide as LossScaleOptimizer makes them",
-        BRIDGE_3,
-        "    if grad is None or grad.dtype == variable.dtype:\n",
-        "    if True:\n",
+        "_of_dtype",
+        "grad is None or grad.dtype == variable.dtype",
+        "True",
         ("tests/keras_bridge/test_keras3_mixed_precision.py", "-k", "variables_of_other_dtypes"),
     ),
     Mutation(
         "the learning rate has the dtype that Keras makes by default",
-        SETTING_3,
-        'if getattr(variable, "dtype", "float32") != "float32":',
-        "if False:",
+        "HasHyperparameters.__init__",
+        'getattr(variable, "dtype", "float32") != "float32"',
+        "False",
         (EXACT_3, "-k", "float32_whatever_the_default"),
     ),
     Mutation(
         "slots have the variable's dtype",
-        STATE_3,
-        '"%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value',
-        '"%s_%s" % (self._path_of(variable), slot_name), shape, variable.dtype, initial_value',
+        "OwnsVariables.adopt_slot",
+        "slots = self._slots_of.setdefault(self._var_key(variable), {})",
+        "slots = self._slots_of.setdefault(self._var_key(variable), {}); dtype = variable.dtype",
         _exact_3("AdagradDecay"),
     ),
     Mutation(
         "two slots are swapped",
-        STATE_3,
+        "OwnsVariables.adopted_slot",
         "slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)",
         "slots = self._slots_of.get(self._var_key(variable), {})\n"
-        "        others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
-        "        slot = others[0] if slot_name in slots and others else slots.get(slot_name)",
+        "others = [slots[name] for name in sorted(slots) if name != slot_name]\n"
+        "slot = others[0] if slot_name in slots and others else slots.get(slot_name)",
         _exact_3("Adadelta", "Adam"),
     ),
     Mutation(
         "variables that all share start anew",
-        STATE_3,
-        "name, value.shape, value.dtype, lambda: value, aggregation",
-        "name, value.shape, value.dtype, lambda: tf.zeros_like(value), aggregation",
+        "OwnsVariables.adopt_non_slot",
+        "lambda: value",
+        "lambda: tf.zeros_like(value)",
         _exact_3("Adam"),
     ),
     Mutation(
         "slots of another optimizer are restored without a word",
-        SAVING_3,
-        "def _create_or_restore_slot_variable(self, *args, **kwargs):",
-        "def _refuse(self, *args, **kwargs):",
+        "SavedByName._create_or_restore_slot_variable",
+        WHOLE,
+        "return None",
         (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
     ),
     Mutation(
         "decays of v1 count accumulated batches",
-        SETTING_3,
-        "if self._by_updates and is_schedule:",
-        "if False:",
+        "HasHyperparameters._get_current_learning_rate",
+        "self._by_updates and is_schedule",
+        "False",
         (CORNERS_3, "-k", "decays_of_v1_count_updates"),
     ),
     Mutation(
         "hyperparameters are variables in TF1 graphs as well",
-        SETTING_3,
-        "        if self._graph_is_built:\n            return {}\n",
-        "",
+        "HasHyperparameters._current_hyperparameters",
+        "self._graph_is_built",
+        "False",
         ("tests/keras_bridge/test_keras3_graph.py",),
     ),
     Mutation(
         "state without slots is loaded where there are some",
-        SAVING_3,
+        "_is_built",
         "return bool(shapes.get(_TRAINED))",
         "return len(_unbuilt(shapes)) + 1 < len(shapes)",
         (CORNERS_3, "-k", "state_without_slots"),
     ),
     Mutation(
         "state of other names is loaded",
-        SAVING_3,
-        "            if own.get(name) != saved.get(name):\n",
-        "            if False:\n",
+        "SavedByName._misfit",
+        "own.get(name) != saved.get(name)",
+        "False",
         (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
     ),
 )
@@ -296,20 +294,88 @@ MUTATIONS = {2: OPTIMIZER_V2 + _MOVING, 3: KERAS_3}  # by the generation of Kera
 
 
 def mutate(root, mutation):
-    """Applies a mutation to the checkout at `root`.
+    """Applies a mutation to the checkout at `root`; the file loses its comments."""
+    path, tree = mutated(root, mutation)
+    path.write_text(ast.unparse(tree), encoding="utf-8")
+
+
+def mutated(root, mutation):
+    """Returns the path of the file that a mutation changes, and the file's changed syntax tree.
 
     Raises:
-      ValueError: its text does not occur exactly once.
+      ValueError: there is not one such function, or what is replaced does not occur in it once.
     """
-    path = Path(root, mutation.file)
-    text = path.read_text(encoding="utf-8")
-    count = text.count(mutation.old)
-    if count != 1:
-        raise ValueError(
-            "The mutation %r is stale: its text occurs %d times in %s. Bring this file up to date."
-            % (mutation.name, count, mutation.file)
-        )
-    path.write_text(text.replace(mutation.old, mutation.new), encoding="utf-8")
+    paths = _homes(str(root)).get(mutation.function, [])
+    if len(paths) != 1:
+        raise _stale(mutation, "there are %d functions %s" % (len(paths), mutation.function))
+    (path,) = paths
+    tree = _parsed(path)
+    function = dict(_functions(tree))[mutation.function]
+    new = ast.parse(mutation.new).body
+    if mutation.old == WHOLE:
+        function.body = new
+    else:
+        replacing = _Replacing(ast.parse(mutation.old).body, new)
+        replacing.visit(function)
+        if replacing.count != 1:
+            raise _stale(mutation, "its text occurs %d times in %s" % (replacing.count, path.name))
+    return path, ast.fix_missing_locations(tree)
+
+
+@functools.lru_cache(maxsize=None)
+def _homes(root):
+    """Returns the files of the product that have a function of each qualified name."""
+    homes = collections.defaultdict(list)
+    for folder in "legacy_opt", "compat":
+        for path in sorted(Path(root, folder).rglob("*.py")):
+            for name, _ in _functions(_parsed(path)):
+                homes[name].append(path)
+    return homes
+
+
+def _parsed(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _functions(node, prefix=""):
+    """Yields the qualified name and the node of each function that is no function's own."""
+    for each in node.body:
+        if isinstance(each, ast.ClassDef):
+            yield from _functions(each, prefix + each.name + ".")
+        elif isinstance(each, ast.FunctionDef):
+            yield prefix + each.name, each
+
+
+class _Replacing(ast.NodeTransformer):
+    """Puts statements in the place of others, or an expression in that of another."""
+
+    def __init__(self, old, new):
+        self._old, self._new, self.count = list(map(ast.dump, old)), new, 0
+        self._is_expression = len(old) == 1 and isinstance(old[0], ast.Expr)
+        if self._is_expression:
+            self._old = ast.dump(old[0].value)
+
+    def visit(self, node):
+        if self._is_expression and ast.dump(node) == self._old:
+            self.count += 1
+            return self._new[0].value
+        if not self._is_expression:
+            for field in "body", "orelse", "finalbody":
+                self._replace_in(getattr(node, field, None))
+        return self.generic_visit(node)
+
+    def _replace_in(self, statements):
+        if not isinstance(statements, list):  # of a lambda
+            return
+        dumps, length = list(map(ast.dump, statements)), len(self._old)
+        for start in range(len(statements) - length, -1, -1):
+            if dumps[start : start + length] == self._old:
+                self.count += 1
+                statements[start : start + length] = self._new
+
+
+def _stale(mutation, why):
+    return ValueError("The mutation %r is stale: %s. Bring it up to date." % (mutation.name, why))
 
 
 def copy_checkout(target):
