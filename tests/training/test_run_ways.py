@@ -37,6 +37,8 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
+# All classes get the one step; some go by their own, or leave it to their users.
+pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
 )
