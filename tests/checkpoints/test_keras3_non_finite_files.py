@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from tests.support import keras3_saving as saving
+from tests.support.keras.keras3_models import bridged
 from tests.support.spoiled_files import spoiled
 
 pytestmark = pytest.mark.keras3
@@ -12,7 +13,7 @@ pytestmark = pytest.mark.keras3
 @pytest.mark.parametrize("way", saving.WAYS)
 def test_files(way, tmp_path):
     make = saving.MAKERS["Adam"]
-    model = saving.compiled(saving.bridged(make(None)))
+    model = saving.compiled(bridged(make(None)))
     saving.train(model, 0, 1)
     model.set_weights([spoiled(value) for value in model.get_weights()])
     for variable in model.optimizer.variables:
@@ -21,7 +22,7 @@ def test_files(way, tmp_path):
     expected, _ = saving.state(model)
     save, load = saving.WAYS[way]
     save(model, tmp_path)
-    found, _ = saving.state(load(tmp_path, lambda step: saving.bridged(make(step))))
+    found, _ = saving.state(load(tmp_path, lambda step: bridged(make(step))))
     assert list(found) == list(expected)
     for name, value in expected.items():
         np.testing.assert_array_equal(found[name], value, err_msg=name)

@@ -222,6 +222,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("status", ["plain", "expect_partial"])
 @pytest.mark.parametrize("when", ["not built", "built", "variables later"])
 @pytest.mark.parametrize("target", ["Adam", "RMSProp"])

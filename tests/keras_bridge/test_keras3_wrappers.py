@@ -136,6 +136,7 @@ def by_copying(model, path, name):
     return other
 
 
+@pytest.mark.filterwarnings("ignore:Skipping variable loading for optimizer")
 @pytest.mark.parametrize("name", list(INSIDE))
 @pytest.mark.parametrize(
     "way", [by_keras_file, by_weights_file, by_checkpoint, by_v1_checkpoint, by_copying]
