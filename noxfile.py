@@ -224,7 +224,7 @@ def account(row, name):
     for reason, count in sorted(result["skips"].items()):
         note = "NOT LISTED: " if reason in result["unknown_skips"] else ""
         lines.append("%s%d x %s%s" % (" " * 16, count, note, reason))
-    for reason, tests in result["left_out"].items():
+    for reason, tests in filter(all, result["left_out"].items()):
         lines.append("%s%d left out: %s" % (" " * 16, sum(tests.values()), reason))
     return lines
 
