@@ -82,9 +82,8 @@ def counted(what):
         yield
     finally:
         sums = spent.setdefault(what, [0.0, 0.0])
-        sums[:] = (
-            sum(each) + after - start for each, after, start in zip(zip(sums), now(), before)
-        )
+        for number, (start, end) in enumerate(zip(before, now())):
+            sums[number] += end - start
 
 
 def install(session, python, *words):
@@ -336,14 +335,13 @@ def defects(session):
         for tree in (old, ROOT):
             paths.append(str(home / ("%s-%s.json" % (lane.name, tree.name))))
             with session.chdir(str(tree)):
-                command = [
+                command = ["-m", "tests.tools.defects", "run", paths[-1]]
+                session.run(
                     environment(session, lane),
-                    "-m",
-                    "tests.tools.defects",
-                    "run",
-                    paths[-1],
-                ]
-                session.run(*command, env={"PYTHONPATH": str(tree)}, external=True)
+                    *command,
+                    env={"PYTHONPATH": str(tree)},
+                    external=True,
+                )
     session.run(sys.executable, "tests/tools/defects.py", "compare", *paths, external=True)
 
 

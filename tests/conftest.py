@@ -1,6 +1,5 @@
 """What every run of the tests needs: its options, which cells it has, and its account."""
 
-import argparse
 import functools
 import gc
 import inspect
@@ -30,15 +29,10 @@ def pytest_ignore_collect(collection_path):
 def pytest_addoption(parser):
     group = parser.getgroup("legacy-opt")
     group.addoption("--full", action="store_true", help="run every combination and the slow tests")
-    group.addoption("--turn", type=_turn, metavar="2/5", help="run a lane's share of the cells")
+    group.addoption(
+        "--turn", type=turns.turn, metavar="2/5", help="run a lane's share of the cells"
+    )
     group.addoption("--report", help="write the account of this run to this JSON file")
-
-
-def _turn(text):
-    try:
-        return turns.turn(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError("%r is no turn such as 2/5" % text) from None
 
 
 def pytest_configure(config):

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.support.cases import public_optimizers
-from tests.support.catalogue_text import text_of
+from tests.support.pages import text_of
 from tests.tools import catalogue_pages
 from tests.tools.catalogue_pages import PAGES
 

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from tests.support.catalogue_text import text_of
 from tests.support.keras.native_keras import PROBLEMS
+from tests.support.pages import text_of
 from tests.tools import catalogue_pages
 from tests.tools.catalogue_pages import PAGES
 

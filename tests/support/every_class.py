@@ -7,11 +7,7 @@ from tests.support import running
 from tests.support.cases import CASES, one_of_each_class
 
 CLASSES = one_of_each_class()
-
-
 EVERY_CLASS = pytest.mark.parametrize("name", CLASSES)
-
-
 COUNTED_CLASSES = pytest.mark.parametrize("number, name", list(enumerate(CLASSES)))
 
 

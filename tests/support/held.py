@@ -4,7 +4,6 @@ import tensorflow as tf
 
 v1 = tf.compat.v1
 
-
 RATE = 0.5
 
 

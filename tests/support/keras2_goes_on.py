@@ -1,4 +1,4 @@
-"""x"""
+"""A training of either Keras that goes on from a checkpoint."""
 
 
 def assert_goes_on(training, path, unstopped):

@@ -10,7 +10,6 @@ import tensorflow as tf
 
 v1 = tf.compat.v1.train
 
-
 EVERY_DECAY = pytest.mark.parametrize(
     "decay",
     [

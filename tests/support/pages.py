@@ -1,6 +1,12 @@
-"""The examples on the pages of docs/."""
+"""The pages of docs/, and the examples on them."""
 
 import re
+
+from tests.support.paths import DOCS
+
+
+def text_of(name):
+    return (DOCS / name).read_text(encoding="utf-8")
 
 
 def python_blocks(page):
