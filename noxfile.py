@@ -32,6 +32,12 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
+# The parts of a report that hold seconds by name, and what is said of each name.
+TIMED = {
+    "seconds_of_tests": "",
+    "seconds_of_fixtures": " (fixture)",
+    "seconds_of_shared_fixtures": " (fixture that tests share)",
+}
 # A page of docs/ that the newest lane's Keras has made.
 OF_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
@@ -237,7 +243,7 @@ def slowest():
         (seconds, lane, name + note)
         for lane, result in results.items()
         if not isinstance(result, str)
-        for key, note in (("seconds_of_tests", ""), ("seconds_of_fixtures", " (fixture)"))
+        for key, note in TIMED.items()
         for name, seconds in result[key].items()
     ]
     lines = ["", "The %d slowest, in seconds:" % SLOWEST]

@@ -38,8 +38,13 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.pluginmanager.register(turns)
     config.pluginmanager.register(account)
+    config.option.loadscopereorder = False  # xdist's; `turns` knows which files take long
     if not hasattr(config, "workerinput"):  # with xdist: the process that hears all reports
         config.pluginmanager.register(account.Account(config), "account")
+
+
+def pytest_collection_finish(session):
+    gc.freeze()  # what has been imported stays, and every full collection would go through it
 
 
 @pytest.fixture(scope="session")

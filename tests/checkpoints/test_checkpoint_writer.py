@@ -20,7 +20,6 @@ from tests.support.checkpoints.checkpoint_arrays import (
     save_with_tensorflow,
     write,
 )
-from tests.support.checkpoints.v1_checkpoint_cases import in_turn
 from tests.tools import record_data
 
 v1 = tf.compat.v1
@@ -46,7 +45,7 @@ class TestWriting:
         write(tmp_path / "model", {"x": b"one\0"})
         assert open_checkpoint(tmp_path / "model").read("x").item() == b"one\0"
 
-    @in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
+    @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
         """A copy holds the same, and the graph goes on from it as it did in 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
@@ -181,7 +180,7 @@ class Killed(BaseException):
 
 
 class TestBeingKilled:
-    @in_turn(overwrite=[False, True], limit=[64 << 20, 50])
+    @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
         """Whatever the instant, there is the old checkpoint, or the new one, or none, no mixture.
 

@@ -22,7 +22,6 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     adam,
     assert_goes_on,
     counted_by_the_whole,
-    in_turn,
     momentum,
     problem_for,
     round_trip,
@@ -70,25 +69,23 @@ def trained(tmp_path_factory):
     return once
 
 
-@EVERY_OPTIMIZER
-def test_every_optimizer_goes_on(number, name, trained, full):
+@pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS, use_resource=[False, True])
+def test_every_optimizer_goes_on(name, api, use_resource, trained):
     way, config = way_of(name)
-    for api in APIS if full else [APIS[number % len(APIS)]]:
-        for use_resource in [False, True] if full else [number // 2 % 2 == 0]:
-            path, expected = trained(name, use_resource, config=config)
-            training = KerasTraining(problem_for(ALL[name]), ALL[name].make, api)
-            report = assert_goes_on(path, training, expected, way)
-            assert {transfer.source for transfer in report.transferred} == set(tensors(path))
+    path, expected = trained(name, use_resource, config=config)
+    training = KerasTraining(problem_for(ALL[name]), ALL[name].make, api)
+    report = assert_goes_on(path, training, expected, way)
+    assert {transfer.source for transfer in report.transferred} == set(tensors(path))
 
 
-@in_turn(name=["Adam", "RMSProp centered, momentum"], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "RMSProp centered, momentum"], api=APIS)
 def test_eagerly(name, api, trained):
     path, expected = trained(name, True, config=keras_ways.WITHOUT_REWRITING)
     training = KerasTraining(problem_for(ALL[name]), ALL[name].make, api)
     assert_goes_on(path, training, expected, "eager")
 
 
-@in_turn(case=[("Momentum", "float16"), ("Adam", "float64")], api=APIS)
+@pytest.mark.in_turn(case=[("Momentum", "float16"), ("Adam", "float64")], api=APIS)
 def test_other_dtypes(case, api, trained):
     name, dtype = case
     path, expected = trained(name, True, dtype)
@@ -96,7 +93,7 @@ def test_other_dtypes(case, api, trained):
     assert_goes_on(path, training, expected)
 
 
-@in_turn(name=["Adam", "AdagradDecayV2"], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "AdagradDecayV2"], api=APIS)
 def test_into_an_optimizer_that_has_trained_already(name, api, trained):
     path, expected = trained(name, True)
     training = KerasTraining(problem_for(ALL[name]), ALL[name].make, api, start=1)
@@ -114,7 +111,7 @@ def test_a_decaying_learning_rate_goes_on_at_the_right_step(api, tmp_path):
     round_trip(tmp_path / "model", problem(), make, api)
 
 
-@in_turn(compiled=["before", "after"], api=APIS)
+@pytest.mark.in_turn(compiled=["before", "after"], api=APIS)
 def test_fit_goes_on(api, compiled, tmp_path):
     fed = keras_models.problem(END)
     path = trained_in_v1(tmp_path / "model", fed, adam)
@@ -145,7 +142,7 @@ def test_fit_goes_on(api, compiled, tmp_path):
 # How the checkpoint was written.
 
 
-@in_turn(use_resource=[False, True], api=APIS)
+@pytest.mark.in_turn(use_resource=[False, True], api=APIS)
 def test_the_old_format(api, use_resource, tmp_path):
     options = {"saver": {"write_version": v1.train.SaverDef.V1}, "use_resource": use_resource}
     round_trip(tmp_path / "model", problem(), adam, api, options)
@@ -184,7 +181,7 @@ def test_a_directory_means_its_latest_checkpoint(tmp_path):
 # The global step.
 
 
-@in_turn(name=["Adam", "AdagradDecay"], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "AdagradDecay"], api=APIS)
 def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
@@ -264,7 +261,7 @@ RECORDED = {
 }
 
 
-@in_turn(name=list(RECORDED), api=APIS)
+@pytest.mark.in_turn(name=list(RECORDED), api=APIS)
 def test_what_tensorflow_1_15_left(name, api):
     make, slots, scope = RECORDED[name]
     recorded = record_data.load(name)

@@ -16,7 +16,6 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     adam,
     assert_refused,
     both,
-    in_turn,
     layout,
     training_of,
 )
@@ -87,7 +86,7 @@ WRONG = {
 }
 
 
-@in_turn(wrong=list(WRONG), api=APIS, used=USED)
+@pytest.mark.in_turn(wrong=list(WRONG), api=APIS, used=USED)
 def test_strict_names_what_does_not_fit(wrong, api, used, arrays, tmp_path):
     change, side, told = WRONG[wrong]
     change(arrays)
@@ -102,7 +101,7 @@ def test_strict_names_what_does_not_fit(wrong, api, used, arrays, tmp_path):
     assert all(leftover.why for leftover in left[side])
 
 
-@in_turn(api=APIS, used=USED)
+@pytest.mark.in_turn(api=APIS, used=USED)
 def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
     for wrong in WRONG.values():
         if wrong[2][0] in arrays or wrong[1] == "checkpoint":
@@ -121,7 +120,7 @@ def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
         assert re.search(r"(?<![\w/])%s(?![\w/])" % name, str(error)), (name, str(error))
 
 
-@in_turn(api=APIS, used=USED)
+@pytest.mark.in_turn(api=APIS, used=USED)
 def test_the_training_that_was_not_loaded_goes_on_undisturbed(api, arrays, used, tmp_path):
     del arrays["table/Adam_1"]
     path = write_tensors(tmp_path / "wrong", arrays)
@@ -131,7 +130,7 @@ def test_the_training_that_was_not_loaded_goes_on_undisturbed(api, arrays, used,
     assert_equal(refused.state(), other.state())
 
 
-@in_turn(api=APIS, used=USED)
+@pytest.mark.in_turn(api=APIS, used=USED)
 def test_another_name_of_the_optimizer(api, used, tmp_path):
     def named(step):
         return adam(step, name="Generator")
@@ -142,7 +141,7 @@ def test_another_name_of_the_optimizer(api, used, tmp_path):
     assert "name" in message, "the way out"
 
 
-@in_turn(api=APIS, used=USED)
+@pytest.mark.in_turn(api=APIS, used=USED)
 def test_another_optimizer(api, used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), CASES["RMSProp"].make)
     message = str(assert_refused(path, training_of(used, api)))
@@ -285,7 +284,7 @@ def test_ignore_must_be_regular_expressions(arrays, tmp_path):
 # DeepRec.
 
 
-@in_turn(names=["table", "table/part_0"], used=USED)
+@pytest.mark.in_turn(names=["table", "table/part_0"], used=USED)
 def test_embedding_variables_of_deeprec_are_explained(names, used, arrays, tmp_path):
     for name in [name for name in arrays if name.split("/")[0] == "table"]:
         del arrays[name]

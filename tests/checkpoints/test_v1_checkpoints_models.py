@@ -12,10 +12,8 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     EVERY_API,
     Net,
     adam,
-    in_turn,
     layout,
     net_problem,
-    slow,
     training_of,
 )
 from tests.support.checkpoints.v1_checkpoints import (
@@ -39,7 +37,7 @@ from tests.support.problems import Problem
 v1 = tf.compat.v1
 
 
-@in_turn(kind=["functional", "Sequential", slow("subclassed")], api=APIS)
+@pytest.mark.in_turn(kind=["functional", "Sequential", "subclassed"], api=APIS)
 def test_models_with_variables_that_are_not_trained(kind, api, tmp_path):
     net = Net(keras_of(api), kind)
     path = trained_in_v1(tmp_path / "model", net_problem(), adam, extra=AVERAGES)
@@ -73,7 +71,7 @@ def test_weights_alone(api, tmp_path):
 # AdagradDecay's two layouts.
 
 
-@in_turn(layouts=[(1, 2), (2, 1)], api=APIS)
+@pytest.mark.in_turn(layouts=[(1, 2), (2, 1)], api=APIS)
 def test_the_counts_of_adagrad_decay_change_their_layout(layouts, api, tmp_path):
     old, new = layouts
     whole = problem(("matrix", "table", "cube", "vector"))

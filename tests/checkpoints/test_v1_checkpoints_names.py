@@ -13,11 +13,9 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     SCOPES,
     adam,
     assert_goes_on,
-    in_turn,
     momentum,
     moved,
     round_trip,
-    slow,
     trained_in_parts,
     variable_scope,
 )
@@ -44,7 +42,7 @@ v1 = tf.compat.v1
 # Scopes.
 
 
-@in_turn(scope=list(SCOPES), name=["Adam", "AdagradDecay", "Momentum"], api=APIS)
+@pytest.mark.in_turn(scope=list(SCOPES), name=["Adam", "AdagradDecay", "Momentum"], api=APIS)
 def test_scopes_around_the_optimizer_are_found(scope, name, api, tmp_path):
     options = {"scope": SCOPES[scope]}
     round_trip(tmp_path / "model", problem(), CASES[name].make, api, options)
@@ -77,7 +75,7 @@ def test_variables_in_scopes_of_their_own(api, tmp_path):
 
 
 # Whole variables are the witness: in parts, rounding differs here and there (measured: 6e-8).
-@in_turn(name=["Adam", "AdagradDecay", slow("AdagradDecayV2"), slow("RMSProp momentum")], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
     path, state = trained_in_parts(tmp_path / "model", problem(), make)
@@ -86,7 +84,7 @@ def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     assert_goes_on(path, KerasTraining(problem(), make, api), expected)
 
 
-@in_turn(
+@pytest.mark.in_turn(
     scope=[None, "variable scope", "name scope"],
     name=["Adam", "AdagradDecay", "AdagradDecayV2"],
     api=APIS,
@@ -111,7 +109,7 @@ MANGLED = {
 }
 
 
-@in_turn(scope=list(MANGLED), name=["AdagradDecay", "Adam"], parts=[3, 1], api=APIS)
+@pytest.mark.in_turn(scope=list(MANGLED), name=["AdagradDecay", "Adam"], parts=[3, 1], api=APIS)
 def test_the_names_that_tensorflow_mangles(name, parts, scope, api, tmp_path):
     """Of slots of partitioned variables, where the optimizer is made in a variable scope."""
     make = CASES[name].make
@@ -180,7 +178,7 @@ def test_two_optimizers_of_one_graph(api, tmp_path):
         assert_goes_on(path, training, expected, name_map=mapped, ignore=rest)
 
 
-@in_turn(kind=["dict", "callable", "variables by v1 names"], api=APIS)
+@pytest.mark.in_turn(kind=["dict", "callable", "variables by v1 names"], api=APIS)
 def test_names_of_variables_are_mapped(kind, api, tmp_path):
     with v1_training(problem(), adam) as old:
         old.train(0, BEFORE)

@@ -22,14 +22,12 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     assert_goes_on_in_v1,
     assert_restores,
     described,
-    in_turn,
     layout,
     momentum,
     moved,
     moved_over,
     net_problem,
     problem_for,
-    slow,
     trained_in_keras,
     trained_in_parts,
     way_of,
@@ -54,30 +52,29 @@ v1 = tf.compat.v1
 # The graph as it is.
 
 
-@EVERY_OPTIMIZER
-def test_every_optimizer_goes_on_in_its_graph(number, name, tmp_path, full):
+@pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS[::-1])
+def test_every_optimizer_goes_on_in_its_graph(name, api, tmp_path):
     way, config = way_of(name)
     case = ALL[name]
-    for api in APIS if full else [APIS[(number + 1) % len(APIS)]]:
-        training = trained_in_keras(problem_for(case), case.make, api, way)
-        path = str(tmp_path / api)
-        report = save_v1_checkpoint(path, training.variables, training.optimizer)
-        assert report.complete
-        assert {transfer.target for transfer in report.transferred} == set(tensors(path))
-        with v1_training(training.problem, case.make) as session:
-            names = set(session.by_name())
-        assert set(tensors(path)) == names
-        assert_goes_on_in_v1(path, training, case.make, way, config)
+    training = trained_in_keras(problem_for(case), case.make, api, way)
+    path = str(tmp_path / "model")
+    report = save_v1_checkpoint(path, training.variables, training.optimizer)
+    assert report.complete
+    assert {transfer.target for transfer in report.transferred} == set(tensors(path))
+    with v1_training(training.problem, case.make) as session:
+        names = set(session.by_name())
+    assert set(tensors(path)) == names
+    assert_goes_on_in_v1(path, training, case.make, way, config)
 
 
-@in_turn(name=["Adam", "AdagradDecay"], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "AdagradDecay"], api=APIS)
 def test_a_graph_of_ref_variables_restores_it(name, api, tmp_path):
     training = trained_in_keras(problem(), CASES[name].make, api)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer)
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, use_resource=False)
 
 
-@in_turn(case=[("Momentum", "float16"), slow(("Adam", "float64"))], api=APIS)
+@pytest.mark.in_turn(case=[("Momentum", "float16"), ("Adam", "float64")], api=APIS)
 def test_other_dtypes(case, api, tmp_path):
     name, dtype = case
     case = CASES[name]
@@ -121,7 +118,7 @@ FORMS = {
 }
 
 
-@in_turn(form=list(FORMS), name=["Adam", "AdagradDecay", "AdagradDecayV2"], api=APIS)
+@pytest.mark.in_turn(form=list(FORMS), name=["Adam", "AdagradDecay", "AdagradDecayV2"], api=APIS)
 def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     path = original(CASES[name].make, **FORMS[form])
     training = moved_over(path, CASES[name].make, api)
@@ -133,16 +130,16 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
 
 # Every day each goes out by itself, above, and in, in test_v1_checkpoints.py.
 @pytest.mark.full
-@EVERY_OPTIMIZER
-def test_there_and_back_with_every_optimizer(number, name, original, tmp_path):
+@pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
+def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):
     case, back = ALL[name], tmp_path / "back"
     path = original(case.make, problem_for(case))
-    training = moved_over(path, case.make, APIS[number % len(APIS)], problem_for(case))
+    training = moved_over(path, case.make, api, problem_for(case))
     save_v1_checkpoint(back, training.variables, training.optimizer)
     assert_equal(tensors(back), tensors(path))
 
 
-@in_turn(form=["variable scope", "name scope", "both"], api=APIS)
+@pytest.mark.in_turn(form=["variable scope", "name scope", "both"], api=APIS)
 def test_the_graph_with_its_scopes_goes_on(form, api, original, tmp_path):
     path = original(adam, **FORMS[form])
     training = moved_over(path, adam, api)
@@ -151,7 +148,7 @@ def test_the_graph_with_its_scopes_goes_on(form, api, original, tmp_path):
     assert_goes_on_in_v1(tmp_path / "out", training, adam, **FORMS[form])
 
 
-@in_turn(scope=[None, "both"], name=["Adam", "AdagradDecayV2"], api=APIS)
+@pytest.mark.in_turn(scope=[None, "both"], name=["Adam", "AdagradDecayV2"], api=APIS)
 def test_the_graph_with_its_parts_restores(scope, name, api, original, tmp_path):
     form = {"parts": PARTS, "scope": SCOPES[scope]} if scope else {"parts": PARTS}
     path = original(CASES[name].make, **form)
@@ -163,7 +160,7 @@ def test_the_graph_with_its_parts_restores(scope, name, api, original, tmp_path)
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, **form)
 
 
-@in_turn(name=["Adam", "AdagradDecayV2"], api=APIS)
+@pytest.mark.in_turn(name=["Adam", "AdagradDecayV2"], api=APIS)
 def test_parts_under_their_own_names(name, api, tmp_path):
     make = CASES[name].make
     path, state = trained_in_parts(tmp_path / "parts", problem(), make, part_by_part=True)
@@ -179,7 +176,7 @@ def test_parts_under_their_own_names(name, api, tmp_path):
     )
 
 
-@in_turn(like=[False, True], api=APIS)
+@pytest.mark.in_turn(like=[False, True], api=APIS)
 def test_names_of_variables_are_mapped(like, api, tmp_path):
     with v1_training(problem(), adam) as old:
         old.train(0, BEFORE)
@@ -248,7 +245,7 @@ def test_two_optimizers_of_one_graph(api, original, tmp_path):
         assert np.array_equal(before[name], after[name]) != is_keras_own, name
 
 
-@in_turn(layouts=[(1, 2), (2, 1)], api=APIS)
+@pytest.mark.in_turn(layouts=[(1, 2), (2, 1)], api=APIS)
 def test_the_counts_of_adagrad_decay_go_back_to_their_layout(layouts, api, original, tmp_path):
     old, new = layouts
     path = original(layout(old))
@@ -273,7 +270,7 @@ def test_a_step_of_32_bits_stays_one(api, original, tmp_path):
 # Models.
 
 
-@in_turn(kind=["functional", slow("Sequential"), "subclassed"], api=APIS)
+@pytest.mark.in_turn(kind=["functional", "Sequential", "subclassed"], api=APIS)
 def test_models_with_variables_that_are_not_trained(kind, api, tmp_path):
     net = Net(keras_of(api), kind)
     net.norm.moving_mean.assign(AVERAGES["norm/moving_mean"])

@@ -14,7 +14,6 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     Net,
     adam,
     assert_refused,
-    in_turn,
     momentum,
     net_problem,
     training_of,
@@ -45,7 +44,7 @@ def flip(path, position):
     Path(path).write_bytes(bytes(content))
 
 
-@in_turn(position=[0.0, 0.3, 0.6, 0.999], used=USED, api=APIS)
+@pytest.mark.in_turn(position=[0.0, 0.3, 0.6, 0.999], used=USED, api=APIS)
 def test_damaged_data_changes_nothing(position, api, used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     data = path + ".data-00000-of-00001"
@@ -57,7 +56,7 @@ def test_damaged_data_changes_nothing(position, api, used, tmp_path):
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
-@in_turn(part=["index", "data-00000-of-00001"], used=USED)
+@pytest.mark.in_turn(part=["index", "data-00000-of-00001"], used=USED)
 def test_truncated_files_change_nothing(part, share, used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     file = Path(path + "." + part)
@@ -83,7 +82,7 @@ def test_data_that_is_missing(used, tmp_path):
     assert path in str(assert_refused(path, training_of(used, APIS[-1]), CheckpointError))
 
 
-@in_turn(kind=["file", "folder", "empty folder", "something else"], used=USED)
+@pytest.mark.in_turn(kind=["file", "folder", "empty folder", "something else"], used=USED)
 def test_there_is_no_checkpoint(kind, used, tmp_path):
     path = tmp_path / "nothing"
     if kind == "folder":
@@ -111,7 +110,7 @@ def test_an_object_based_checkpoint_is_explained(used, tmp_path):
 # Arguments.
 
 
-@in_turn(call=[load_v1_checkpoint, save_v1_checkpoint], api=APIS)
+@pytest.mark.in_turn(call=[load_v1_checkpoint, save_v1_checkpoint], api=APIS)
 def test_an_optimizer_that_is_not_bridged(call, api, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     training = training_of("fresh", api)
@@ -123,7 +122,7 @@ def test_an_optimizer_that_is_not_bridged(call, api, tmp_path):
     assert same(training.arrays(), before) and sorted(tmp_path.iterdir()) == files
 
 
-@in_turn(call=[load_v1_checkpoint, save_v1_checkpoint], api=APIS)
+@pytest.mark.in_turn(call=[load_v1_checkpoint, save_v1_checkpoint], api=APIS)
 def test_two_variables_of_one_name(call, api, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), momentum)
     training = training_of("fresh", api, momentum)

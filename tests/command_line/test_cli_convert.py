@@ -211,7 +211,7 @@ def test_bad_name_maps(tmp_path, screen, named, content, words):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-@pytest.mark.cells(use_resource=[False, True], parts=[0, 3], to=[1, 2])
+@pytest.mark.pairwise(use_resource=[False, True], parts=[0, 3], to=[1, 2])
 def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, parts, to):
     make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)
     problem, options = training.problem(), dict(use_resource=use_resource, parts=parts)

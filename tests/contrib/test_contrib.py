@@ -19,7 +19,6 @@ pytestmark = pytest.mark.contrib
 v1 = tf.compat.v1
 HALF, STEPS = 12, 24
 OF_CONTRIB = {name: case for name, case in CASES.items() if case.original is not None}
-REF_AND_RESOURCE = [(False, "ref"), (True, "resource")]
 
 
 def test_every_optimizer_of_contrib_that_is_no_wrapper_has_a_case():
@@ -45,36 +44,13 @@ def problem_for(name, dtype="float32", use_resource=False):
     return problem
 
 
-def in_turn(trained=lambda original: True):
-    """Parametrizes with cases, daily with ref or resource variables in turn.
-
-    Args:
-      trained: tells which originals are asked for.
-    """
-    cells = []
-    for number, (name, case) in enumerate(OF_CONTRIB.items()):
-        for use_resource, kind in REF_AND_RESOURCE:
-            marks = () if use_resource == (number % 2 == 0) else pytest.mark.full
-            if trained(case.original):
-                made = pytest.param(name, use_resource, id="%s-%s" % (name, kind), marks=marks)
-                cells.append(made)
-    return pytest.mark.parametrize("name, use_resource", cells)
+CELLS = [(name, dtype) for name, case in OF_CONTRIB.items() for dtype in case.original.dtypes]
 
 
-def every_cell():
-    """Returns all cells; daily float32, and of the others one, of one kind of variable, in turn."""
-    for number, (name, case) in enumerate(OF_CONTRIB.items()):
-        for use_resource, kind in REF_AND_RESOURCE:
-            for dtype in case.original.dtypes:
-                turn = 2 * use_resource + (dtype == "float64")
-                marks = () if dtype == "float32" or turn == number % 4 else pytest.mark.full
-                identity = "%s-%s-%s" % (name, kind, dtype)
-                yield pytest.param(name, use_resource, dtype, id=identity, marks=marks)
-
-
-@pytest.mark.parametrize("name, use_resource, dtype", list(every_cell()))
-def test_every_variable_after_every_step(name, use_resource, dtype, tmp_path):
+@pytest.mark.in_turn(cell=CELLS, use_resource=[False, True])
+def test_every_variable_after_every_step(cell, use_resource, tmp_path):
     """And a checkpoint of either goes on in the other."""
+    name, dtype = cell
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
     assert list(ours.variables) == list(original.variables)
@@ -107,7 +83,10 @@ def is_deterministic(original):
     return not races and not original.ref_only
 
 
-@in_turn(is_deterministic)
+DETERMINISTIC = [name for name, case in OF_CONTRIB.items() if is_deterministic(case.original)]
+
+
+@pytest.mark.in_turn(name=DETERMINISTIC, use_resource=[False, True])
 def test_minimize(name, use_resource):
     original, ours = (minimized(make, use_resource) for make in makers(name))
     assert_same(ours, original)

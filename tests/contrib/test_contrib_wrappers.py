@@ -332,7 +332,7 @@ def contents(path):
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
 
-@pytest.mark.cells(kind=list(KINDS), partitioned=[False, True], chosen=["all", "named"])
+@pytest.mark.pairwise(kind=list(KINDS), partitioned=[False, True], chosen=["all", "named"])
 def test_swapping_savers_restore_each_others_files(kind, partitioned, chosen, tmp_path):
     homes = (contrib, legacy_opt)
     both = [Averaging(home, KINDS[kind], partitioned, chosen) for home in homes]

@@ -32,7 +32,7 @@ PAIRS = {
 }
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=list(PAIRS),
     way=list(running.WAYS),
     kind=["dense", "sparse", "duplicates"],

@@ -67,7 +67,7 @@ def without_others(trace):
     return running.Trace(trace.steps, slots)
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=list(EXAMPLES), kind=["dense", "sparse", "duplicates"], dtype=["float32", "float64"]
 )
 def test_the_examples_equal_their_formulas(name, kind, dtype):
@@ -86,7 +86,7 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
             np.testing.assert_allclose(trace.slots[key, slot], expected, tolerance, tolerance)
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=list(EXAMPLES),
     kind=["dense", "sparse", "duplicates"],
     way=[way for way in running.WAYS if way != "session-resource"]

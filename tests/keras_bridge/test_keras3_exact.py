@@ -195,7 +195,7 @@ def session_of_parts(name, parts, config):
 
 
 @pytest.mark.filterwarnings("ignore:Gradients do not exist")
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
 )
 def test_variables_without_a_gradient_in_some_steps(name, way, how):
@@ -294,7 +294,7 @@ def test_optimizers_take_turns(way):
 # Keras' floatx is the dtype of layers, and of the learning rate of Keras' own optimizers.
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=["AdagradDecayV2", "Adam", "Ftrl", "GradientDescent", "Momentum"],
     dtype=DTYPES,
     default=["float16", "bfloat16", "float64"],

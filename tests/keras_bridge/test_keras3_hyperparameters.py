@@ -46,7 +46,9 @@ def by_assign(optimizer, rate):
     optimizer.learning_rate.assign(rate)
 
 
-@pytest.mark.cells(name=sorted(MAKERS), change=[by_attribute, by_assign], way=["function", "eager"])
+@pytest.mark.pairwise(
+    name=sorted(MAKERS), change=[by_attribute, by_assign], way=["function", "eager"]
+)
 def test_the_learning_rate_can_be_set_between_steps(name, change, way):
     optimizer = bridged(MAKERS[name](float(RATES[0])))
 
@@ -125,7 +127,7 @@ def test_an_unknown_schedule_of_the_other_keras(api, home):
         to_keras(MAKERS["Adam"](1.0), learning_rate=Mine(), api=api)
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     source=["function", "read function", "variable"],
     where=["of v1", "to_keras", "assigned"],
     way=["function", "eager"],

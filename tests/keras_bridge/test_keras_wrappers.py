@@ -37,7 +37,9 @@ v1 = tf.compat.v1
 keras = versions.keras_2()
 
 
-@pytest.mark.cells(name=list(keras_wrappers.WRAPPERS), way=list(WAYS), dtype=["float32", "float64"])
+@pytest.mark.pairwise(
+    name=list(keras_wrappers.WRAPPERS), way=list(WAYS), dtype=["float32", "float64"]
+)
 def test_equals_the_wrapper_in_a_session(name, way, dtype):
     keras_wrappers.assert_equal_in_a_session(name, WAYS[way], dtype)
 
@@ -122,7 +124,7 @@ def by_v1_checkpoint(training, path, name):
 GO_ON = [by_checkpoint, by_weights, by_v1_checkpoint]
 
 
-@pytest.mark.cells(name=SAVED, way=GO_ON)
+@pytest.mark.pairwise(name=SAVED, way=GO_ON)
 def test_goes_on_from_what_was_saved(name, way, tmp_path):
     expected = Training(made(name)).steps(0, 2 * HALF)
     first = Training(made(name)).steps(0, HALF)

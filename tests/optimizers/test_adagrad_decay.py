@@ -174,7 +174,7 @@ def stock_with_decay(problem, arguments, way, layout=1):
     return trace
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
     way=["session-ref", "session-resource"],
     kind=["dense", "sparse", "duplicates"],
@@ -193,7 +193,7 @@ def test_equals_stock_adagrad_with_decays_between_the_steps(optimizer, way, kind
     )
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     optimizer=[AdagradDecayOptimizer, AdagradDecayOptimizerV2],
     way=list(running.WAYS),
     kind=["dense", "sparse", "duplicates"],

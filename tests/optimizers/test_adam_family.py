@@ -137,7 +137,7 @@ def test_two_steps_by_hand(name, way):
         assert trace.slots["dense", "beta1_power"] == 0.5**3
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     optimizer=[LazyAdamOptimizer, AdamAsyncOptimizer],
     way=list(running.WAYS),
     dtype=["float16", "float32", "float64"],

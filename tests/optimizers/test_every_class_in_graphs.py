@@ -4,11 +4,12 @@ Learning rates of all kinds, several graphs, partitioned variables, object check
 """
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.support import problems, running
 from tests.support.cases import CASES
-from tests.support.every_class import COUNTED_CLASSES, EVERY_CLASS, Eager, in_turn, make
+from tests.support.every_class import CLASSES, EVERY_CLASS, Eager, make
 from tests.support.oracle_runs import assert_close, run_oracles
 
 v1 = tf.compat.v1
@@ -19,29 +20,28 @@ RATES = {
     "callable": lambda rate: lambda: rate,
     "callable that returns a tensor": lambda rate: lambda: tf.constant(rate),
 }
+KINDS = list(RATES)
 
 
-@COUNTED_CLASSES
-def test_a_learning_rate_of_any_kind_gives_the_bits_of_the_number(number, name, full):
+@pytest.mark.in_turn(name=CLASSES, use_resource=[False, True], kinds=[KINDS[::2], KINDS[1::2]])
+def test_a_learning_rate_of_any_kind_gives_the_bits_of_the_number(name, use_resource, kinds):
     problem = problems.everything(only=("matrix", "table"), steps=3)
-    kinds = list(RATES) if full else [list(RATES)[(number + turn) % 4] for turn in (0, 2)]
     rate = CASES[name].arguments.get("learning_rate", 0.25)
-    for use_resource in in_turn([False, True], number, full):
-        with tf.Graph().as_default(), v1.Session() as sess:
-            placeholders, variables, train_ops = running._placeholders(problem), {}, []
-            for kind in ["number"] + kinds:
-                given = RATES.get(kind, lambda rate: rate)
-                with v1.variable_scope(kind.replace(" ", "_")):
-                    variables[kind] = running._variables(problem, use_resource)
-                    step = running._global_step("int64", use_resource)
-                    pairs = running._as_gradients(problem, placeholders, variables[kind])
-                    optimizer = CASES[name].make(step, learning_rate=given(rate))
-                    train_ops.append(optimizer.apply_gradients(pairs, global_step=step))
-                del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
-            sess.run(v1.global_variables_initializer())
-            for gradients in problem.gradients:
-                sess.run(train_ops, running._feed(placeholders, gradients))
-            values = sess.run(variables)
+    with tf.Graph().as_default(), v1.Session() as sess:
+        placeholders, variables, train_ops = running._placeholders(problem), {}, []
+        for kind in ["number"] + kinds:
+            given = RATES.get(kind, lambda rate: rate)
+            with v1.variable_scope(kind.replace(" ", "_")):
+                variables[kind] = running._variables(problem, use_resource)
+                step = running._global_step("int64", use_resource)
+                pairs = running._as_gradients(problem, placeholders, variables[kind])
+                optimizer = CASES[name].make(step, learning_rate=given(rate))
+                train_ops.append(optimizer.apply_gradients(pairs, global_step=step))
+            del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
+        sess.run(v1.global_variables_initializer())
+        for gradients in problem.gradients:
+            sess.run(train_ops, running._feed(placeholders, gradients))
+        values = sess.run(variables)
     for kind in kinds:
         for key, value in values["number"].items():
             np.testing.assert_array_equal(values[kind][key], value, err_msg=kind)
@@ -72,28 +72,27 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
         assert_close(running.Trace(values, {}), expected, {}, CASES[name].ulps, "float32")
 
 
-@COUNTED_CLASSES
-def test_partitioned_variables_and_their_checkpoint(number, name, full, tmp_path):
+@pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
+def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
     """Parts train as the whole does, unless a step is of the whole, and a checkpoint goes on."""
     problem = problems.everything(only=("table", "bias"), steps=6)
-    for use_resource in in_turn([False, True], number, full):
-        with tf.Graph().as_default(), v1.Session() as sess:
-            train = in_parts(name, problem, use_resource)
-            saver = v1.train.Saver()
-            sess.run(v1.global_variables_initializer())
-            train(sess, 0, 3)
-            path = saver.save(sess, str(tmp_path / "half"))
-            expected = train(sess, 3, 6)
-            saver.restore(sess, path)
-            for key, value in train(sess, 3, 6).items():
-                np.testing.assert_array_equal(value, expected[key], err_msg=key)
-            path = saver.save(sess, str(tmp_path / "last"))
-        if not getattr(make(name), "whole_tensor", False):
-            reader = v1.train.NewCheckpointReader(path)
-            parts = {key: reader.get_tensor(key) for key in problem.values}
-            values, _ = run_oracles(name, problem)
-            ulps = CASES[name].ulps * problem.steps
-            assert_close(running.Trace([parts], {}), values[-1:], {}, ulps, "float32")
+    with tf.Graph().as_default(), v1.Session() as sess:
+        train = in_parts(name, problem, use_resource)
+        saver = v1.train.Saver()
+        sess.run(v1.global_variables_initializer())
+        train(sess, 0, 3)
+        path = saver.save(sess, str(tmp_path / "half"))
+        expected = train(sess, 3, 6)
+        saver.restore(sess, path)
+        for key, value in train(sess, 3, 6).items():
+            np.testing.assert_array_equal(value, expected[key], err_msg=key)
+        path = saver.save(sess, str(tmp_path / "last"))
+    if not getattr(make(name), "whole_tensor", False):
+        reader = v1.train.NewCheckpointReader(path)
+        parts = {key: reader.get_tensor(key) for key in problem.values}
+        values, _ = run_oracles(name, problem)
+        ulps = CASES[name].ulps * problem.steps
+        assert_close(running.Trace([parts], {}), values[-1:], {}, ulps, "float32")
 
 
 def in_parts(name, problem, use_resource):
@@ -136,16 +135,16 @@ def parts_of(value):
     return initializer
 
 
-@COUNTED_CLASSES
-def test_object_checkpoints_in_eager_code(number, name, full, tmp_path):
+@pytest.mark.in_turn(name=CLASSES, steps_before=[0, 1])
+def test_object_checkpoints_in_eager_code(name, steps_before, tmp_path):
     problem = problems.everything(only=("matrix", "scalar", "table"), steps=4)
     unstopped = Eager(name, problem).train(0, 2)
     path = unstopped.checkpoint.save(str(tmp_path / "object"))
     expected = unstopped.train(2, 4).state()
-    for steps_before in in_turn([0, 1], number, full):  # restored slots exist already, or not yet
-        restored = Eager(name, problem).train(0, steps_before)
-        restored.checkpoint.restore(path)
-        state = restored.train(2, 4).state()
-        assert set(state) == set(expected)
-        for key, value in expected.items():
-            np.testing.assert_array_equal(state[key], value, err_msg=str(key))
+    # restored slots exist already, or not yet
+    restored = Eager(name, problem).train(0, steps_before)
+    restored.checkpoint.restore(path)
+    state = restored.train(2, 4).state()
+    assert set(state) == set(expected)
+    for key, value in expected.items():
+        np.testing.assert_array_equal(state[key], value, err_msg=str(key))

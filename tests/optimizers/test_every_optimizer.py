@@ -4,6 +4,8 @@ A run is held against a NumPy oracle, and runs that differ in the way only are h
 other bit for bit.
 """
 
+import functools
+
 import pytest
 
 from legacy_opt import RuleOptimizer
@@ -14,7 +16,7 @@ from tests.support.oracle_runs import assert_close, run_oracles
 KINDS = ("dense", "sparse", "duplicates")
 DTYPES = ("float16", "float32", "float64")
 FIRST = "session-ref"
-COUNTED_CASES = pytest.mark.parametrize("number, name", list(enumerate(CASES)))
+OTHERS = [way for way in running.WAYS if way != FIRST]
 
 
 def test_every_public_optimizer_has_a_case():
@@ -32,32 +34,29 @@ def assert_follows(name, problem, trace):
     assert_close(trace, *run_oracles(name, problem), CASES[name].ulps, problem.dtype)
 
 
-def ways_of(number, dtype, full):
-    """Returns the ways besides a Session of ref variables: daily the quick ones, one in turn."""
-    ways = [way for way in running.WAYS if way != FIRST]
-    if full:
-        return ways
-    if dtype == "float32":
-        return ["session-resource", "eager", ("function", "wrap_function")[number % 2]]
-    return [ways[(number + DTYPES.index(dtype)) % len(ways)]]
+@functools.lru_cache(maxsize=None)
+def in_sessions(name, dtype, full):
+    """Returns problems, with what a Session of ref variables computes: as the oracle does."""
+    found = [
+        (each, running.session_ref(each, CASES[name].make)) for each in problems_of(dtype, full)
+    ]
+    for problem, trace in found:
+        assert_follows(name, problem, trace)
+    return found
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@COUNTED_CASES
-def test_all_ways_follow_the_oracle_and_compute_the_same_bits(number, name, dtype, full):
+@pytest.mark.pairwise(name=CASES, dtype=DTYPES, way=OTHERS)
+def test_all_ways_follow_the_oracle_and_compute_the_same_bits(name, dtype, way, full):
     case = CASES[name]
-    for problem in problems_of(dtype, full):
-        first = running.WAYS[FIRST](problem, case.make)
-        assert_follows(name, problem, first)
-        for way in ways_of(number, dtype, full):
-            trace, expected = running.WAYS[way](problem, case.make), first
-            if case.regrouped and problem.sparse:
-                if (way, dtype) == ("function", "float16"):
-                    assert_follows(name, problem, trace)
-                    continue
-                if way == "eager":
-                    expected = running.session_without_rewriting(problem, case.make)
-            running.assert_same(trace, expected, way)
+    for problem, expected in in_sessions(name, dtype, full):
+        trace = running.WAYS[way](problem, case.make)
+        if case.regrouped and problem.sparse:
+            if (way, dtype) == ("function", "float16"):
+                assert_follows(name, problem, trace)
+                continue
+            if way == "eager":
+                expected = running.session_without_rewriting(problem, case.make)
+        running.assert_same(trace, expected, way)
 
 
 def has_a_kernel(case):
@@ -65,13 +64,12 @@ def has_a_kernel(case):
     return fused is not RuleOptimizer.fused
 
 
-@COUNTED_CASES
-def test_the_rule_follows_the_oracle_without_a_kernel(number, name, full):
-    """Every way and dtype in the full run; daily one, in turn."""
-    if not has_a_kernel(CASES[name]):
-        return  # all of the above is the rule
-    cells = [(dtype, way) for dtype in DTYPES for way in running.WAYS]
-    for dtype, way in cells if full else [cells[number * 7 % len(cells)]]:
-        for problem in problems_of(dtype, full):
-            trace = running.WAYS[way](problem, CASES[name].make_composed)
-            assert_follows(name, problem, trace)
+# All of the above is the rule where there is no kernel.
+WITH_A_KERNEL = [name for name in CASES if has_a_kernel(CASES[name])]
+
+
+@pytest.mark.in_turn(name=WITH_A_KERNEL, dtype=DTYPES, way=list(running.WAYS))
+def test_the_rule_follows_the_oracle_without_a_kernel(name, dtype, way, full):
+    for problem in problems_of(dtype, full):
+        trace = running.WAYS[way](problem, CASES[name].make_composed)
+        assert_follows(name, problem, trace)

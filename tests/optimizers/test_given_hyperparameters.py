@@ -19,7 +19,6 @@ from legacy_opt.compat import (
     to_v1,
 )
 from tests.support import running
-from tests.support.checkpoints.v1_checkpoint_cases import in_turn
 from tests.support.checkpoints.v1_checkpoints import APIS, KerasTraining, assert_equal, problem
 from tests.support.keras import keras_ways
 from tests.support.keras.keras_cases import CASES
@@ -99,7 +98,7 @@ def taken(case, one_problem, given):
     return names
 
 
-@in_turn(name=CLASSES.values(), kind=list(GIVEN), api=APIS)
+@pytest.mark.in_turn(name=CLASSES.values(), kind=list(GIVEN), api=APIS)
 def test_every_argument_of_every_class(name, kind, api, full):
     case = CASES[name]
     one_problem = keras_ways.mixed("float32", case.only, 6 if full else 2)

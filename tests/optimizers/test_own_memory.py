@@ -53,9 +53,10 @@ class Graph:
     def __init__(self, name, use_resource):
         self.graph = tf.Graph()
         with self.graph.as_default(), v1.variable_scope("", use_resource=use_resource):
+            values = np.random.RandomState(1).randn(2, *SHAPE).astype(np.float32)
             self.one, self.two = (
-                v1.get_variable(each, SHAPE, initializer=v1.random_normal_initializer(seed=seed))
-                for seed, each in enumerate(["one", "two"])
+                v1.get_variable(each, initializer=value)
+                for each, value in zip(["one", "two"], values)
             )
             step = v1.train.get_or_create_global_step()
             optimizer = MAKERS[name](step)
@@ -77,21 +78,28 @@ class Graph:
             self.ops["slots"] = apply(self.values["slots"])
             self.initializer = v1.global_variables_initializer()
             self.variables = {each.op.name: each for each in v1.global_variables()}
+            self.initial = [v1.placeholder(each.dtype.base_dtype) for each in v1.global_variables()]
+            pairs = zip(v1.global_variables(), self.initial)
+            self.reset = [v1.assign(variable, value) for variable, value in pairs]
 
-    def run(self, key, feed):
+    def start(self, session):
+        """Initializes all variables, and keeps their values for each run."""
+        session.run(self.initializer)
+        self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
+
+    def run(self, session, key, feed):
         """Returns all variables after steps with such gradients, themselves or their values fed."""
         random = np.random.RandomState(0)
-        with v1.Session(graph=self.graph) as session:
-            session.run(self.initializer)
-            session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
-            for _ in range(STEPS):
-                if feed:
-                    values = session.run(list(self.values[key]))
-                    train = self.train_rows if key == "rows" else self.train
-                    session.run(train, dict(zip(self.fed, values)))
-                else:
-                    session.run(self.ops[key])
-            return session.run(self.variables)
+        session.run(self.reset, self.values_at_start)
+        session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
+        for _ in range(STEPS):
+            if feed:
+                values = session.run(list(self.values[key]))
+                train = self.train_rows if key == "rows" else self.train
+                session.run(train, dict(zip(self.fed, values)))
+            else:
+                session.run(self.ops[key])
+        return session.run(self.variables)
 
 
 DECAYING = ["AdamW", "MomentumW use_nesterov", "Adagrad with weight decay", "Multi of two"]
@@ -109,10 +117,12 @@ def cells():
 @pytest.mark.parametrize("name, use_resource", list(cells()))
 def test_gradients_count_with_their_values_before_the_step(name, use_resource):
     graph = Graph(name, use_resource)
-    for key in graph.ops:
-        expected, found = graph.run(key, feed=True), graph.run(key, feed=False)
-        for variable, value in expected.items():
-            np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
+    with v1.Session(graph=graph.graph) as session:
+        graph.start(session)
+        for key in graph.ops:
+            expected, found = (graph.run(session, key, feed) for feed in (True, False))
+            for variable, value in expected.items():
+                np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
 
 
 @pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])

@@ -175,7 +175,7 @@ def test_counts_by_position_warn():
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
-@pytest.mark.cells(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
+@pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_in_other_parts(name, axis, shape, tmp_path):
     """What goes on in other parts has all of the state; what cannot go on says so."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)

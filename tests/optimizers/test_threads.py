@@ -7,7 +7,7 @@ import legacy_opt
 from tests.support import non_finite, threads
 
 v1 = tf.compat.v1
-CELLS = pytest.mark.cells(
+CELLS = pytest.mark.pairwise(
     name=list(threads.COUNTED), use_resource=[False, True], use_locking=[False, True]
 )
 NO_LOCKS = pytest.mark.filterwarnings("ignore::legacy_opt.UseLockingWarning")

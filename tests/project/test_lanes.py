@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
+from unittest import mock
 
 import pytest
 
@@ -17,7 +18,7 @@ sys.path.insert(0, str(ROOT))
 
 import lanes
 from tests.support import turns
-from tests.support.turns import every_cell, pairwise
+from tests.support.turns import every_cell, in_turn, pairwise
 from tests.tools import seconds
 
 pytestmark = pytest.mark.once
@@ -25,7 +26,7 @@ pytestmark = pytest.mark.once
 SUITE = """
 import pytest
 
-@pytest.mark.cells(a=[1, 2, 3], b="xyz", c=[True, False])
+@pytest.mark.pairwise(a=[1, 2, 3], b="xyz", c=[True, False])
 def test_cell(a, b, c):
     assert b in "xyz"
 
@@ -36,7 +37,7 @@ def test_slow():
 def test_size(full):
     assert full in (True, False)
 """
-MARKERS = "\n".join(["full", "cells", "once", "contrib", "keras3"])
+MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
 # What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
 VERSIONS = """
 def keras_facts():
@@ -143,12 +144,21 @@ def test_pairs_hold_every_pair_and_are_fewer():
         assert {(cell[i], cell[j]) for cell in pairs} == {(cell[i], cell[j]) for cell in cells}
 
 
+def test_in_turn_each_value_of_the_first_axis_meets_one_of_the_others():
+    axes = {"a": list("abcdefg"), "b": [1, 2], "c": [True, False, None]}
+    cells = in_turn(axes)
+    assert [cell[0] for cell in cells] == axes["a"]
+    assert set(cells) <= set(every_cell(axes))
+    assert {cell[1:] for cell in cells} == set(itertools.product(axes["b"], axes["c"]))
+
+
 class Item:
     """What `turns.share` asks of a collected test."""
 
     def __init__(self, test, *markers, **parameters):
         identity = "-".join(str(value) for value in parameters.values())
         self.nodeid = "tests/test_it.py::" + test + ("[%s]" % identity if parameters else "")
+        self.fixturenames = list(parameters)
         self.callspec = SimpleNamespace(params=parameters)
         self.get_closest_marker = lambda name: name in markers or None
 
@@ -158,8 +168,9 @@ def lanes_of(tmp_path, monkeypatch):
     """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
 
     def find(items, cost):
-        monkeypatch.setattr(turns, "SECONDS", tmp_path / "seconds.json")
-        turns.SECONDS.write_text(json.dumps(dict.fromkeys(map(turns.test_of, items), cost)))
+        costs = dict.fromkeys(map(turns.test_of, items), cost)
+        costs["tests/test_it.py::fixture"] = 100
+        monkeypatch.setattr(turns, "seconds", lambda: costs)
         shares = {number: set(turns.share(items, number, 5)) for number in range(1, 6)}
         return [{number for number in shares if item in shares[number]} for item in items]
 
@@ -192,6 +203,23 @@ def test_cells_that_are_compared_with_the_same_stay_together(lanes_of):
 def test_long_tests_of_one_file_have_the_same_turn(lanes_of):
     found = lanes_of([Item("test_" + name) for name in "abc"], 9 * turns.BUDGET)
     assert found[0] == found[1] == found[2] and len(found[0]) == 1
+
+
+def test_tests_that_wait_for_one_fixture_have_the_same_turn(lanes_of):
+    items = [Item("test_one", fixture=number) for number in range(10)]
+    items += [Item("test_other", fixture=None)]
+    found = lanes_of(items, 0)
+    assert all(each == found[0] for each in found) and len(found[0]) == 1
+
+
+def test_longest_files_come_first():
+    items = [Item("test_%d" % number) for number in range(3)]
+    names = "short", "middle", "long"
+    for item, name in zip(items, names):
+        item.nodeid = "tests/test_%s.py::test_it" % name
+    costs = {"tests/test_long.py::test_it": 9, "tests/test_middle.py::test_it": 2}
+    with mock.patch.object(turns, "seconds", lambda: costs):
+        assert turns.longest_first(items) == items[::-1]
 
 
 def test_what_needs_no_tensorflow_runs_once(lanes_of):

@@ -28,7 +28,8 @@ def pytest_fixture_setup(fixturedef, request):
     started = time.time()
     yield
     name = "%s::%s" % (fixturedef.baseid, fixturedef.argname)
-    request._pyfuncitem.user_properties.append(("fixture", [name, time.time() - started]))
+    kind = "fixture" if fixturedef.scope == "function" else "shared fixture"
+    request._pyfuncitem.user_properties.append((kind, [name, time.time() - started]))
 
 
 def pytest_sessionfinish(session):
@@ -48,6 +49,7 @@ class Account:
         self.seconds = 0.0
         self.seconds_of = collections.Counter()
         self.seconds_of_fixtures = collections.Counter()
+        self.seconds_of_shared_fixtures = collections.Counter()
         self.left_out = {}
 
     def pytest_sessionstart(self):
@@ -60,9 +62,12 @@ class Account:
     def pytest_runtest_logreport(self, report):
         self.seconds_of[report.nodeid] += report.duration
         if report.when == "setup":
-            for name, value in report.user_properties:
-                if name == "fixture":
+            for kind, value in report.user_properties:
+                if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
+                elif kind == "shared fixture":  # no matter which test came first
+                    self.seconds_of_shared_fixtures[value[0]] += value[1]
+                    self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:
             self._note(report)
 
@@ -111,6 +116,7 @@ class Account:
             "seconds": round(self.seconds, 1),
             "seconds_of_tests": _rounded(self.seconds_of),
             "seconds_of_fixtures": _rounded(self.seconds_of_fixtures),
+            "seconds_of_shared_fixtures": _rounded(self.seconds_of_shared_fixtures),
         }
 
 

@@ -8,12 +8,6 @@ from tests.support.cases import CASES, one_of_each_class
 
 CLASSES = one_of_each_class()
 EVERY_CLASS = pytest.mark.parametrize("name", CLASSES)
-COUNTED_CLASSES = pytest.mark.parametrize("number, name", list(enumerate(CLASSES)))
-
-
-def in_turn(options, number, full):
-    """Returns one of the options; all of them in the full run."""
-    return options if full else [options[number % len(options)]]
 
 
 def make(name, step=None, **overrides):

@@ -3,21 +3,25 @@
 A run of one lane has all daily cells. Where all lanes run, each is told its turn (`--turn 2/5`: the
 second of five), and the cells of a test that takes longer than `BUDGET` are shared: each runs on as
 many lanes as the budget pays for, and on one at least. Cells of one optimizer and dtype stay
-together, since they are compared with the same Sessions, and so do tests of one file, since they
-share fixtures.
+together, since they are compared with the same Sessions, and so do the tests that wait for one
+fixture.
 """
 
 import collections
+import functools
 import itertools
 import json
 import re
 import zlib
 from pathlib import Path
 
+import pytest
 from allpairspy import AllPairs
 
+ParameterSet = type(pytest.param())
 BUDGET = 1.0  # seconds that all cells of a test may take on one lane
-# What takes longer: seconds of all cells on one lane, by test (python -m tests.tools.seconds).
+# What takes longer: seconds of all cells on one lane, by test, and those of fixtures that tests
+# share (python -m tests.tools.seconds).
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
@@ -29,10 +33,17 @@ _KERAS_3, _CONTRIB = re.compile(r"\[.*keras3"), re.compile(r"\[.*contrib")
 
 
 def pytest_generate_tests(metafunc):
-    for marker in metafunc.definition.iter_markers("cells"):
-        axes = dict(marker.kwargs)
-        full = metafunc.config.getoption("full")
-        metafunc.parametrize(list(axes), every_cell(axes) if full else pairwise(axes))
+    for daily in (pairwise, in_turn):
+        for marker in metafunc.definition.iter_markers(daily.__name__):
+            axes = {name: list(values) for name, values in marker.kwargs.items()}
+            choose = every_cell if metafunc.config.getoption("full") else daily
+            metafunc.parametrize(list(axes), [_with_marks(cell) for cell in choose(axes)])
+
+
+def pytest_make_parametrize_id(val):
+    """Names a tuple of words by them."""
+    words = isinstance(val, tuple) and all(isinstance(word, str) for word in val)
+    return "-".join(val) if words and val else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,6 +56,8 @@ def pytest_collection_modifyitems(config, items):
             here = set(share(items, *config.getoption("turn")))
             left[ANOTHER_LANES_TURN] = [item for item in items if item not in here]
             items[:] = [item for item in items if item in here]
+    if hasattr(config, "workerinput"):  # with xdist
+        items[:] = longest_first(items)
     config.hook.pytest_deselected(items=[item for each in left.values() for item in each])
     config.left_out = {
         reason: dict(collections.Counter(map(test_of, each))) for reason, each in left.items()
@@ -60,7 +73,23 @@ def pairwise(axes):
     """Returns few combinations in which each pair of values of any two axes occurs."""
     if len(axes) < 3:
         return every_cell(axes)
-    return [tuple(cell) for cell in AllPairs([list(values) for values in axes.values()])]
+    return [tuple(cell) for cell in AllPairs(list(axes.values()))]
+
+
+def in_turn(axes):
+    """Returns each value of the first axis with one combination of the others, which take turns."""
+    (_, values), *others = axes.items()
+    combinations = every_cell(dict(others))
+    return [
+        (value, *combinations[number % len(combinations)]) for number, value in enumerate(values)
+    ]
+
+
+def _with_marks(cell):
+    """Returns a combination of values, with the marks of those that have some."""
+    params = [value if isinstance(value, ParameterSet) else pytest.param(value) for value in cell]
+    marks = [mark for param in params for mark in param.marks]
+    return pytest.param(*(value for param in params for value in param.values), marks=marks)
 
 
 def turn(text):
@@ -79,19 +108,57 @@ def share(items, number, total):
       number: which lane this is, from 1.
       total: how many lanes there are.
     """
-    seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
-    tests = collections.defaultdict(list)
-    for item in items:
-        tests[test_of(item)].append(item)
-    for test, cells in tests.items():
-        first = _number(test.partition("::")[0])  # as all of its file
-        for position, group in enumerate(_groups(cells, total), first):
+    for test, cells in _by(test_of, items).items():
+        fixture = _seconds_of_fixtures(cells)
+        paid_for = max(seconds().get(test, 0), fixture)
+        groups = [cells] if fixture else _groups(cells, total)
+        first = _number(file_of(test))  # as all of its file
+        for position, group in enumerate(groups, first):
             for item in group:
                 place, lanes = _lanes_with(item, number, total)
-                paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
-                times = 1 if item.get_closest_marker("once") else max(1, paid)
-                if (position + place) % lanes < times:
+                times = int(BUDGET * lanes / paid_for) if paid_for else lanes
+                if item.get_closest_marker("once"):
+                    times = 1
+                if (position + place) % lanes < max(1, times):
                     yield item
+
+
+def longest_first(items):
+    """Returns tests by file, the longest file first, so that no worker ends long after another."""
+    tests = _by(test_of, items)
+    files = _by(lambda item: file_of(item.nodeid), items)
+
+    def seconds_of(file):
+        names = {test_of(item) for item in files[file]}
+        cells = sum(len(tests[name]) for name in names)
+        long = sum(seconds().get(name, 0) for name in names) + _seconds_of_fixtures(files[file])
+        return long + cells / 100.0
+
+    return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
+
+
+@functools.lru_cache(maxsize=None)
+def seconds():
+    """Returns what is in `SECONDS`."""
+    return json.loads(SECONDS.read_text(encoding="utf-8"))
+
+
+def _by(key_of, items):
+    groups = collections.defaultdict(list)
+    for item in items:
+        groups[key_of(item)].append(item)
+    return groups
+
+
+def _seconds_of_fixtures(items):
+    """Returns what the longest fixture of their file takes that tests share."""
+    names = {file_of(item.nodeid) + "::" + name for item in items for name in item.fixturenames}
+    return max([seconds().get(name, 0) for name in names], default=0)
+
+
+def file_of(name):
+    """Returns the file of a test."""
+    return name.partition("::")[0]
 
 
 def test_of(item):
@@ -110,12 +177,9 @@ def _lanes_with(item, number, total):
 
 def _groups(cells, total):
     """Returns lists of cells that stay together, in an order that is the same on every lane."""
-    for key_of in _compared_by, lambda item: item.nodeid:
-        groups = collections.defaultdict(list)
-        for item in cells:
-            groups[key_of(item)].append(item)
-        if len(groups) >= total:
-            break
+    groups = _by(_compared_by, cells)
+    if len(groups) < total:
+        groups = _by(lambda item: item.nodeid, cells)
     return [groups[key] for key in sorted(groups, key=_number)]
 
 

@@ -14,7 +14,7 @@ from tests.support import account, turns
 
 
 def of_all_cells(report):
-    """Returns the seconds that all daily cells of each test would take on a lane.
+    """Returns the seconds that each fixture, and all daily cells of each test, take on a lane.
 
     Args:
       report: the account of a run; what it left to other lanes takes as long as the others.
@@ -25,7 +25,8 @@ def of_all_cells(report):
         seconds[test] += each
         cells[test] += 1
     left = report["left_out"].get(turns.ANOTHER_LANES_TURN, {})
-    return {test: seconds[test] * (1 + left.get(test, 0) / cells[test]) for test in seconds}
+    tests = {test: seconds[test] * (1 + left.get(test, 0) / cells[test]) for test in seconds}
+    return dict(tests, **report["seconds_of_shared_fixtures"])
 
 
 def main(paths):
@@ -37,7 +38,7 @@ def main(paths):
     means = {test: round(sum(each) / len(each), 1) for test, each in sorted(lanes.items())}
     long = {test: mean for test, mean in means.items() if mean > turns.BUDGET}
     account.write_json(str(turns.SECONDS), long)
-    print("%d tests take longer than %g s on a lane." % (len(long), turns.BUDGET))
+    print("%d tests and fixtures take longer than %g s on a lane." % (len(long), turns.BUDGET))
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ from tests.support.fed_training import FedTraining
 v1 = tf.compat.v1
 
 
-@pytest.mark.cells(
+@pytest.mark.pairwise(
     name=list(INNER),
     kind=["dense", "sparse", "duplicates"],
     way=list(WAYS),

@@ -1,9 +1,7 @@
 """Optimizers, scopes, partitions and models with which name-based checkpoints are tried."""
 
 import contextlib
-import itertools
 import re
-from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -35,13 +33,9 @@ ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1))
 # those of tf.contrib.opt like ours.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
-EVERY_OPTIMIZER = pytest.mark.parametrize(
-    "number, name",
-    [
-        pytest.param(number, name, marks=() if name in DAILY else pytest.mark.full)
-        for number, name in enumerate(ALL)
-    ],
-)
+EVERY_OPTIMIZER = [
+    name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in ALL
+]
 PARTS = 3  # of partitioned variables
 USED = ("fresh", "trained")
 EVERY_API = pytest.mark.parametrize("api", APIS)
@@ -85,33 +79,6 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
     expected = continued_in_v1(path, one_problem, make, **options)
     training = KerasTraining(one_problem, make_keras or make, api)
     return assert_goes_on(path, training, expected, **loading)
-
-
-class slow(NamedTuple):
-    """A value of an axis whose path others take, too."""
-
-    value: Any
-
-
-def in_turn(**axes):
-    """Parametrizes a test with the first axis, and for each of its values one of the others.
-
-    They take turns; the full run has every combination. `slow` values of the first are for the full
-    run alone.
-    """
-    (first, values), *others = axes.items()
-    cells = []
-    for number, value in enumerate(values):
-        chosen = []
-        for _, options in others:
-            chosen.append(options[number % len(options)])
-            number //= len(options)
-        is_slow = isinstance(value, slow)
-        value = value.value if is_slow else value
-        for rest in itertools.product(*(options for _, options in others)):
-            marks = () if list(rest) == chosen and not is_slow else pytest.mark.full
-            cells.append(pytest.param(value, *rest, marks=marks))
-    return pytest.mark.parametrize(",".join(axes), cells)
 
 
 def way_of(name):
