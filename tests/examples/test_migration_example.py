@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import shutil
-import subprocess
 import sys
 
 import numpy as np
@@ -12,6 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
@@ -35,12 +35,8 @@ TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the s
 def told(tmp_path_factory):
     """The story, told once: its folder, and what the program printed."""
     folder = tmp_path_factory.mktemp("story") / "out"
-    program = [sys.executable, str(EXAMPLES / "migration_story.py")]
-    done = subprocess.run(
-        program + ["--quick", "--out", str(folder)],
-        capture_output=True,
-        text=True,
-    )
+    program = EXAMPLES / "migration_story.py"
+    done = programs.run(program, "--quick", "--out", folder, seconds=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return folder, done.stdout
 

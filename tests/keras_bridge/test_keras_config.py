@@ -19,6 +19,7 @@ from tests.support.keras_configs import (
     KeepsElsewhere,
     run_python,
 )
+from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 keras = versions.keras_2()
@@ -288,19 +289,21 @@ def test_nothing_is_imported_by_a_name_that_is_saved(tmp_path, monkeypatch):
 # A process that has made no bridged optimizer.
 
 
+IMPORTS_NO_KERAS = """
+import sys, tensorflow
+before = set(sys.modules)
+import legacy_opt.compat
+legacy_opt.compat.register_optimizer
+new = set(sys.modules) - before
+assert "legacy_opt.compat.config" in new
+assert not [name for name in new if "keras" in name.split(".")[0]], new
+assert "legacy_opt.compat.optimizer_v2" not in new
+"""
+
+
 def test_importing_compat_imports_no_keras():
-    run_python(
-        """
-        import tensorflow
-        before = set(sys.modules)
-        import legacy_opt.compat
-        legacy_opt.compat.register_optimizer
-        new = set(sys.modules) - before
-        assert "legacy_opt.compat.config" in new
-        assert not [name for name in new if "keras" in name.split(".")[0]], new
-        assert "legacy_opt.compat.optimizer_v2" not in new
-        """
-    )
+    done = programs.run_in_new_python("-c", IMPORTS_NO_KERAS, seconds=120)
+    assert done.returncode == 0, done.stderr
 
 
 def test_another_process_loads_what_this_one_saved(tmp_path):

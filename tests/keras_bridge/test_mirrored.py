@@ -1,14 +1,10 @@
 """MirroredStrategy over two devices: bridged optimizers, and v1 optimizers themselves."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 KERAS_3_IS_HERE = versions.keras_facts()["generation"] == 3
 APIS = ["optimizer_v2"] + ["keras3"] * KERAS_3_IS_HERE
@@ -16,22 +12,13 @@ APIS = ["optimizer_v2"] + ["keras3"] * KERAS_3_IS_HERE
 
 def run(checks, full, api="optimizer_v2", graph_mode=False):
     """Runs checks of `tests.support.keras.mirrored` in a process with one strategy."""
-    environment = dict(os.environ)
-    if graph_mode:
-        environment["LEGACY_OPT_TEST_GRAPH_MODE"] = "1"
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.support.keras.mirrored"]
-        + checks
-        + ["--full"] * full
-        + ["--keras3"] * (api == "keras3"),
-        cwd=str(ROOT),
-        env=environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
+    options = ["--full"] * full + ["--keras3"] * (api == "keras3")
+    done = programs.run(
+        *["-m", "tests.support.keras.mirrored", *checks, *options],
+        seconds=300,
+        environment={"LEGACY_OPT_TEST_GRAPH_MODE": "1"} if graph_mode else {},
     )
-    assert done.returncode == 0, done.stdout[-5000:]
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     for check in checks:
         assert "\n%s passed\n" % check in "\n" + done.stdout
 

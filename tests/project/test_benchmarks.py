@@ -3,8 +3,6 @@ import functools
 import gc
 import json
 import os
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -14,6 +12,7 @@ import tensorflow as tf
 from benchmarks import bridge, measuring, optimizers, report, run, workloads
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support.cases import public_optimizers
+from tests.support.processes import programs
 
 TINY = {w.name: w.scaled_down(5000) for w in workloads.WORKLOADS}
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
@@ -232,24 +231,10 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
 
 
 def test_script_runs_from_any_directory(tmp_path):
-    done = subprocess.run(
-        [
-            sys.executable,
-            os.path.join(ROOT, "benchmarks", "run.py"),
-            "--quick",
-            "--only",
-            "w1,b3",
-            "--scale-down",
-            "5000",
-            "--json",
-            "out.json",
-        ],
-        cwd=str(tmp_path),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout
+    options = ["--quick", "--only", "w1,b3", "--scale-down", "5000", "--json", "out.json"]
+    script = os.path.join(ROOT, "benchmarks", "run.py")
+    done = programs.run(script, *options, seconds=300, folder=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
     saved = json.loads((tmp_path / "out.json").read_text())
     assert {entry["workload"] for entry in saved["results"]} == {"W1", "B3"}
     v1_or_v2 = "Session" if tf.__version__.startswith("1.") else "tf.function"

@@ -1,12 +1,12 @@
 """What both bridges save in a config."""
 
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
 import pytest
 import tensorflow as tf
+
+from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 
@@ -52,8 +52,6 @@ class Configured(v1.GradientDescentOptimizer):
 
 
 def run_python(code, *arguments):
-    code = "import sys; sys.path[:0] = %r\n%s" % (sys.path, textwrap.dedent(code))
-    command = [sys.executable, "-c", code] + [str(argument) for argument in arguments]
-    result = subprocess.run(command, capture_output=True)
-    assert result.returncode == 0, result.stderr.decode()[-2000:]
-    return result.stdout.decode()
+    result = programs.run("-c", "import sys\n" + textwrap.dedent(code), *arguments, seconds=120)
+    assert result.returncode == 0, result.stderr[-2000:]
+    return result.stdout

@@ -6,8 +6,6 @@ by side, each a small model of its own, half of them ref variables and half reso
 
 import contextlib
 import functools
-import subprocess
-import sys
 import textwrap
 
 import numpy as np
@@ -17,7 +15,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support import running
 from tests.support.cases import CASES
-from tests.support.paths import ROOT
+from tests.support.processes import programs
 from tests.support.training_ways import (
     CLASSES,
     KINDS,
@@ -205,15 +203,8 @@ WITHOUT_V2 = """
 def test_a_program_without_v2_behavior(tmp_path):
     """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
     path = str(tmp_path / "state.npz")
-    root = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(WITHOUT_V2), path],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-3000:]
+    done = programs.run("-c", textwrap.dedent(WITHOUT_V2), path, seconds=120)
+    assert done.returncode == 0, done.stderr[-3000:]
     saved = {name.replace("|", "/"): value for name, value in np.load(path).items()}
     assert_same_state(saved, expected("in turn"))
 

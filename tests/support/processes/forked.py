@@ -1,0 +1,41 @@
+"""What `programs.run` runs in a process that has been forked: a command line of Python's.
+
+Not imported as a part of `tests`, which turns eager execution on.
+"""
+
+import os
+import runpy
+import sys
+import types
+
+
+def main(command, outputs, folder, environment):
+    """Becomes the process that `python COMMAND` would be, but for what is imported already.
+
+    Args:
+      command: what stands behind `python`.
+      outputs: paths of new files, for stdout and stderr.
+      folder: the working directory.
+      environment: all variables.
+    """
+    os.setsid()
+    os.chdir(folder)
+    os.environ.clear()
+    os.environ.update(environment)
+    for stream, path in enumerate(outputs, 1):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_CREAT), stream)
+    start, *sys.argv = command
+    if start == "-c":
+        code, sys.argv[0] = sys.argv[0], start
+        sys.modules["__main__"] = module = types.ModuleType("__main__")
+        exec(compile(code, "<string>", "exec"), vars(module))
+    elif start == "-m":
+        sys.path.insert(0, folder)
+        runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv.insert(0, start)
+        sys.path.insert(0, os.path.dirname(start))
+        runpy.run_path(start, run_name="__main__")
+
+
+main(**REQUEST)  # noqa: F821 - a global that programs.run passes to runpy
