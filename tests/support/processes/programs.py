@@ -21,7 +21,7 @@ CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
 @contextlib.contextmanager
 def started(*command, folder=ROOT, environment=()):
-    """A new Python, of which no process outlives the `with` block; the arguments are those of run."""
+    """A new Python, as `run` takes it, of which no process outlives the `with` block."""
     with subprocess.Popen(
         [sys.executable, *map(str, command)],
         cwd=str(folder),
