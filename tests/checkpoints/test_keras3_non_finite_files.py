@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 from tests.support import keras3_saving as saving
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.spoiled_files import spoiled
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

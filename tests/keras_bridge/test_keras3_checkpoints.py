@@ -16,8 +16,10 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from legacy_opt.compat import to_keras
 from tests.support import keras2_goes_on, rules, running
 from tests.support.keras import keras_cases, keras_models
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras2_saving import RowAdagrad
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
@@ -204,9 +206,9 @@ OTHERS = {
         lambda: AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64), 0.1, 2, 0.5),
         "TensorFlow 1 or Keras 2",
     ),
-    "OptimizerV2": (lambda: keras_models.bridged("Adam"), "TensorFlow 1 or Keras 2"),
+    "OptimizerV2": (lambda: OPTIMIZER_V2.bridged("Adam"), "TensorFlow 1 or Keras 2"),
     "OptimizerV2 without slots": (
-        lambda: keras_models.bridged("GradientDescent"),
+        lambda: OPTIMIZER_V2.bridged("GradientDescent"),
         "TensorFlow 1 or Keras 2",
     ),
     "Keras 2": (

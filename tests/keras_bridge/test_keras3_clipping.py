@@ -5,8 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests.support import clipped, problems, running
-from tests.support.keras import keras3_models as models
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
@@ -28,13 +28,13 @@ LIMITS = {
 
 
 def sgd(**arguments):
-    return models.bridged(v1.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
+    return api.bridged(v1.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
 TRAIN = {
     "eager": lambda optimizer: keras_models.loop(PROBLEM, optimizer, "eager")[0],
     "function": lambda optimizer: keras_models.loop(PROBLEM, optimizer)[0],
-    "fit": lambda optimizer: models.fit(PROBLEM, optimizer)[0],
+    "fit": lambda optimizer: api.fit(PROBLEM, optimizer)[0],
 }
 
 
@@ -53,7 +53,7 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
     """Bit for bit, with Keras' own optimizer of the same formula."""
     arguments = {limit: LIMITS[limit][0]}
     actual, _ = keras_models.loop(DENSE, sgd(**arguments), way)
-    native = models.keras.optimizers.SGD(float(clipped.RATE), **arguments)
+    native = api.keras.optimizers.SGD(float(clipped.RATE), **arguments)
     wanted = native_loop(DENSE, native, way)
     for one, other in zip(actual.steps, wanted):
         np.testing.assert_array_equal(one["matrix"], other)
@@ -79,8 +79,8 @@ def native_loop(problem, optimizer, way):
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_a_row_that_occurs_often_is_clipped_as_one(limit, way):
     """Ten gradients of 0.01 each are one of 0.1: over the limit, though none of them is."""
-    table = models.keras.Variable(np.zeros([3, 1], "f"))
-    optimizer = models.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.05})
+    table = api.keras.Variable(np.zeros([3, 1], "f"))
+    optimizer = api.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.05})
 
     def step():
         rows = tf.IndexedSlices(tf.fill([10, 1], 0.01), tf.ones([10], tf.int64), (3, 1))
@@ -106,8 +106,8 @@ def test_slots_see_the_clipped_gradient(name):
             dict(step, table=problems.Rows(*once(step["table"]))) for step in PROBLEM.gradients
         ]
     )
-    actual, _ = keras_models.loop(one_each, models.bridged(name, clipvalue=0.5))
-    running.assert_same(actual, models.session(name, PROBLEM._replace(gradients=clipped)))
+    actual, _ = keras_models.loop(one_each, api.bridged(name, clipvalue=0.5))
+    running.assert_same(actual, keras_models.session(name, PROBLEM._replace(gradients=clipped)))
 
 
 def once(rows):
@@ -122,7 +122,7 @@ def clip_rows(rows):
 
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_variables_without_gradients_are_left_alone(limit):
-    one, other = models.keras.Variable([1.0]), models.keras.Variable([2.0])
+    one, other = api.keras.Variable([1.0]), api.keras.Variable([2.0])
     sgd(**{limit: 0.5}).apply_gradients([(tf.constant([100.0]), one), (None, other)])
     assert other.numpy() == [2.0]
     np.testing.assert_allclose(one.numpy(), [0.75])
@@ -131,10 +131,10 @@ def test_variables_without_gradients_are_left_alone(limit):
 @pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_clipping_keeps_the_dtype(limit, dtype):
-    table = models.keras.Variable(np.zeros([3, 1]), dtype=dtype)
-    vector = models.keras.Variable(np.zeros([2]), dtype=dtype)
+    table = api.keras.Variable(np.zeros([3, 1]), dtype=dtype)
+    vector = api.keras.Variable(np.zeros([2]), dtype=dtype)
     rows = tf.IndexedSlices(tf.ones([2, 1], dtype), tf.constant([1, 1]), (3, 1))
-    optimizer = models.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.25})
+    optimizer = api.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.25})
     optimizer.apply_gradients([(rows, table), (tf.constant([3.0, 4.0], dtype), vector)])
     length = {"clipvalue": 0.25 * 2**0.5, "clipnorm": 0.25}.get(limit, 0.25 * 5 / 29**0.5)
     assert vector.dtype == dtype
@@ -152,8 +152,8 @@ def test_a_limit_can_be_changed_on_the_optimizer(way):
 
 
 def test_clipping_comes_after_the_average_of_accumulated_gradients():
-    variable = models.keras.Variable(np.zeros(2, "f"))
-    optimizer = models.bridged(
+    variable = api.keras.Variable(np.zeros(2, "f"))
+    optimizer = api.bridged(
         v1.GradientDescentOptimizer(1.0), clipvalue=1.0, gradient_accumulation_steps=2
     )
     for gradient in ([4.0, 0.0], [-3.0, 1.0]):  # averaged [0.5, 0.5]; clipped first [0, 0.5]
@@ -197,15 +197,15 @@ def scaled(problem, factor):
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum"])
 def test_a_loss_scale_that_is_a_power_of_two_changes_no_bit(name, way):
-    optimizer = models.bridged(name, loss_scale_factor=1024.0)
+    optimizer = api.bridged(name, loss_scale_factor=1024.0)
     actual, _ = keras_models.loop(scaled(PROBLEM, np.float32(1024)), optimizer, way)
     config = running.config_of(way)
-    running.assert_same(actual, models.session(name, PROBLEM, config=config))
+    running.assert_same(actual, keras_models.session(name, PROBLEM, config=config))
 
 
 def test_fit_scales_the_loss():
-    actual, model = models.fit(PROBLEM, models.bridged("Adam", loss_scale_factor=1024.0))
-    running.assert_same(actual, models.session("Adam", PROBLEM))
+    actual, model = api.fit(PROBLEM, api.bridged("Adam", loss_scale_factor=1024.0))
+    running.assert_same(actual, keras_models.session("Adam", PROBLEM))
     assert float(model.optimizer.scale_loss(tf.constant(2.0))) == 2048.0
 
 

@@ -13,8 +13,11 @@ from legacy_opt.compat import custom_objects, register_optimizer
 from tests.support import keras3_saving as saving
 from tests.support import keras_configs, running
 from tests.support.keras import keras_cases, keras_models
-from tests.support.keras.keras3_models import bridged, keras
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras_configs import EVERY_DECAY, run_python
+
+bridged = KERAS_3.bridged
+keras = KERAS_3.keras
 
 pytestmark = pytest.mark.keras3
 

@@ -14,12 +14,14 @@ from legacy_opt import versions
 from legacy_opt.compat import to_keras
 from tests.support import exactness, rules, running
 from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
-from tests.support.keras import keras3_models, keras_models, keras_ways
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras import keras_models, keras_ways
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras.keras_cases import CASES, REFUSED, KerasCase, ways_of_the_day
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS
 from tests.support.keras2_saving import RowAdagrad
 from tests.support.reads_its_rate import ReadsItsRate
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
@@ -215,7 +217,7 @@ def test_variables_without_a_gradient_in_some_steps(name, way, how):
     train = tf.function(train) if way == "function" else train
     steps = []
     for part, gradients in zip(ONE_AT_A_TIME, PROBLEM.gradients):
-        train(keras_models._constants(gradients), part)
+        train(keras_models.constants(gradients), part)
         steps.append({key: variable.numpy() for key, variable in variables.items()})
     slots = keras_models.slots_of(optimizer, variables)
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
@@ -258,7 +260,7 @@ def test_a_step_that_is_traced_again(name):
         "eager",
         apply=lambda _, gradients, variables: functions[next(calls) % 2](gradients, variables),
     )
-    running.assert_same(actual, keras3_models.session(name, problem))
+    running.assert_same(actual, keras_models.session(name, problem))
     assert len(traces) >= 4
 
 
@@ -280,7 +282,7 @@ def test_optimizers_take_turns(way):
         runs.append((train, variables, running.Trace([], {})))
     for gradients in PROBLEM.gradients:
         for train, variables, trace in runs:
-            train(keras_models._constants(gradients))
+            train(keras_models.constants(gradients))
             trace.steps.append({name: variable.numpy() for name, variable in variables.items()})
     config = running.config_of(way)
     for number, (optimizer, (_, variables, trace)) in enumerate(zip(optimizers, runs)):

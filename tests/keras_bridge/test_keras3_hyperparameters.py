@@ -20,8 +20,10 @@ from tests.support.changing_rates import (
     session,
     with_change,
 )
-from tests.support.keras import keras3_models, keras_models
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
@@ -63,7 +65,7 @@ def test_the_callback_learning_rate_scheduler():
     rates = [0.3, 0.1, 0.05]
     callback = keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
     optimizer = bridged(MAKERS["Adam"](1.0))
-    actual, model = keras3_models.fit(problem, optimizer, [callback], epochs=3)
+    actual, model = KERAS_3.fit(problem, optimizer, [callback], epochs=3)
     thrice = problem._replace(gradients=problem.gradients * 3)
     running.assert_same(actual, session("Adam", np.repeat(np.float32(rates), 4), thrice))
     assert model.get_layer("fed").runs <= 5  # building, and no more for the third epoch
@@ -74,7 +76,7 @@ def test_the_callback_reduce_lr_on_plateau():
     problem = keras_models.problem(steps=4)
     callback = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1000.0)
     optimizer = bridged(MAKERS["AdagradDecay"](0.5))
-    actual, _ = keras3_models.fit(problem, optimizer, [callback], epochs=4)
+    actual, _ = KERAS_3.fit(problem, optimizer, [callback], epochs=4)
     rates = np.repeat(np.float32([0.5, 0.5, 0.25, 0.125]), 4)
     fourfold = problem._replace(gradients=problem.gradients * 4)
     running.assert_same(actual, session("AdagradDecay", rates, fourfold))

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.keras.keras3_models import bridged, keras
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras3_saving import (
     DAILY,
     MAKERS,
@@ -21,6 +21,9 @@ from tests.support.keras3_saving import (
     state,
     train,
 )
+
+bridged = KERAS_3.bridged
+keras = KERAS_3.keras
 
 pytestmark = pytest.mark.keras3
 

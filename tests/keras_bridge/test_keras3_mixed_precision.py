@@ -5,13 +5,13 @@ import pytest
 import tensorflow as tf
 
 from tests.support import problems, running
-from tests.support.keras import keras3_models as models
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
-keras = models.keras
+keras = api.keras
 PROBLEM = keras_models.problem()
 SCALE = np.float32(1024.0)
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
@@ -34,7 +34,7 @@ class Loop:
 
     def __init__(self, name, way, **arguments):
         self.variables = keras_models.variables_of(PROBLEM)
-        self.inner = models.bridged(name, **arguments)
+        self.inner = api.bridged(name, **arguments)
         self.outer = scaled(self.inner)
         self.outer.build(list(self.variables.values()))
         self.step = self._step
@@ -45,7 +45,7 @@ class Loop:
         self.outer.apply_gradients(keras_models.pairs(gradients, self.variables))
 
     def train(self, gradients):
-        self.step(keras_models._constants(gradients))
+        self.step(keras_models.constants(gradients))
 
     def state(self):
         """Returns all that a skipped step must not change."""
@@ -67,7 +67,7 @@ def test_scaling_by_a_power_of_two_changes_no_bit(name, way):
     slots = keras_models.slots_of(loop.inner, loop.variables)
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
     config = running.config_of(way)
-    running.assert_same(actual, models.session(name, PROBLEM, config=config))
+    running.assert_same(actual, keras_models.session(name, PROBLEM, config=config))
     assert int(loop.inner.iterations.numpy()) == PROBLEM.steps
 
 
@@ -93,20 +93,20 @@ def test_a_step_that_is_not_finite_counts_for_nothing(name, place, way):
     loop.train(times(PROBLEM.gradients[1], SCALE / 2))
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:2])
     config = running.config_of(way)
-    expected = models.session(name, problem, config=config)
+    expected = keras_models.session(name, problem, config=config)
     for key, value in loop.values().items():
         np.testing.assert_array_equal(value, expected.steps[-1][key])
 
 
 def test_fit_with_a_wrapper():
-    optimizer = scaled(models.bridged("Adam"))
-    actual, _ = models.fit(PROBLEM, optimizer)
-    running.assert_same(actual, models.session("Adam", PROBLEM))
+    optimizer = scaled(api.bridged("Adam"))
+    actual, _ = api.fit(PROBLEM, optimizer)
+    running.assert_same(actual, keras_models.session("Adam", PROBLEM))
     assert optimizer.built and float(optimizer.dynamic_scale.numpy()) == SCALE
 
 
 def test_hyperparameters_through_the_wrapper():
-    inner = models.bridged("GradientDescent")
+    inner = api.bridged("GradientDescent")
     optimizer = scaled(inner)
     optimizer.learning_rate = 0.25
     assert float(inner.learning_rate.numpy()) == 0.25
@@ -119,7 +119,7 @@ def test_hyperparameters_through_the_wrapper():
 def test_a_fixed_scale_in_the_wrapper():
     """Newer versions of Keras drop it; older ones undo both scales. So does the bridge."""
     values = []
-    for make in (models.bridged, lambda _, **arguments: keras.optimizers.SGD(**arguments)):
+    for make in (api.bridged, lambda _, **arguments: keras.optimizers.SGD(**arguments)):
         optimizer = scaled(make("GradientDescent", loss_scale_factor=8.0, learning_rate=1.0))
         variable = keras.Variable([1.0])
         optimizer.apply_gradients([(tf.constant([0.5]) * SCALE, variable)])
@@ -131,7 +131,7 @@ def test_a_fixed_scale_in_the_wrapper():
 @WAYS
 def test_accumulated_gradients_in_the_wrapper(way):
     """A step that is not finite is not accumulated either."""
-    inner = models.bridged(v1.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
+    inner = api.bridged(v1.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
     optimizer = scaled(inner)
     variable = keras.Variable([0.0])
     optimizer.build([variable])
@@ -154,8 +154,8 @@ def test_variables_of_other_dtypes(name, dtype):
     plain = [keras.Variable(np.ones(shape), dtype=dtype) for shape in ([2, 2], [4, 2])]
     gradient = tf.constant([[1.0, -2.0], [0.5, 3.0]], dtype)
     rows = tf.IndexedSlices(gradient, tf.constant([1, 1]), tf.constant([4, 2]))
-    optimizer = scaled(models.bridged(name))
-    inner = models.bridged(name)
+    optimizer = scaled(api.bridged(name))
+    inner = api.bridged(name)
     scale = tf.constant(SCALE, dtype)
     for _ in range(3):
         wide = tf.IndexedSlices(rows.values * scale, rows.indices, rows.dense_shape)
@@ -182,7 +182,7 @@ def test_the_policy_mixed_float16_in_fit(mixed_float16, wrapped, run_eagerly):
     x, y = random.randint(0, 5, size=[32, 2]), random.randn(32, 1).astype("f")
     start = [random.randn(5, 3).astype("f"), random.randn(6, 1).astype("f"), np.zeros(1, "f")]
     weights = []
-    for optimizer in (models.bridged("GradientDescent"), keras.optimizers.SGD(0.1)):
+    for optimizer in (api.bridged("GradientDescent"), keras.optimizers.SGD(0.1)):
         layers = [keras.layers.Embedding(5, 3), keras.layers.Flatten(), keras.layers.Dense(1)]
         model = keras.Sequential([keras.Input([2], dtype="int32")] + layers)
         assert model.layers[-1].kernel.dtype == "float32"

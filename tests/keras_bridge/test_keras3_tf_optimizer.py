@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras3_saving import (
     MODEL,
     assert_equals_the_session,
@@ -19,6 +19,8 @@ from tests.support.keras3_saving import (
     train,
     v1,
 )
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

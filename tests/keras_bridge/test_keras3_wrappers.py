@@ -17,8 +17,10 @@ from legacy_opt import (
 )
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_v1
 from tests.support.keras import keras_wrappers
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras.keras_ways import KERAS_3_WAYS
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

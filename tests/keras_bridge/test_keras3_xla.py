@@ -10,8 +10,8 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizerV2
 from tests.support import running
-from tests.support.keras import keras3_models as models
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
@@ -45,7 +45,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 
 def bridged(name, **arguments):
-    return models.bridged(MAKERS[name](None), **arguments)
+    return api.bridged(MAKERS[name](None), **arguments)
 
 
 def only_dense(problem):
@@ -66,7 +66,7 @@ def train(optimizer, problem=PROBLEM):
 
     steps = []
     for gradients in problem.gradients:
-        step(keras_models._constants(gradients))
+        step(keras_models.constants(gradients))
         steps.append({name: variable.numpy() for name, variable in variables.items()})
     slots = keras_models.slots_of(optimizer, variables)
     return running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
@@ -102,7 +102,7 @@ def test_a_missing_kernel_names_both_ways_out(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Momentum"])
 def test_fit_with_xla(name):
-    actual, model = models.fit(PROBLEM, bridged(name, fused=False), jit_compile=True)
+    actual, model = api.fit(PROBLEM, bridged(name, fused=False), jit_compile=True)
     assert model.jit_compile is True
     running.assert_close(actual, session(name, PROBLEM), **TOLERANCE)
 
@@ -111,16 +111,16 @@ def test_fit_with_xla(name):
 def test_fit_with_xla_and_fused_kernels(wrapped):
     optimizer = bridged("Adagrad")
     if wrapped:
-        optimizer = models.keras.optimizers.LossScaleOptimizer(optimizer)
+        optimizer = api.keras.optimizers.LossScaleOptimizer(optimizer)
     with pytest.raises(ValueError, match="XLA has no kernel for ResourceSparse") as raised:
-        models.fit(SHORT, optimizer, jit_compile=True)
+        api.fit(SHORT, optimizer, jit_compile=True)
     assert "fused=False" in str(raised.value) and "jit_compile=False" in str(raised.value)
     assert int(optimizer.iterations.numpy()) == 0
 
 
 def test_fit_as_keras_chooses():
     """jit_compile="auto", the default, is without XLA where there is no accelerator."""
-    actual, model = models.fit(PROBLEM, bridged("Adagrad"), jit_compile="auto")
+    actual, model = api.fit(PROBLEM, bridged("Adagrad"), jit_compile="auto")
     if model.jit_compile is False:
         running.assert_same(actual, session("Adagrad", PROBLEM))
 

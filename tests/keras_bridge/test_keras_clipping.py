@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt import versions
 from tests.support import clipped, problems, running
 from tests.support.keras import keras_models as models
+from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1
 PROBLEM = models.problem()
@@ -38,7 +40,7 @@ WAYS = {
     "loop": lambda make: models.loop(PROBLEM, make(), "eager")[0],
     "function": lambda make: models.loop(PROBLEM, make())[0],
     "minimize": lambda make: models.loop(PROBLEM, make(), apply=minimize)[0],
-    "fit": lambda make: models.fit(PROBLEM, make())[0],
+    "fit": lambda make: api.fit(PROBLEM, make())[0],
     "graph": lambda make: models.graph(PROBLEM, make),
     "graph-minimize": lambda make: models.graph(PROBLEM, make, minimize),
     "graph-updates": lambda make: models.graph(PROBLEM, make, updates),
@@ -46,7 +48,7 @@ WAYS = {
 
 
 def sgd(**arguments):
-    return models.bridged(v1.train.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
+    return api.bridged(v1.train.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
 @pytest.mark.parametrize("way", sorted(WAYS))
@@ -72,7 +74,7 @@ def test_a_row_that_occurs_often_is_clipped_as_one():
     """Ten gradients of 0.01 each are one of 0.1: over the limit, though none of them is."""
     for ways in ("eager", "function"):
         table = tf.Variable(tf.zeros([3, 1]))
-        optimizer = models.bridged(v1.train.GradientDescentOptimizer(1.0), clipvalue=0.05)
+        optimizer = api.bridged(v1.train.GradientDescentOptimizer(1.0), clipvalue=0.05)
 
         def step(table=table, optimizer=optimizer):
             rows = tf.IndexedSlices(tf.fill([10, 1], 0.01), tf.ones([10], tf.int64), (3, 1))
@@ -114,11 +116,11 @@ def doubled(grads_and_vars):
 def test_gradient_transformers_and_aggregators(argument, way):
     """Keras has them from 2.4 on, and its own message before."""
     value = [doubled] if argument == "gradient_transformers" else doubled
-    if argument not in inspect.signature(models.Base.__init__).parameters:
+    if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
         with pytest.raises(TypeError, match="%s" % argument):
             sgd(**{argument: value})
         return
-    actual = WAYS[way](lambda: models.bridged("Adam", **{argument: value}))
+    actual = WAYS[way](lambda: api.bridged("Adam", **{argument: value}))
     twice = [
         {
             "table": problems.Rows(step["table"].values * 2, step["table"].ids),

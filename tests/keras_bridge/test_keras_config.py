@@ -11,7 +11,7 @@ from legacy_opt import AdagradDecayOptimizer, versions
 from legacy_opt.compat import config, custom_objects, register_optimizer
 from tests.support import rules, running
 from tests.support.keras import keras_cases, keras_models
-from tests.support.keras.keras_models import bridged
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.keras_configs import (
     EVERY_DECAY,
     Configured,
@@ -19,6 +19,8 @@ from tests.support.keras_configs import (
     KeepsElsewhere,
     run_python,
 )
+
+bridged = OPTIMIZER_V2.bridged
 
 v1 = tf.compat.v1.train
 keras = versions.keras_2()
@@ -268,7 +270,7 @@ def test_a_twin_is_not_saved_under_the_name_of_a_stock_optimizer(registry):
 
 
 def test_only_optimizers_are_registered():
-    for what in (int, "Adam", keras_models.Base):
+    for what in (int, "Adam", versions.optimizer_v2()):
         with pytest.raises(TypeError, match="a subclass of tf.compat.v1.train.Optimizer"):
             register_optimizer(what)
 

@@ -21,14 +21,15 @@ from tests.support.changing_rates import (
     with_change,
 )
 from tests.support.keras import keras_models as models
+from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1
-K = models.keras.backend
-schedules = models.keras.optimizers.schedules
+K = api.keras.backend
+schedules = api.keras.optimizers.schedules
 
 
 def bridged(name, rate, **arguments):
-    return models.bridged(MAKERS[name](rate), **arguments)
+    return api.bridged(MAKERS[name](rate), **arguments)
 
 
 def by_attribute(optimizer, rate):
@@ -86,22 +87,22 @@ def test_the_learning_rate_can_be_set_in_graph_mode(name):
 def test_the_callback_learning_rate_scheduler(name):
     problem = models.problem(steps=4)
     rates = [0.3, 0.1, 0.05]
-    callback = models.keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
+    callback = api.keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
     optimizer = bridged(name, 1.0)
-    actual, model = models.fit(problem, optimizer, epochs=3, callbacks=[callback])
+    actual, model = api.fit(problem, optimizer, epochs=3, callbacks=[callback])
     thrice = problem._replace(gradients=problem.gradients * 3)
     running.assert_same(actual, session(name, np.repeat(np.float32(rates), 4), thrice))
-    assert model.get_layer("fed").traces <= 5  # building, and no more for the third epoch
+    assert model.get_layer("fed").runs <= 5  # building, and no more for the third epoch
 
 
 def test_the_callback_reduce_lr_on_plateau():
     """Nothing gets better than the first epoch by 1000, so each later one halves the rate."""
     problem = models.problem(steps=4)
-    callback = models.keras.callbacks.ReduceLROnPlateau(
+    callback = api.keras.callbacks.ReduceLROnPlateau(
         "loss", factor=0.5, patience=1, min_delta=1000.0
     )
     optimizer = bridged("Adam", 0.5)
-    actual, _ = models.fit(problem, optimizer, epochs=4, callbacks=[callback])
+    actual, _ = api.fit(problem, optimizer, epochs=4, callbacks=[callback])
     rates = np.repeat(np.float32([0.5, 0.5, 0.25, 0.125]), 4)
     fourfold = problem._replace(gradients=problem.gradients * 4)
     running.assert_same(actual, session("Adam", rates, fourfold))
@@ -179,11 +180,11 @@ def test_the_decays_of_v1_go_by_iterations(way, decay):
     expected = running.session(PROBLEM, make, True, config=config)
     if way == "graph":
         actual = models.graph(
-            PROBLEM, lambda: models.bridged(make(v1.train.get_or_create_global_step()))
+            PROBLEM, lambda: api.bridged(make(v1.train.get_or_create_global_step()))
         )
     else:
         step = tf.Variable(0, dtype=tf.int64, trainable=False)
-        actual, _ = models.loop(PROBLEM, models.bridged(make(step)), way)
+        actual, _ = models.loop(PROBLEM, api.bridged(make(step)), way)
         assert int(step.numpy()) == 0
     running.assert_same(actual, expected)
 
@@ -194,7 +195,7 @@ def test_the_decays_of_v1_go_by_iterations(way, decay):
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
 def test_what_v1_reads_in_each_step_can_be_set(argument):
     make, first, second, _ = SETTABLE[argument]
-    optimizer = models.bridged(make(first))
+    optimizer = api.bridged(make(first))
     assert np.float32(K.get_value(getattr(optimizer, argument))) == np.float32(first)
 
     def between(_, number):
@@ -214,7 +215,7 @@ def test_what_v1_reads_in_each_step_can_be_set(argument):
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
 def test_it_can_be_set_before_the_first_step_everywhere(argument, way):
     make, first, second, _ = SETTABLE[argument]
-    optimizer = models.bridged(make(first))
+    optimizer = api.bridged(make(first))
     setattr(optimizer, argument, second)
     actual, _ = models.loop(PROBLEM, optimizer, way)
     config = running.config_of(way)
@@ -231,11 +232,11 @@ def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
         with pytest.raises(RuntimeError, match=r"%s=0\.5 comes too late" % argument):
             setattr(optimizer, argument, second)
 
-    models.graph(models.problem(steps=1), lambda: models.bridged(make(0.9)), between=between)
+    models.graph(models.problem(steps=1), lambda: api.bridged(make(0.9)), between=between)
 
 
 @NOT_READ_AGAIN
 def test_what_v1_does_not_read_again_cannot_be_set(name, argument, value):
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     with pytest.raises(AttributeError, match="does not read %s anew in each step" % argument):
         setattr(optimizer, argument, value)

@@ -6,9 +6,10 @@ import tensorflow as tf
 
 from tests.support import running
 from tests.support.keras import keras_models as models
+from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1
-mixed = models.keras.mixed_precision
+mixed = api.keras.mixed_precision
 PROBLEM = models.problem()
 SCALE = 1024.0
 
@@ -44,7 +45,7 @@ def apply_scaled(optimizer, gradients, variables):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"])
 def test_scaling_by_a_power_of_two_changes_no_bit(name):
-    inner = models.bridged(name)
+    inner = api.bridged(name)
     optimizer = scaled(inner)
     assert loss_scale(optimizer) == SCALE
     problem = PROBLEM
@@ -63,7 +64,7 @@ def test_scaling_by_a_power_of_two_changes_no_bit(name):
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam"])
 def test_a_step_that_is_not_finite_is_skipped(name):
     """Variables, slots and powers of beta stay; the scale is halved; the next step goes on."""
-    inner = models.bridged(name)
+    inner = api.bridged(name)
     optimizer = scaled(inner)
     variables = models.variables_of(PROBLEM)
 
@@ -75,27 +76,27 @@ def test_a_step_that_is_not_finite_is_skipped(name):
         kept = [w for w in inner.weights if w is not inner.iterations]
         return [w.numpy() for w in list(variables.values()) + kept]
 
-    train(models._constants(PROBLEM.gradients[0]))
+    train(models.constants(PROBLEM.gradients[0]))
     before = state()
     assert len(before) > 3
     infinite = dict(PROBLEM.gradients[1])
     infinite["matrix"] = np.full_like(infinite["matrix"], np.inf)
-    train(models._constants(infinite))
+    train(models.constants(infinite))
     for one, other in zip(state(), before):
         np.testing.assert_array_equal(one, other)
     assert loss_scale(optimizer) == SCALE / 2
-    train(models._constants(PROBLEM.gradients[1]))
+    train(models.constants(PROBLEM.gradients[1]))
     assert not np.array_equal(state()[0], before[0])
     for one in state():
         assert np.all(np.isfinite(one))
 
 
 def test_hyperparameters_through_the_wrapper():
-    inner = models.bridged("Adam")
+    inner = api.bridged("Adam")
     optimizer = scaled(inner)
     optimizer.learning_rate = 0.25
-    assert float(models.keras.backend.get_value(inner.learning_rate)) == 0.25
-    assert float(models.keras.backend.get_value(optimizer.lr)) == 0.25
+    assert float(api.keras.backend.get_value(inner.learning_rate)) == 0.25
+    assert float(api.keras.backend.get_value(optimizer.lr)) == 0.25
 
 
 def test_the_policy_mixed_float16_in_fit():
@@ -115,10 +116,10 @@ def test_the_policy_mixed_float16_in_fit():
         return
     set_policy(policy)
     try:
-        legacy = getattr(models.keras.optimizers, "legacy", models.keras.optimizers)
-        for optimizer in (models.bridged("GradientDescent"), legacy.SGD(0.1)):
-            inputs = models.keras.Input([4])
-            model = models.keras.Model(inputs, models.keras.layers.Dense(1)(inputs))
+        legacy = getattr(api.keras.optimizers, "legacy", api.keras.optimizers)
+        for optimizer in (api.bridged("GradientDescent"), legacy.SGD(0.1)):
+            inputs = api.keras.Input([4])
+            model = api.keras.Model(inputs, api.keras.layers.Dense(1)(inputs))
             assert model.layers[-1].kernel.dtype.base_dtype == tf.float32
             model.set_weights(start)
             model.compile(optimizer, "mse")

@@ -30,8 +30,10 @@ from legacy_opt.compat import (
 )
 from tests.support import running
 from tests.support.keras import keras_ways, keras_wrappers
-from tests.support.keras.keras_models import bridged
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.keras.keras_ways import WAYS
+
+bridged = OPTIMIZER_V2.bridged
 
 v1 = tf.compat.v1
 keras = versions.keras_2()

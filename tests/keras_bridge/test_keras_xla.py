@@ -13,6 +13,7 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizerV2, versions
 from tests.support import running
 from tests.support.keras import keras_models as models
+from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1
 PROBLEM = models.problem()
@@ -82,19 +83,19 @@ def train(optimizer, problem=PROBLEM, names=("table", "matrix"), **options):
 def test_every_optimizer_compiles_without_fused_kernels(name):
     if needs_unique(name):
         with raises_no_kernel("no kernel for Unique.*jit_compile=False") as raised:
-            train(models.bridged(MAKERS[name](), fused=False), SHORT, **compiled())
+            train(api.bridged(MAKERS[name](), fused=False), SHORT, **compiled())
         assert "fused=False" not in str(raised.value)
         return
-    expected = train(models.bridged(MAKERS[name]()))
-    actual = train(models.bridged(MAKERS[name](), fused=False), **compiled())
+    expected = train(api.bridged(MAKERS[name]()))
+    actual = train(api.bridged(MAKERS[name](), fused=False), **compiled())
     running.assert_close(actual, expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("fused", [False, True], ids=["composed", "fused"])
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_every_optimizer_compiles_with_dense_gradients(name, fused):
-    expected = train(models.bridged(MAKERS[name]()), names=["matrix"])
-    optimizer = models.bridged(MAKERS[name](), fused=fused)
+    expected = train(api.bridged(MAKERS[name]()), names=["matrix"])
+    optimizer = api.bridged(MAKERS[name](), fused=fused)
     actual = train(optimizer, names=["matrix"], **compiled())
     if name == "Ftrl-shrinkage":  # XLA's own kernel keeps `linear` in another unit in 2.4
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
@@ -104,8 +105,8 @@ def test_every_optimizer_compiles_with_dense_gradients(name, fused):
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_without_fused_kernels_the_same_is_computed(name, way):
-    expected, _ = models.loop(PROBLEM, models.bridged(MAKERS[name]()), way)
-    actual, _ = models.loop(PROBLEM, models.bridged(MAKERS[name](), fused=False), way)
+    expected, _ = models.loop(PROBLEM, api.bridged(MAKERS[name]()), way)
+    actual, _ = models.loop(PROBLEM, api.bridged(MAKERS[name](), fused=False), way)
     running.assert_close(actual, expected, **TOLERANCE)
 
 
@@ -113,25 +114,25 @@ def test_without_fused_kernels_the_same_is_computed(name, way):
 def test_clipping_compiles(limit):
     """It sums the gradients of equal ids, and so does the update that comes after."""
     arguments = {limit: 0.4}
-    optimizer = models.bridged("Momentum", fused=False, **arguments)
+    optimizer = api.bridged("Momentum", fused=False, **arguments)
     if needs_unique("Momentum"):
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(optimizer, SHORT, **compiled())
         return
-    expected = train(models.bridged("Momentum", **arguments), SHORT)
+    expected = train(api.bridged("Momentum", **arguments), SHORT)
     running.assert_close(train(optimizer, SHORT, **compiled()), expected, **TOLERANCE)
 
 
 @pytest.mark.parametrize("name", sorted(MAKERS))
 def test_a_missing_kernel_names_both_ways_out(name):
-    optimizer = models.bridged(MAKERS[name]())
+    optimizer = api.bridged(MAKERS[name]())
     if needs_unique(name):
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(optimizer, SHORT, **compiled())
         return
     if name in COMPILES_FUSED:
         running.assert_close(
-            train(optimizer, SHORT, **compiled()), train(models.bridged(name), SHORT), **TOLERANCE
+            train(optimizer, SHORT, **compiled()), train(api.bridged(name), SHORT), **TOLERANCE
         )
         return
     with pytest.raises(ValueError, match=r"XLA has no kernel for ResourceSparse\w+") as raised:
@@ -141,10 +142,10 @@ def test_a_missing_kernel_names_both_ways_out(name):
 
 def test_fit_with_xla():
     """compile(jit_compile=True), where this Keras has it."""
-    if "jit_compile" not in inspect.signature(models.keras.Model.compile).parameters:
+    if "jit_compile" not in inspect.signature(api.keras.Model.compile).parameters:
         return
-    expected, _ = models.fit(SHORT, models.bridged("Adagrad"))
-    actual, _ = models.fit(SHORT, models.bridged("Adagrad", fused=False), jit_compile=True)
+    expected, _ = api.fit(SHORT, api.bridged("Adagrad"))
+    actual, _ = api.fit(SHORT, api.bridged("Adagrad", fused=False), jit_compile=True)
     running.assert_close(actual, expected, **TOLERANCE)
     with pytest.raises(ValueError, match="XLA has no kernel for ResourceSparseApplyAdagrad"):
-        models.fit(SHORT, models.bridged("Adagrad"), jit_compile=True)
+        api.fit(SHORT, api.bridged("Adagrad"), jit_compile=True)

@@ -11,7 +11,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import from_plain_keras, to_keras, to_plain_keras
 from tests.support import running
-from tests.support.keras import keras3_models, keras_models, plain_training
+from tests.support.keras import keras_models, plain_training
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras.plain_training import CASES, EVERY_CASE, HALF, figures
 from tests.support.paths import DOCS
 from tests.tools import plain_keras_page
@@ -180,12 +181,12 @@ def test_fit_goes_on_with_a_recompiled_model():
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
     optimizer = bridged(v1.train.GradientDescentOptimizer(0.1))
-    _, model = keras3_models.fit(first, optimizer)
+    _, model = KERAS_3.fit(first, optimizer)
     translation = to_plain_keras(model.optimizer)
     model.compile(translation.optimizer, keras_models.the_output)
-    recorder = keras3_models.Recorder()
+    recorder = KERAS_3.recorder()
     keras_models.fit_data(model, second, 1, [recorder])
-    expected = keras3_models.session("GradientDescent", problem).steps[HALF:]
+    expected = keras_models.session("GradientDescent", problem).steps[HALF:]
     assert translation.grade == "exact"
     assert len(recorder.steps) == len(expected)
     for one, other in zip(recorder.steps, expected):

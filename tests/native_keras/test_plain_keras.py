@@ -14,6 +14,7 @@ from legacy_opt import versions
 from legacy_opt.compat import from_plain_keras, plain_translations, to_keras, to_plain_keras
 from tests.support import rules, running
 from tests.support.keras import keras_models, plain_training
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.keras.plain_training import CASES, EVERY_CASE, HALF, figures
 
 v1 = tf.compat.v1
@@ -253,10 +254,10 @@ def test_fit_goes_on_with_a_recompiled_model():
         problem._replace(gradients=problem.gradients[a:b]) for a, b in ((0, HALF), (HALF, None))
     )
     optimizer = bridged(v1.train.RMSPropOptimizer(0.05, momentum=0.5, centered=True))
-    _, model = keras_models.fit(first, optimizer)
+    _, model = OPTIMIZER_V2.fit(first, optimizer)
     translation = to_plain_keras(model.optimizer)
     model.compile(translation.optimizer, keras_models.the_output)
-    recorder = keras_models.Recorder()
+    recorder = OPTIMIZER_V2.recorder()
     keras_models.fit_data(model, second, 1, [recorder])
     case = CASES["RMSProp"]._replace(make=lambda step: keras_models.make("RMSProp"))
     expected = plain_training.session(case, problem).steps[HALF:]

@@ -7,7 +7,9 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, RuleOptim
 from legacy_opt.compat import register_optimizer
 from legacy_opt.slots import RowSlot, ScalarSlot
 from tests.support import rules
-from tests.support.keras.keras_models import bridged
+from tests.support.keras.keras_apis import OPTIMIZER_V2
+
+bridged = OPTIMIZER_V2.bridged
 
 v1 = tf.compat.v1.train
 
