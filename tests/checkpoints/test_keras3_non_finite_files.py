@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tests.support import keras3_saving as saving
+from tests.support.keras import keras3_saving as saving
 from tests.support.keras.keras_apis import KERAS_3
 from tests.support.spoiled_files import spoiled
 

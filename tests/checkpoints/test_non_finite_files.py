@@ -9,7 +9,6 @@ import tensorflow as tf
 
 from legacy_opt import LazyAdamOptimizer, versions
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras, to_plain_keras
-from tests.support import keras2_saving as saving
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
@@ -17,7 +16,8 @@ from tests.support.checkpoints.v1_checkpoints import (
     problem,
     v1_training,
 )
-from tests.support.keras2_saving import RowAdagrad
+from tests.support.keras import keras2_saving as saving
+from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.processes.command_line import Screen
 from tests.support.spoiled_files import spoiled
 

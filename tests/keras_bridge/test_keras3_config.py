@@ -10,11 +10,11 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
 from legacy_opt.compat import custom_objects, register_optimizer
-from tests.support import keras3_saving as saving
-from tests.support import keras_configs, running
-from tests.support.keras import keras_cases, keras_models
+from tests.support import running
+from tests.support.keras import keras3_saving as saving
+from tests.support.keras import keras_cases, keras_configs, keras_models
 from tests.support.keras.keras_apis import KERAS_3
-from tests.support.keras_configs import EVERY_DECAY, run_python
+from tests.support.keras.keras_configs import EVERY_DECAY, run_python
 
 bridged = KERAS_3.bridged
 keras = KERAS_3.keras

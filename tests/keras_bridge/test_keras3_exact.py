@@ -15,11 +15,11 @@ from legacy_opt.compat import to_keras
 from tests.support import exactness, rules, running
 from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
 from tests.support.keras import keras_models, keras_ways
+from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_apis import KERAS_3
 from tests.support.keras.keras_cases import CASES, REFUSED, KerasCase, ways_of_the_day
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS
-from tests.support.keras2_saving import RowAdagrad
-from tests.support.reads_its_rate import ReadsItsRate
+from tests.support.keras.reads_its_rate import ReadsItsRate
 
 bridged = KERAS_3.bridged
 

@@ -10,7 +10,8 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import compare_with_session, register_optimizer, to_keras
 from tests.support import running
-from tests.support.changing_rates import (
+from tests.support.keras import keras_models
+from tests.support.keras.changing_rates import (
     DECAYS,
     MAKERS,
     NOT_READ_AGAIN,
@@ -20,7 +21,6 @@ from tests.support.changing_rates import (
     session,
     with_change,
 )
-from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3
 
 bridged = KERAS_3.bridged

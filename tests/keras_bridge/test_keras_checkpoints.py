@@ -10,9 +10,9 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from tests.support import rules, running
 from tests.support.keras import keras_models
+from tests.support.keras.goes_on import assert_goes_on
+from tests.support.keras.keras2_saving import RowAdagrad, native, same
 from tests.support.keras.keras_apis import OPTIMIZER_V2
-from tests.support.keras2_goes_on import assert_goes_on
-from tests.support.keras2_saving import RowAdagrad, native, same
 
 bridged = OPTIMIZER_V2.bridged
 

@@ -12,7 +12,7 @@ from legacy_opt.compat import config, custom_objects, register_optimizer
 from tests.support import rules, running
 from tests.support.keras import keras_cases, keras_models
 from tests.support.keras.keras_apis import OPTIMIZER_V2
-from tests.support.keras_configs import (
+from tests.support.keras.keras_configs import (
     EVERY_DECAY,
     Configured,
     HoldsAFunction,

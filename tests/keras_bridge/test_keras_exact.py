@@ -17,8 +17,8 @@ from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
 from tests.support.keras import keras_cases
 from tests.support.keras.keras_cases import CASES, CONTRIB, REFUSED, TENSORFLOW, ways_of_the_day
 from tests.support.keras.keras_ways import DTYPES, WAYS
+from tests.support.keras.reads_its_rate import ReadsItsRate
 from tests.support.paths import ROOT
-from tests.support.reads_its_rate import ReadsItsRate
 
 PAGE = (ROOT / "docs" / "keras_exactness.md").read_text(encoding="utf-8")
 V1 = "as v1 does"  # without the bridge, in a tf.function

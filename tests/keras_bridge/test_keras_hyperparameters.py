@@ -10,7 +10,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from tests.support import running
-from tests.support.changing_rates import (
+from tests.support.keras import keras_models as models
+from tests.support.keras.changing_rates import (
     DECAYS,
     MAKERS,
     NOT_READ_AGAIN,
@@ -20,7 +21,6 @@ from tests.support.changing_rates import (
     session,
     with_change,
 )
-from tests.support.keras import keras_models as models
 from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1

@@ -81,9 +81,9 @@ def share(items, number, total):
     """
     seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
     tests = collections.defaultdict(list)
-    for item in items:
-        tests[test_of(item)].append(item)
-    for test, cells in tests.items():
+    for item in items:  # apart by who has them: the others must count the same on every lane
+        tests[test_of(item), _only_here(item)].append(item)
+    for (test, _), cells in tests.items():
         first = _number(test.partition("::")[0])  # as all of its file
         for position, group in enumerate(_groups(cells, total), first):
             for item in group:
@@ -99,13 +99,21 @@ def test_of(item):
     return item.nodeid.partition("[")[0]
 
 
+def _only_here(item):
+    """Returns which of the things that not every lane has a cell needs, or None."""
+    if item.get_closest_marker("contrib") or _CONTRIB.search(item.nodeid):
+        return "contrib"
+    if item.get_closest_marker("keras3"):
+        return "keras3"
+    return "keras3, newest" if _KERAS_3.search(item.nodeid) else None
+
+
 def _lanes_with(item, number, total):
     """Returns which lane this is among those that have a cell, and how many these are."""
-    if item.get_closest_marker("contrib") or _CONTRIB.search(item.nodeid):
-        return 1, 1
-    if item.get_closest_marker("keras3"):
+    where = _only_here(item)
+    if where == "keras3":
         return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
-    return (1, 1) if _KERAS_3.search(item.nodeid) else (number, total)
+    return (number, total) if where is None else (1, 1)
 
 
 def _groups(cells, total):

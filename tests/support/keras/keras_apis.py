@@ -5,6 +5,7 @@ Their models have the gradients of a `keras_models.problem` as inputs.
 
 import functools
 
+import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -134,8 +135,31 @@ def _classes(keras):
     return FedLoss, Recorder
 
 
+def of_each(arguments, optimizer_v2=(), keras3=()):
+    """Parametrizes a test by `api` and by what differs between the APIs.
+
+    Args:
+      arguments: names of the test's other arguments, separated by commas.
+      optimizer_v2: the values with this API, as for `pytest.mark.parametrize`.
+      keras3: those with the other.
+    """
+    cells = []
+    for api, every, marks in (OPTIMIZER_V2, optimizer_v2, ()), (KERAS_3, keras3, _MARKS):
+        for each in every:
+            marks_too = getattr(each, "marks", ())
+            each = getattr(each, "values", each)
+            values = each if isinstance(each, tuple) else (each,)
+            cell_id = "-".join(getattr(value, "__name__", str(value)) for value in values)
+            cell_id = "%s-%s" % (api.name, cell_id)
+            cells.append(pytest.param(api, *values, marks=[*marks, *marks_too], id=cell_id))
+    return pytest.mark.parametrize("api, " + arguments, cells)
+
+
 OPTIMIZER_V2, KERAS_3 = KerasApi("optimizer_v2"), KerasApi("keras3")
-# Those that this TensorFlow has, by name.
-APIS = {"optimizer_v2": OPTIMIZER_V2}
-if versions.keras_facts()["generation"] == 3:
-    APIS["keras3"] = KERAS_3
+_MARKS = (pytest.mark.keras3,)
+# Cells that are marked so are left out where there is no Keras 3.
+EVERY = [
+    pytest.param(OPTIMIZER_V2, id="optimizer_v2"),
+    pytest.param(KERAS_3, id="keras3", marks=_MARKS),
+]
+APIS = {api.name: api for api in (OPTIMIZER_V2, KERAS_3)}

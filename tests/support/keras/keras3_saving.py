@@ -9,7 +9,7 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support import rules
 from tests.support.keras import keras_cases, keras_ways
-from tests.support.keras2_saving import RowAdagrad
+from tests.support.keras.keras2_saving import RowAdagrad
 
 v1 = tf.compat.v1.train
 
