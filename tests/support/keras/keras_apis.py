@@ -34,9 +34,18 @@ class KerasApi:
             optimizer = keras_models.make(optimizer)
         return to_keras(optimizer, api=self.name, **arguments)
 
+    def variable(self, value, **arguments):
+        """Returns a variable of the kind that the layers of this Keras have."""
+        make = tf.compat.v2.Variable if self.name == "optimizer_v2" else self.keras.Variable
+        return make(value, **arguments)
+
     def number(self, variable):
         """Returns a hyperparameter as a float: Keras 2 may hold a float or a variable."""
         return float(variable.numpy() if hasattr(variable, "numpy") else variable)
+
+    def schedule(self, optimizer):
+        """Returns the schedule that is an optimizer's learning rate."""
+        return optimizer.learning_rate if self.name == "optimizer_v2" else optimizer._learning_rate
 
     def recorder(self):
         """Returns a callback whose `steps` are the weights after each batch of `fit`."""
@@ -144,22 +153,22 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
       keras3: those with the other.
     """
     cells = []
-    for api, every, marks in (OPTIMIZER_V2, optimizer_v2, ()), (KERAS_3, keras3, _MARKS):
+    for api, every in zip(EVERY, (optimizer_v2, keras3)):
         for each in every:
-            marks_too = getattr(each, "marks", ())
-            each = getattr(each, "values", each)
+            is_marked = hasattr(each, "marks")
+            marks = each.marks if is_marked else ()
+            each = each.values if is_marked else each
             values = each if isinstance(each, tuple) else (each,)
-            cell_id = "-".join(getattr(value, "__name__", str(value)) for value in values)
-            cell_id = "%s-%s" % (api.name, cell_id)
-            cells.append(pytest.param(api, *values, marks=[*marks, *marks_too], id=cell_id))
+            name = "-".join(getattr(value, "__name__", str(value)) for value in values)
+            marks = [*api.marks, *marks]
+            cells.append(pytest.param(*api.values, *values, marks=marks, id=api.id + "-" + name))
     return pytest.mark.parametrize("api, " + arguments, cells)
 
 
 OPTIMIZER_V2, KERAS_3 = KerasApi("optimizer_v2"), KerasApi("keras3")
-_MARKS = (pytest.mark.keras3,)
 # Cells that are marked so are left out where there is no Keras 3.
 EVERY = [
     pytest.param(OPTIMIZER_V2, id="optimizer_v2"),
-    pytest.param(KERAS_3, id="keras3", marks=_MARKS),
+    pytest.param(KERAS_3, id="keras3", marks=pytest.mark.keras3),
 ]
 APIS = {api.name: api for api in (OPTIMIZER_V2, KERAS_3)}

@@ -166,10 +166,10 @@ def rates(problem, rate_of):
 
 
 def slots_of(optimizer, variables):
-    """Returns the slots of an optimizer, as keys of a `Trace`."""
+    """Returns the slots of an optimizer, if it has any, as keys of a `Trace`."""
     return {
         (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
-        for slot in (optimizer.get_slot_names() if optimizer is not None else [])
+        for slot in getattr(optimizer, "get_slot_names", list)()
         for name, variable in variables.items()
     }
 
