@@ -28,6 +28,12 @@ class KerasApi:
         """The Keras module."""
         return versions.keras_2() if self.name == "optimizer_v2" else versions.keras_3()
 
+    @property
+    def optimizers(self):
+        """The module of Keras' own optimizers with this API."""
+        home = self.keras.optimizers
+        return getattr(home, "legacy", home) if self.name == "optimizer_v2" else home
+
     def bridged(self, optimizer, **arguments):
         """Returns the Keras optimizer for a v1 optimizer, or for the name of one."""
         if isinstance(optimizer, str):
