@@ -11,7 +11,8 @@ import pytest
 from legacy_opt import versions
 from tests.support import account, turns
 
-# Modules that are marked so can be imported only where there is what they need.
+# Tests that are marked so run only where there is what they need, and modules, which can be
+# imported only there.
 THERE = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 
@@ -24,6 +25,13 @@ def pytest_ignore_collect(collection_path):
         name for name in THERE if not THERE[name] and "pytest.mark." + name in "".join(marks)
     ]
     return True if missing else None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Drops the tests and cells that are marked for what is not there."""
+    missing = [name for name in THERE if not THERE[name]]
+    items[:] = [item for item in items if not any(map(item.get_closest_marker, missing))]
 
 
 def pytest_addoption(parser):

@@ -17,7 +17,6 @@ from legacy_opt.compat import load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     ALL,
     END,
-    EVERY_API,
     EVERY_OPTIMIZER,
     adam,
     assert_goes_on,
@@ -31,6 +30,7 @@ from tests.support.checkpoints.v1_checkpoints import (
     AFTER,
     APIS,
     BEFORE,
+    EVERY_API,
     KerasTraining,
     assert_equal,
     assert_same_steps,
@@ -40,7 +40,7 @@ from tests.support.checkpoints.v1_checkpoints import (
     trained_in_v1,
     v1_training,
 )
-from tests.support.keras import keras_models, keras_ways
+from tests.support.keras import keras_apis, keras_models, keras_ways
 from tests.support.keras.keras_cases import CASES
 from tests.support.problems import Problem, Rows
 from tests.tools import record_data
@@ -116,13 +116,8 @@ def test_fit_goes_on(api, compiled, tmp_path):
     fed = keras_models.problem(END)
     path = trained_in_v1(tmp_path / "model", fed, adam)
     _, steps, end = continued_in_v1(path, fed, adam)
-    if api == "optimizer_v2":
-        home, optimizer = keras_models, keras_models.bridged(adam())
-    else:
-        from tests.support.keras import keras3_models as home
-
-        optimizer = home.bridged(adam())
-    model, recorder = home.fed_model(fed), home.Recorder()
+    home = keras_apis.APIS[api]
+    optimizer, model, recorder = home.bridged(adam()), home.fed_model(fed), home.recorder()
     names = os.path.basename  # of fed/table, or fed_1/table
     if compiled == "before":
         model.compile(optimizer, keras_models.the_output)

@@ -3,6 +3,13 @@
 import pytest
 
 from legacy_opt.compat import config
+from tests.support.keras import keras_apis
+
+
+@pytest.fixture(params=keras_apis.EVERY)
+def api(request):
+    """The Keras API that a test runs with."""
+    return request.param
 
 
 @pytest.fixture

@@ -14,10 +14,12 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from legacy_opt.compat import to_keras
-from tests.support import keras2_goes_on, rules, running
-from tests.support.keras import keras_cases, keras_models
-from tests.support.keras.keras3_models import bridged
-from tests.support.keras2_saving import RowAdagrad
+from tests.support import rules, running
+from tests.support.keras import goes_on, keras_cases, keras_models
+from tests.support.keras.keras2_saving import RowAdagrad
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
@@ -85,7 +87,7 @@ def saved(optimizer, path, make_variables=keras_variables):
 def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
     path, unstopped = saved(make_optimizer(), path, kind)
     training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
-    keras2_goes_on.assert_goes_on(training, path, unstopped)
+    goes_on.assert_goes_on(training, path, unstopped)
     expected = running.session(PROBLEM, make_v1, True, config=running.AS_WRITTEN)
     for name, value in expected.steps[-1].items():
         assert np.array_equal(training.variables[name].numpy(), value), name
@@ -204,9 +206,9 @@ OTHERS = {
         lambda: AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64), 0.1, 2, 0.5),
         "TensorFlow 1 or Keras 2",
     ),
-    "OptimizerV2": (lambda: keras_models.bridged("Adam"), "TensorFlow 1 or Keras 2"),
+    "OptimizerV2": (lambda: OPTIMIZER_V2.bridged("Adam"), "TensorFlow 1 or Keras 2"),
     "OptimizerV2 without slots": (
-        lambda: keras_models.bridged("GradientDescent"),
+        lambda: OPTIMIZER_V2.bridged("GradientDescent"),
         "TensorFlow 1 or Keras 2",
     ),
     "Keras 2": (

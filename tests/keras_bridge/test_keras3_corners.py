@@ -5,12 +5,12 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
-from tests.support.keras import keras3_models as models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
-keras = models.keras
+keras = api.keras
 GradientDescent = v1.train.GradientDescentOptimizer
 ONE = np.ones([1], "f")
 
@@ -30,7 +30,7 @@ def step_of(optimizer, variable):
 
 def test_a_tensor_is_assigned_as_its_value():
     """``optimizer.learning_rate = optimizer.learning_rate * 0.5``, as callbacks do."""
-    optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+    optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()
     optimizer.learning_rate = optimizer.learning_rate * 0.5
@@ -44,7 +44,7 @@ def test_a_tensor_is_assigned_as_its_value():
 
 
 def test_a_tensor_of_a_function_is_assigned_there():
-    optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+    optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     optimizer.build([variable])
 
     @tf.function
@@ -60,7 +60,7 @@ def test_a_tensor_of_a_function_is_assigned_there():
 @pytest.mark.parametrize("source", [tf.Variable, keras.Variable])
 def test_a_variable_as_the_rate_is_read_anew(source):
     rate, variable = source(0.5), trainable()
-    optimizer = models.bridged(GradientDescent(0.1), learning_rate=rate)
+    optimizer = api.bridged(GradientDescent(0.1), learning_rate=rate)
     step = step_of(optimizer, variable)
     step()
     rate.assign(0.25)
@@ -71,7 +71,7 @@ def test_a_variable_as_the_rate_is_read_anew(source):
 
 
 def test_a_number_after_a_function_is_refused():
-    optimizer = models.bridged(GradientDescent(0.1), learning_rate=lambda: 0.5)
+    optimizer = api.bridged(GradientDescent(0.1), learning_rate=lambda: 0.5)
     with pytest.raises(TypeError, match="0.25: it is a schedule or function"):
         optimizer.learning_rate = 0.25
 
@@ -87,7 +87,7 @@ def test_decays_of_v1_count_updates(decay, saved):
     wanted, step = trainable(), tf.Variable(0, dtype=tf.int64)
     for _ in range(4):
         make(step).apply_gradients([(tf.constant(ONE), wanted)], global_step=step)
-    optimizer, variable = models.bridged(make(step), gradient_accumulation_steps=2), trainable()
+    optimizer, variable = api.bridged(make(step), gradient_accumulation_steps=2), trainable()
     if saved and decay is v1.train.exponential_decay:  # the other is saved as a number
         optimizer = type(optimizer).from_config(optimizer.get_config())
     for _ in range(8):
@@ -101,7 +101,7 @@ def test_decays_of_v1_count_updates(decay, saved):
 )
 def test_names_of_keras_are_refused(wrong, right):
     with pytest.raises(AttributeError, match=right):
-        setattr(models.bridged("Adam"), wrong, 0.5)
+        setattr(api.bridged("Adam"), wrong, 0.5)
 
 
 # TF1 graphs.
@@ -112,14 +112,14 @@ def test_names_of_keras_are_refused(wrong, right):
 )
 def test_what_keras_cannot_do_in_a_graph_is_refused(option):
     with tf.Graph().as_default():
-        optimizer, variable = models.bridged(GradientDescent(0.1), **option), trainable()
+        optimizer, variable = api.bridged(GradientDescent(0.1), **option), trainable()
         with pytest.raises(ValueError, match="=2 works in no TF1 graph"):
             optimizer.apply_gradients([(tf.constant(ONE), variable)])
 
 
 def test_the_rate_cannot_be_set_from_outside_of_a_session():
     with tf.Graph().as_default():
-        optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+        optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
         with pytest.raises(RuntimeError, match="session.run"):
             optimizer.learning_rate = 0.25
         train_op = optimizer.apply_gradients([(tf.constant(ONE), variable)])
@@ -133,7 +133,7 @@ def test_the_rate_cannot_be_set_from_outside_of_a_session():
 
 def test_a_branch_of_a_graph_trains():
     with tf.Graph().as_default():
-        optimizer, variable = models.bridged(GradientDescent(0.5)), trainable()
+        optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
         optimizer.build([variable])
         train = v1.placeholder(tf.bool, [])
 
@@ -155,7 +155,7 @@ def test_one_optimizer_advances_a_step_that_several_go_by():
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
-        first, second = models.bridged(GradientDescent(rate)), models.bridged(GradientDescent(rate))
+        first, second = api.bridged(GradientDescent(rate)), api.bridged(GradientDescent(rate))
         variable = trainable()
         ops = [o.apply_gradients([(tf.constant(ONE), variable)]) for o in (first, second)]
         with v1.Session() as session:
@@ -185,7 +185,7 @@ class OddNames(v1.train.MomentumOptimizer):
 
 def test_names_with_slashes(tmp_path):
     def make():
-        optimizer = models.bridged(OddNames(0.5, 0.5, name="odd/name"))
+        optimizer = api.bridged(OddNames(0.5, 0.5, name="odd/name"))
         optimizer.build([tf.Variable([1.0])])
         return optimizer
 
@@ -213,7 +213,7 @@ class Fails(GradientDescent):
 
 
 def test_an_update_that_fails_does_not_change_the_step(monkeypatch):
-    optimizer = models.bridged(Fails(0.5), gradient_accumulation_steps=2)
+    optimizer = api.bridged(Fails(0.5), gradient_accumulation_steps=2)
     variable = trainable()
     for _ in range(5):
         optimizer.apply_gradients([(tf.constant(ONE), variable)])
@@ -236,7 +236,7 @@ class KeepsInADict(GradientDescent):
 
 
 def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
-    optimizer, variable = models.bridged(KeepsInADict(0.5)), trainable()
+    optimizer, variable = api.bridged(KeepsInADict(0.5)), trainable()
     step_of(optimizer, variable)()
     step_of(optimizer, variable)()
     assert variable.numpy() == [0.0]
@@ -249,7 +249,7 @@ def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
 def test_state_without_slots_is_not_loaded_where_there_are_some(way, tmp_path):
     def make(optimizer):
         model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-        model.compile(models.bridged(optimizer), "mse")
+        model.compile(api.bridged(optimizer), "mse")
         model.optimizer.build(model.trainable_variables)
         return model
 
@@ -276,7 +276,7 @@ def test_a_model_from_h5_goes_on_with_its_state(tmp_path):
         return np.ones([rows, 2], "f"), np.ones([rows, 1], "f")
 
     model = keras.Sequential([keras.Input([2]), keras.layers.Dense(1)])
-    model.compile(models.bridged("Adam"), keras.losses.MeanSquaredError())
+    model.compile(api.bridged("Adam"), keras.losses.MeanSquaredError())
     model.fit(*data(2), batch_size=1, verbose=0)
     model.save(str(tmp_path / "model.h5"))
     again = keras.models.load_model(str(tmp_path / "model.h5"))

@@ -1,7 +1,6 @@
-"""Every v1 optimizer through the Keras 3 bridge equals itself in a Session, bit for bit.
+"""Steps that are not all alike equal those of a Session, bit for bit, through the Keras 3 bridge.
 
-The cells are those of docs/keras_exactness.md (`tests.support.exactness`): variables after each
-step, all slots and what all variables share before each step and at the end.
+So do the optimizers of users, and with every floatx of Keras. The others are in test_exact.
 """
 
 import contextlib
@@ -11,15 +10,15 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import to_keras
 from tests.support import exactness, rules, running
-from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
-from tests.support.keras import keras3_models, keras_models, keras_ways
-from tests.support.keras.keras3_models import bridged
-from tests.support.keras.keras_cases import CASES, REFUSED, KerasCase, ways_of_the_day
+from tests.support.exactness import EQUAL
+from tests.support.keras import keras_models, keras_ways
+from tests.support.keras.keras2_saving import RowAdagrad
+from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.keras_cases import CASES, KerasCase
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS
-from tests.support.keras2_saving import RowAdagrad
-from tests.support.reads_its_rate import ReadsItsRate
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
@@ -94,24 +93,6 @@ def turns(number, ways, count):
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_float32(name, full, cell):
-    """Every way in the full run; daily some for each optimizer, in turn."""
-    ways = KERAS_3_WAYS if full else ways_of_the_day(name, KERAS_3_WAYS, 3)
-    results = {way: cell(name, way, "float32", "keras3") for way in ways}
-    for way, result in results.items():
-        assert result == EQUAL or is_known(name, way, "float32", result), (way, result)
-
-
-@pytest.mark.parametrize("number, name", list(enumerate(CASES)))
-def test_other_dtypes(number, name, full, cell):
-    cells = [(dtype, way) for dtype in DTYPES[1:] for way in KERAS_3_WAYS]
-    for dtype, way in cells if full else [cells[number * 5 % len(cells)]]:
-        result = cell(name, way, dtype, "keras3")
-        known = result == UNSUPPORTED or is_known(name, way, dtype, result)
-        assert known or same(result, way), (dtype, way, result)
-
-
 @pytest.mark.parametrize("number, name", list(enumerate(USERS)))
 def test_optimizers_of_users(number, name, full, cell, monkeypatch):
     monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
@@ -119,30 +100,6 @@ def test_optimizers_of_users(number, name, full, cell, monkeypatch):
     for way in ways if full else turns(number, ways, 3):
         result = cell(name, way, "float32", "keras3")
         assert same(result, way), (way, result)
-
-
-@pytest.mark.parametrize("way", ["graph", "function, keras.Variable", "eager"])
-@pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
-    case = KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
-    monkeypatch.setitem(CASES, "ReadsItsRate", case)
-    assert cell("ReadsItsRate", way, dtype, "keras3") == EQUAL
-
-
-@pytest.mark.parametrize("name", REFUSED)
-def test_what_holds_other_optimizers_is_refused(name):
-    case, message = REFUSED[name]
-    with pytest.raises(ValueError, match=message):
-        to_keras(case.make(None), api="keras3")
-
-
-@pytest.mark.parametrize("way", KERAS_3_WAYS)
-def test_a_difference_is_told(way, cell, monkeypatch):
-    def make(step):  # the bridge passes no step
-        return v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
-
-    monkeypatch.setitem(CASES, "wrong", KerasCase(v1.train.GradientDescentOptimizer, make))
-    assert cell("wrong", way, "float32", "keras3").startswith("differs by ")
 
 
 def test_state_is_compared_before_each_step():
@@ -215,7 +172,7 @@ def test_variables_without_a_gradient_in_some_steps(name, way, how):
     train = tf.function(train) if way == "function" else train
     steps = []
     for part, gradients in zip(ONE_AT_A_TIME, PROBLEM.gradients):
-        train(keras_models._constants(gradients), part)
+        train(keras_models.constants(gradients), part)
         steps.append({key: variable.numpy() for key, variable in variables.items()})
     slots = keras_models.slots_of(optimizer, variables)
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
@@ -258,7 +215,7 @@ def test_a_step_that_is_traced_again(name):
         "eager",
         apply=lambda _, gradients, variables: functions[next(calls) % 2](gradients, variables),
     )
-    running.assert_same(actual, keras3_models.session(name, problem))
+    running.assert_same(actual, keras_models.session(name, problem))
     assert len(traces) >= 4
 
 
@@ -280,7 +237,7 @@ def test_optimizers_take_turns(way):
         runs.append((train, variables, running.Trace([], {})))
     for gradients in PROBLEM.gradients:
         for train, variables, trace in runs:
-            train(keras_models._constants(gradients))
+            train(keras_models.constants(gradients))
             trace.steps.append({name: variable.numpy() for name, variable in variables.items()})
     config = running.config_of(way)
     for number, (optimizer, (_, variables, trace)) in enumerate(zip(optimizers, runs)):

@@ -9,14 +9,14 @@ import tensorflow as tf
 
 from legacy_opt import extend_with_decoupled_weight_decay
 from tests.support import problems, running
-from tests.support.keras import keras3_models as models
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
-keras = models.keras
-PROBLEM = models.PROBLEM
+keras = api.keras
+PROBLEM = keras_models.problem()
 STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
@@ -36,11 +36,11 @@ def averages(values, momentum, overwrite=None):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 def test_moving_averages(way):
     """The weights train as they would; the end of fit replaces them by their averages."""
-    optimizer = models.bridged("Adam", use_ema=True, ema_momentum=0.75)
+    optimizer = api.bridged("Adam", use_ema=True, ema_momentum=0.75)
     config = running.config_of(way)
-    expected = models.session("Adam", PROBLEM, config=config)
+    expected = keras_models.session("Adam", PROBLEM, config=config)
     if way == "fit":
-        actual, model = models.fit(PROBLEM, optimizer)
+        actual, model = api.fit(PROBLEM, optimizer)
         variables = model.get_layer("fed").variables_by_name
     else:
         variables = {}
@@ -57,17 +57,19 @@ def test_moving_averages(way):
 
 @pytest.mark.parametrize("way", ["function", "fit"])
 def test_averages_overwrite_the_weights(way):
-    optimizer = models.bridged(
+    optimizer = api.bridged(
         v1.train.GradientDescentOptimizer(0.5),
         use_ema=True,
         ema_momentum=0.75,
         ema_overwrite_frequency=3,
     )
-    actual = models.run(optimizer, way)
+    actual = api.run(optimizer, way, PROBLEM)
     now, average = dict(PROBLEM.values), None
     wanted = []
     for number, gradients in enumerate(PROBLEM.gradients):
-        (now,) = models.rates(PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5)
+        (now,) = keras_models.rates(
+            PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5
+        )
         if average is None:
             average = now
         average = {name: 0.75 * average[name] + 0.25 * now[name] for name in now}
@@ -89,7 +91,7 @@ def decayed(problem, decay, rate_of, without=()):
             n: v if n in without else v - v * np.float32(decay) * rate for n, v in now.items()
         }
         one = problem._replace(values=before, gradients=[gradients])
-        (now,) = models.rates(one, lambda _: rate)  # noqa: B023
+        (now,) = keras_models.rates(one, lambda _: rate)  # noqa: B023
         steps.append(now)
     return steps
 
@@ -97,8 +99,8 @@ def decayed(problem, decay, rate_of, without=()):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("exclude", [None, "var_list", "var_names"])
 def test_weight_decay(exclude, way):
-    optimizer = models.bridged("GradientDescent", learning_rate=0.5, weight_decay=0.25)
-    model = models.fed_model(PROBLEM)
+    optimizer = api.bridged("GradientDescent", learning_rate=0.5, weight_decay=0.25)
+    model = api.fed_model(PROBLEM)
     variables = model.get_layer("fed").variables_by_name
     if way != "fit":
         variables = keras_models.variables_of(PROBLEM)
@@ -106,19 +108,21 @@ def test_weight_decay(exclude, way):
         named = [variables["table"]] if exclude == "var_list" else ["tab"]
         optimizer.exclude_from_weight_decay(**{exclude: named})
     if way == "fit":
-        steps = models.fit(PROBLEM, optimizer, model=model)[0].steps
+        steps = api.fit(PROBLEM, optimizer, model=model)[0].steps
     else:
-        steps = models.trained(variables, optimizer, way)
+        steps = keras_models.trained(variables, optimizer, way, PROBLEM)
     without = () if exclude is None else ("table",)
     wanted = decayed(PROBLEM, 0.25, lambda _: 0.5, without)
-    assert not np.allclose(wanted[-1]["matrix"], models.rates(PROBLEM, lambda _: 0.5)[-1]["matrix"])
+    assert not np.allclose(
+        wanted[-1]["matrix"], keras_models.rates(PROBLEM, lambda _: 0.5)[-1]["matrix"]
+    )
     running.assert_steps_close(steps, wanted)
 
 
 def test_weight_decay_goes_by_the_schedule():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.5, 0.125])
-    optimizer = models.bridged("GradientDescent", learning_rate=schedule, weight_decay=0.25)
-    actual = models.run(optimizer, "function")
+    optimizer = api.bridged("GradientDescent", learning_rate=schedule, weight_decay=0.25)
+    actual = api.run(optimizer, "function", PROBLEM)
     running.assert_steps_close(
         actual.steps, decayed(PROBLEM, 0.25, lambda n: 0.5 if n <= 3 else 0.125)
     )
@@ -126,15 +130,15 @@ def test_weight_decay_goes_by_the_schedule():
 
 def test_weight_decay_and_slots():
     """Bit for bit what v1 computes from the decayed weights, one step at a time."""
-    optimizer = models.bridged("Adam", weight_decay=0.25)
-    actual = models.run(optimizer, "eager")
+    optimizer = api.bridged("Adam", weight_decay=0.25)
+    actual = api.run(optimizer, "eager", PROBLEM)
 
     def decay(sess, optimizer, variables, number):
         for variable in variables.values():
             now = sess.run(variable)
             variable.load(now - now * np.float32(0.25) * np.float32(0.1), sess)
 
-    expected = models.session("Adam", PROBLEM, between=decay, config=running.AS_WRITTEN)
+    expected = keras_models.session("Adam", PROBLEM, between=decay, config=running.AS_WRITTEN)
     running.assert_same(actual, expected)
 
 
@@ -167,7 +171,7 @@ class ReadsInUpdate(ReadsInPrepare):
 def test_a_weight_decay_of_v1s_own(cls):
     """It does what it did; Keras' own, which would come on top, is refused."""
     variable = keras.Variable([1.0, 2.0])
-    optimizer = models.bridged(cls(0.5, 0.5))
+    optimizer = api.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
     np.testing.assert_array_equal(variable.numpy(), [0.75, 1.5])
     if cls is ReadsInPrepare:
@@ -179,13 +183,13 @@ def test_a_weight_decay_of_v1s_own(cls):
         with pytest.raises(AttributeError, match="weight_decay"):
             optimizer.weight_decay = 0.1
     with pytest.raises(ValueError, match="weight_decay=0.1.*besides %s" % cls.__name__):
-        models.bridged(cls(0.5, 0.5), weight_decay=0.1)
+        api.bridged(cls(0.5, 0.5), weight_decay=0.1)
 
 
 def test_what_is_excluded_from_a_decoupled_weight_decay_of_v1():
     weights, bias = (keras.Variable([4.0], name=name) for name in ("weights", "bias"))
     sgdw = extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
-    optimizer = models.bridged(sgdw(0.5, 0.25))
+    optimizer = api.bridged(sgdw(0.5, 0.25))
     optimizer.exclude_from_weight_decay(var_names=["bias"])
     optimizer.apply([tf.ones([1]), tf.ones([1])], [weights, bias])
     assert (float(weights[0]), float(bias[0])) == (1.75, 3.75)
@@ -214,9 +218,9 @@ def test_accumulated_gradients(name, way):
 
     The decay of AdagradDecay goes by the step: once in three.
     """
-    optimizer = models.bridged(name, gradient_accumulation_steps=2)
-    actual = models.run(optimizer, way)
-    expected = models.session(name, accumulated(PROBLEM, 2), config=running.config_of(way))
+    optimizer = api.bridged(name, gradient_accumulation_steps=2)
+    actual = api.run(optimizer, way, PROBLEM)
+    expected = keras_models.session(name, accumulated(PROBLEM, 2), config=running.config_of(way))
     running.assert_same(actual._replace(steps=actual.steps[1::2]), expected)
     for first, second in zip(actual.steps[::2], [PROBLEM.values] + expected.steps):
         for key in second:
@@ -226,9 +230,7 @@ def test_accumulated_gradients(name, way):
 
 def test_accumulated_gradients_of_which_one_is_missing():
     one, other = keras.Variable([1.0]), keras.Variable([2.0])
-    optimizer = models.bridged(
-        v1.train.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2
-    )
+    optimizer = api.bridged(v1.train.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
     optimizer.build([one, other])
     for _ in range(2):
         optimizer.apply_gradients([(tf.constant([0.5]), one), (None, other)])
@@ -258,8 +260,8 @@ class Advances(Whole):
 @pytest.mark.parametrize("cls", [Whole, Advances])
 def test_an_apply_gradients_of_its_own_is_called_whole(cls, accumulate, way):
     """Whether it advances the step or not, and counts gradients as Keras does."""
-    optimizer = models.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
-    actual = models.run(optimizer, way)
+    optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
+    actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)
     running.assert_steps_close(
         actual.steps[(accumulate or 1) - 1 :: accumulate or 1], descended(problem)

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from legacy_opt import LazyAdamOptimizer, MovingAverageOptimizer, versions
 from tests.support import problems, running
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.keras.keras3_models import bridged, keras
-from tests.support.keras3_saving import (
+from tests.support.keras.keras3_saving import (
     DAILY,
     MAKERS,
     assert_same_state,
@@ -21,6 +20,10 @@ from tests.support.keras3_saving import (
     state,
     train,
 )
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
+keras = KERAS_3.keras
 
 pytestmark = pytest.mark.keras3
 

@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
-from tests.support.keras.keras3_models import bridged
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

@@ -11,8 +11,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support.keras.keras3_models import bridged
-from tests.support.keras3_saving import (
+from tests.support.keras.keras3_saving import (
     DAILY,
     MAKERS,
     MODEL,
@@ -23,6 +22,9 @@ from tests.support.keras3_saving import (
     state,
     train,
 )
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

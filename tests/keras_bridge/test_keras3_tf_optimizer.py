@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.support.keras.keras3_models import bridged
-from tests.support.keras3_saving import (
+from tests.support.keras.keras3_saving import (
     MODEL,
     assert_equals_the_session,
     assert_same_state,
@@ -19,6 +18,9 @@ from tests.support.keras3_saving import (
     train,
     v1,
 )
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 

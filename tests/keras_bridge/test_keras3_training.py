@@ -11,14 +11,14 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
 from tests.support import running
-from tests.support.keras import keras3_models as models
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3 as api
 
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
-keras = models.keras
-PROBLEM = models.PROBLEM
+keras = api.keras
+PROBLEM = keras_models.problem()
 STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
@@ -54,19 +54,21 @@ def with_gradients_alone(optimizer, gradients, variables):
 )
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
 def test_custom_loops(name, apply, way):
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     actual, again = keras_models.loop(PROBLEM, optimizer, way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    running.assert_same(actual, models.session(name, PROBLEM, config=running.config_of(way)))
+    running.assert_same(actual, keras_models.session(name, PROBLEM, config=running.config_of(way)))
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_fit(name, way):
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     config = running.config_of("eager" if way == "fit eagerly" else "function")
-    running.assert_same(models.run(optimizer, way), models.session(name, PROBLEM, config=config))
+    running.assert_same(
+        api.run(optimizer, way, PROBLEM), keras_models.session(name, PROBLEM, config=config)
+    )
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
@@ -94,9 +96,9 @@ class Applies(OwnStep):
 
 @pytest.mark.parametrize("cls", [AppliesPairs, Applies])
 def test_a_train_step_of_its_own(cls):
-    model = models.fed_model(PROBLEM, cls)
-    actual, _ = models.fit(PROBLEM, models.bridged("Adam"), model=model)
-    running.assert_same(actual, models.session("Adam", PROBLEM))
+    model = api.fed_model(PROBLEM, cls)
+    actual, _ = api.fit(PROBLEM, api.bridged("Adam"), model=model)
+    running.assert_same(actual, keras_models.session("Adam", PROBLEM))
 
 
 @pytest.fixture
@@ -110,19 +112,19 @@ def graphs_as_written():
 
 def test_train_on_batch(graphs_as_written):
     # Up to Keras 3.6 each batch is a constant of a graph of its own, which TensorFlow rewrites.
-    model = models.fed_model(PROBLEM)
-    model.compile(models.bridged("Adam"), keras_models.the_output)
+    model = api.fed_model(PROBLEM)
+    model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
     for number in range(PROBLEM.steps):
         model.train_on_batch([part[number : number + 1] for part in x], y[number : number + 1])
-    expected = models.session("Adam", PROBLEM, config=running.AS_WRITTEN).steps[-1]
+    expected = keras_models.session("Adam", PROBLEM, config=running.AS_WRITTEN).steps[-1]
     for name, variable in model.get_layer("fed").variables_by_name.items():
         np.testing.assert_array_equal(variable.numpy(), expected[name])
 
 
 def test_steps_per_execution():
-    actual, _ = models.fit(PROBLEM, models.bridged("Adam"), steps_per_execution=4)
-    expected = models.session("Adam", PROBLEM)
+    actual, _ = api.fit(PROBLEM, api.bridged("Adam"), steps_per_execution=4)
+    expected = keras_models.session("Adam", PROBLEM)
     running.assert_same(
         actual._replace(steps=actual.steps[-1:]), expected._replace(steps=expected.steps[-1:])
     )
@@ -134,14 +136,14 @@ def test_steps_per_execution():
 @pytest.mark.parametrize("way", ["function", "fit"])
 def test_a_schedule_of_keras(way):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [0.5, 0.25, 0.125])
-    actual = models.run(models.bridged("GradientDescent", learning_rate=schedule), way)
-    wanted = models.rates(PROBLEM, lambda n: 0.5 if n <= 3 else 0.25 if n <= 7 else 0.125)
+    actual = api.run(api.bridged("GradientDescent", learning_rate=schedule), way, PROBLEM)
+    wanted = keras_models.rates(PROBLEM, lambda n: 0.5 if n <= 3 else 0.25 if n <= 7 else 0.125)
     running.assert_steps_close(actual.steps, wanted)
 
 
 @WAYS
 def test_the_learning_rate_is_assigned(way):
-    optimizer = models.bridged("GradientDescent")
+    optimizer = api.bridged("GradientDescent")
 
     def between(variables, number):
         optimizer.learning_rate = 0.5 / (number + 1)
@@ -149,30 +151,32 @@ def test_the_learning_rate_is_assigned(way):
 
     actual, again = keras_models.loop(PROBLEM, optimizer, way, between=between)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    running.assert_steps_close(actual.steps, models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
+    running.assert_steps_close(actual.steps, keras_models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
 
 
 def test_callbacks_set_the_learning_rate():
-    optimizer = models.bridged("GradientDescent")
+    optimizer = api.bridged("GradientDescent")
     callbacks = [
         keras.callbacks.LearningRateScheduler(lambda epoch: 0.5**epoch),
         keras.callbacks.EarlyStopping(monitor="loss", patience=100),
     ]
-    actual, model = models.fit(PROBLEM, optimizer, callbacks, epochs=2)
+    actual, model = api.fit(PROBLEM, optimizer, callbacks, epochs=2)
     twice = PROBLEM._replace(gradients=PROBLEM.gradients * 2)
     running.assert_steps_close(
-        actual.steps, models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps))
+        actual.steps, keras_models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps))
     )
     assert model.history.history["learning_rate"] == [1.0, 0.5]
 
 
 def test_reduce_lr_on_plateau():
-    optimizer = models.bridged("GradientDescent", learning_rate=0.5)
+    optimizer = api.bridged("GradientDescent", learning_rate=0.5)
     callback = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=1e9)
-    actual, model = models.fit(PROBLEM, optimizer, [callback], epochs=3)
+    actual, model = api.fit(PROBLEM, optimizer, [callback], epochs=3)
     thrice = PROBLEM._replace(gradients=PROBLEM.gradients * 3)
     at = (0.5, 0.5, 0.25)  # no epoch is better than the first by a billion
-    running.assert_steps_close(actual.steps, models.rates(thrice, lambda n: at[n // PROBLEM.steps]))
+    running.assert_steps_close(
+        actual.steps, keras_models.rates(thrice, lambda n: at[n // PROBLEM.steps])
+    )
     assert float(optimizer.learning_rate.numpy()) == 0.125
 
 
@@ -183,19 +187,21 @@ def test_reduce_lr_on_plateau():
 def test_constraints_run_after_each_update(way):
     """On dense variables and on embeddings."""
     constraint = keras.constraints.NonNeg()
-    optimizer = models.bridged(v1.train.GradientDescentOptimizer(0.5))
+    optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.5))
     if way == "fit":
-        model = models.fed_model(PROBLEM, constraint=constraint)
-        steps = models.fit(PROBLEM, optimizer, model=model)[0].steps
+        model = api.fed_model(PROBLEM, constraint=constraint)
+        steps = api.fit(PROBLEM, optimizer, model=model)[0].steps
     else:
         variables = {
             name: tf.Variable(value, name=name, constraint=tf.nn.relu)
             for name, value in PROBLEM.values.items()
         }
-        steps = models.trained(variables, optimizer, way)
+        steps = keras_models.trained(variables, optimizer, way, PROBLEM)
     now, wanted = dict(PROBLEM.values), []
     for gradients in PROBLEM.gradients:
-        (now,) = models.rates(PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5)
+        (now,) = keras_models.rates(
+            PROBLEM._replace(values=now, gradients=[gradients]), lambda _: 0.5
+        )
         now = {name: np.maximum(value, 0) for name, value in now.items()}
         wanted.append(now)
     running.assert_steps_close(steps, wanted)
@@ -211,7 +217,7 @@ def test_a_shared_embedding():
     both = keras.layers.Add()([shared(inputs[0]), shared(inputs[1])])
     model = keras.Model(inputs, both)
     shared.set_weights([start])
-    model.compile(models.bridged("Adam"), "mse")
+    model.compile(api.bridged("Adam"), "mse")
     y = np.zeros([8, 3, 2], "f")
     model.fit([ids[:, 0], ids[:, 1]], y, batch_size=2, shuffle=False, verbose=0)
     with tf.Graph().as_default(), v1.Session() as sess:
@@ -229,7 +235,7 @@ def test_a_shared_embedding():
 
 @pytest.mark.parametrize("own", [True, False], ids=["keras.Variable", "tf.Variable"])
 def test_what_there_is_can_be_looked_up(own):
-    optimizer = models.bridged("Adam", name="mine", use_ema=True)
+    optimizer = api.bridged("Adam", name="mine", use_ema=True)
     assert optimizer.get_slot_names() == []
     make = keras.Variable if own else tf.Variable
     variables = [make(np.zeros([4, 2], "f"), name=name) for name in ("one", "two")]
@@ -254,7 +260,7 @@ def test_what_there_is_can_be_looked_up(own):
 
 def test_a_build_without_variables_is_none():
     """Keras does so where it loads a model without weights."""
-    optimizer = models.bridged("Adam")
+    optimizer = api.bridged("Adam")
     before = len(optimizer.variables)
     optimizer.build([])
     assert len(optimizer.variables) == before
@@ -266,29 +272,29 @@ def test_a_build_without_variables_is_none():
 
 @pytest.mark.parametrize("call", ["apply", "apply_gradients"])
 def test_an_empty_list_of_gradients_is_no_step(call):
-    optimizer = models.bridged("Adam")
+    optimizer = api.bridged("Adam")
     getattr(optimizer, call)([])
     assert int(optimizer.iterations.numpy()) == 0
 
 
 def test_gradients_that_are_no_tensors():
     variable = keras.Variable([1.0, 2.0])
-    optimizer = models.bridged(v1.train.GradientDescentOptimizer(0.5))
+    optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.5))
     for gradient in ([1.0, 1.0], np.ones(2, "f"), keras.Variable([1.0, 1.0])):
         optimizer.apply_gradients([(gradient, variable)])
     np.testing.assert_array_equal(variable.numpy(), [-0.5, 0.5])
 
 
 def test_a_layer_frozen_before_compile_stays_as_it_is():
-    model = models.fed_model(PROBLEM)
+    model = api.fed_model(PROBLEM)
     layer = model.get_layer("fed")
     layer.matrix.trainable = False
-    optimizer = models.bridged("Adam")
+    optimizer = api.bridged("Adam")
     model.compile(optimizer, keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
     model.fit(x, y, batch_size=1, shuffle=False, verbose=0)
     np.testing.assert_array_equal(layer.matrix.numpy(), PROBLEM.values["matrix"])
-    expected = models.session("Adam", PROBLEM).steps[-1]["table"]
+    expected = keras_models.session("Adam", PROBLEM).steps[-1]["table"]
     np.testing.assert_array_equal(layer.table.numpy(), expected)
     layer.matrix.trainable = True
     # Eagerly, as older versions of Keras cannot write the message in a function.
@@ -305,7 +311,7 @@ def test_threads_share_an_optimizer(way):
     reading and writing it.
     """
     variable = keras.Variable(np.zeros(3, "f"))
-    optimizer = models.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))
+    optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))
     optimizer.build([variable])
 
     def step(gradient):

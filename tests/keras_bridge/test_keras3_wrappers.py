@@ -1,4 +1,4 @@
-"""Optimizers that hold optimizers, through the Keras 3 bridge."""
+"""Optimizers that hold optimizers: what Keras 3 alone has, and how it saves them."""
 
 import copy
 import json
@@ -12,34 +12,17 @@ from legacy_opt import (
     ClipByValueOptimizer,
     GradientAccumulationOptimizer,
     MultiOptimizer,
-    VariableClippingOptimizer,
     versions,
 )
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_v1
-from tests.support.keras import keras_wrappers
-from tests.support.keras.keras3_models import bridged
-from tests.support.keras.keras_ways import KERAS_3_WAYS
+from tests.support.keras.keras_apis import KERAS_3
+
+bridged = KERAS_3.bridged
 
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# With variables of TensorFlow, a loop does the same to the last.
-WAYS = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
-
-
-def cells():
-    """Yields every wrapper in every way, of which two in three are for the full run alone."""
-    for number, name in enumerate(keras_wrappers.WRAPPERS):
-        for other, way in enumerate(WAYS):
-            dtype = ("float32", "float64")[(number + other // 2) % 2]
-            marks = pytest.mark.full if (number + other) % 3 else ()
-            yield pytest.param(name, way, dtype, marks=marks)
-
-
-@pytest.mark.parametrize("name, way, dtype", cells())
-def test_equals_the_wrapper_in_a_session(name, way, dtype):
-    keras_wrappers.assert_equal_in_a_session(name, KERAS_3_WAYS[way], dtype)
 
 
 def sgd(rate=0.5):
@@ -52,25 +35,6 @@ def variable(value=(1.0,), name="w"):
 
 def apply(optimizer, *pairs):
     optimizer.apply_gradients([(tf.constant(grad), each) for grad, each in pairs])
-
-
-def test_iterations_count_updates():
-    optimizer = bridged(GradientAccumulationOptimizer(sgd(), 2))
-    w = variable()
-    seen = []
-    for gradient in 1.0, 3.0, 2.0, 2.0:
-        apply(optimizer, ([gradient], w))
-        seen.append((float(w.numpy()[0]), int(optimizer.iterations)))
-    assert seen == [(1.0, 0), (0.0, 1), (0.0, 1), (-1.0, 2)]
-
-
-def test_an_error_leaves_the_iterations_alone():
-    optimizer = bridged(GradientAccumulationOptimizer(sgd(), 2))
-    table = variable(np.zeros([3, 2], "f"))
-    slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), [3, 2])
-    with pytest.raises(ValueError, match="cannot keep the sparse gradients of"):
-        optimizer.apply_gradients([(slices, table)])
-    assert int(optimizer.iterations) == 0
 
 
 # Saving and going on.
@@ -184,15 +148,7 @@ def test_schedules_inside_are_saved_and_count_updates():
     assert multi.wrapped[0]._learning_rate is decay
 
 
-# What is of Keras 3 alone.
-
-
-def test_variables_of_keras_can_be_named():
-    a, b = variable([2.0], "same"), variable([2.0], "same")
-    multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
-    optimizer = bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
-    apply(optimizer, ([0.5], a), ([0.0], b))
-    assert a.numpy() == 1.5 and b.numpy() == 1.0
+# What Keras 3 alone has.
 
 
 def test_names_tell_the_layers():
@@ -217,19 +173,6 @@ def test_keras_accumulates_around_a_wrapper():
     for gradient in 3.0, -2.0, 8.0, 8.0:
         apply(optimizer, ([gradient], w))
     assert w.numpy() == -0.25 - 0.5 and int(optimizer.iterations) == 2
-
-
-def test_the_learning_rate_of_one_inside_is_the_wrappers():
-    optimizer = bridged(INSIDE["clip"]())
-    w = variable([0.0])
-    optimizer.learning_rate, optimizer.momentum = 2.0, 0.0
-    apply(optimizer, ([5.0], w))
-    assert w.numpy() == -2.0
-    back = to_v1(optimizer)
-    assert type(back) is ClipByValueOptimizer and back.wrapped[0]._learning_rate == 2.0
-    several = bridged(INSIDE["multi"]())
-    with pytest.raises(AttributeError, match="learning rate of its own"):
-        several.learning_rate = 0.1
 
 
 def test_embeddings_compile_with_xla_where_no_kernel_is_asked_for():

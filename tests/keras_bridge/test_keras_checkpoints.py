@@ -10,9 +10,11 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
 from tests.support import rules, running
 from tests.support.keras import keras_models
-from tests.support.keras.keras_models import bridged
-from tests.support.keras2_goes_on import assert_goes_on
-from tests.support.keras2_saving import RowAdagrad, native, same
+from tests.support.keras.goes_on import assert_goes_on
+from tests.support.keras.keras2_saving import RowAdagrad, native, same
+from tests.support.keras.keras_apis import OPTIMIZER_V2
+
+bridged = OPTIMIZER_V2.bridged
 
 v1 = tf.compat.v1
 keras = versions.keras_2()

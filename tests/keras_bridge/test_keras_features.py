@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer
+from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support import running
 from tests.support.keras import keras_models as models
+from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
 
 v1 = tf.compat.v1
 STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
@@ -44,7 +45,7 @@ def minimize_with_a_list(optimizer, gradients, variables):
 
 
 def minimize_with_a_tape(optimizer, gradients, variables):
-    if "tape" not in inspect.signature(models.Base.minimize).parameters:
+    if "tape" not in inspect.signature(versions.optimizer_v2().minimize).parameters:
         with pytest.raises(TypeError, match="tape"):
             optimizer.minimize(None, [], tape=None)
         return minimize(optimizer, gradients, variables)
@@ -55,7 +56,9 @@ def minimize_with_a_tape(optimizer, gradients, variables):
 
 def without_aggregation(optimizer, gradients, variables):
     arguments = {"experimental_aggregate_gradients": False}
-    if not set(arguments) <= set(inspect.signature(models.Base.apply_gradients).parameters):
+    if not set(arguments) <= set(
+        inspect.signature(versions.optimizer_v2().apply_gradients).parameters
+    ):
         arguments = {}  # Keras before 2.3 knows no such thing
     optimizer.apply_gradients(models.pairs(gradients, variables), **arguments)
 
@@ -67,7 +70,7 @@ def without_aggregation(optimizer, gradients, variables):
 )
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
 def test_custom_loops(name, apply, way):
-    actual, again = models.loop(PROBLEM, models.bridged(name), way, apply=apply)
+    actual, again = models.loop(PROBLEM, api.bridged(name), way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
     config = running.config_of(way)
     running.assert_same(actual, session(name, config=config))
@@ -87,14 +90,14 @@ def operation(optimizer, gradients, variables):
 @pytest.mark.parametrize("build", [operation, updates, None], ids=["minimize", "updates", "apply"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_graph_mode(name, build):
-    actual = models.graph(PROBLEM, lambda: models.bridged(name), build)
+    actual = models.graph(PROBLEM, lambda: api.bridged(name), build)
     running.assert_same(actual, session(name))
 
 
 def test_the_example_of_the_documentation_in_graph_mode():
     with tf.Graph().as_default(), v1.Session().as_default() as sess:
         a, b = tf.compat.v2.Variable([1.0, 2.0]), tf.compat.v2.Variable(3.0)
-        opt = models.bridged("GradientDescent")
+        opt = api.bridged("GradientDescent")
         opt_op = opt.minimize(lambda: tf.reduce_sum(a * a) + 2.0 * b, [a, b])
         sess.run(v1.global_variables_initializer())
         opt_op.run()
@@ -106,29 +109,29 @@ def test_the_example_of_the_documentation_in_graph_mode():
 
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
 def test_fit_with_tensorboard_and_checkpoints(name, tmp_path):
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     callbacks = [
-        models.keras.callbacks.ModelCheckpoint(str(tmp_path / "weights.h5"), save_weights_only=True)
+        api.keras.callbacks.ModelCheckpoint(str(tmp_path / "weights.h5"), save_weights_only=True)
     ]
     has_tensorboard = importlib.util.find_spec("tensorboard") is not None
     if has_tensorboard:
-        callbacks.append(models.keras.callbacks.TensorBoard(str(tmp_path / "logs")))
-    actual, model = models.fit(PROBLEM, optimizer, callbacks=callbacks)
+        callbacks.append(api.keras.callbacks.TensorBoard(str(tmp_path / "logs")))
+    actual, model = api.fit(PROBLEM, optimizer, callbacks=callbacks)
     running.assert_same(actual, session(name))
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
     assert bool(list((tmp_path / "logs").rglob("events*"))) == has_tensorboard
-    other = models.fed_model(PROBLEM)
+    other = api.fed_model(PROBLEM)
     other.load_weights(str(tmp_path / "weights.h5"))
     for one, two in zip(model.get_weights(), other.get_weights()):
         np.testing.assert_array_equal(one, two)
 
 
 def test_steps_per_execution():
-    names = inspect.signature(models.keras.Model.compile).parameters
+    names = inspect.signature(api.keras.Model.compile).parameters
     if "steps_per_execution" not in names:  # before 2.4
         return
-    optimizer = models.bridged("Adam")
-    actual, _ = models.fit(PROBLEM, optimizer, steps_per_execution=4)
+    optimizer = api.bridged("Adam")
+    actual, _ = api.fit(PROBLEM, optimizer, steps_per_execution=4)
     expected = session("Adam")
     assert len(actual.steps) == PROBLEM.steps // 4
     running.assert_same(
@@ -152,7 +155,7 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
 
     config = running.config_of(way)
     expected = running.session(PROBLEM, make, True, between=from_five, config=config)
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     if start == "assigned":
         optimizer.iterations.assign(5)
     else:
@@ -165,7 +168,7 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
 
 
 def test_what_there_is_can_be_looked_up():
-    optimizer = models.bridged("Adam")
+    optimizer = api.bridged("Adam")
     assert list(optimizer.get_slot_names()) == []
     assert [weight.shape.rank for weight in optimizer.weights] in ([], [0])
     variables = models.variables_of(PROBLEM)
@@ -187,7 +190,7 @@ def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
     variables = models.variables_of(PROBLEM)
     weights = None
     for part in (PROBLEM.gradients[:half], PROBLEM.gradients[half:]):
-        optimizer = models.bridged(name)
+        optimizer = api.bridged(name)
         if weights is not None:
             _ = optimizer.iterations
             optimizer._create_all_weights(list(variables.values()))
@@ -198,7 +201,7 @@ def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
             optimizer.apply_gradients(models.pairs(gradients, variables))  # noqa: B023
 
         for gradients in part:
-            train(models._constants(gradients))
+            train(models.constants(gradients))
         weights = optimizer.get_weights()
     expected = session(name)
     for key, variable in variables.items():
@@ -235,7 +238,7 @@ def test_variables_by_turns(several, way):
             for gradients in PROBLEM.gradients:
                 sess.run(ops, running._feed(placeholders, gradients))
                 expected.append(sess.run(variables))
-    optimizers = [models.bridged(name) for name in names]
+    optimizers = [api.bridged(name) for name in names]
 
     def apply(_, gradients, variables):
         for number, pair in enumerate(models.pairs(gradients, variables)):
@@ -252,7 +255,7 @@ def test_constraints(way):
     """A dense variable's constraint runs after each update."""
     start = np.array([0.3, -0.1, 0.2], "f")
     variable = tf.Variable(start, constraint=tf.nn.relu)
-    optimizer = models.bridged("GradientDescent")
+    optimizer = api.bridged("GradientDescent")
 
     def step():
         optimizer.apply_gradients([(tf.constant([1.0, -3.0, 1.0]), variable)])
@@ -268,7 +271,7 @@ def test_constraints(way):
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_a_constraint_and_a_sparse_gradient_is_the_error_of_keras(way):
     table = tf.Variable(tf.ones([4, 2]), constraint=tf.nn.relu)
-    optimizer = models.bridged("Adagrad")
+    optimizer = api.bridged("Adagrad")
 
     def step():
         rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([4, 2]))
@@ -295,7 +298,7 @@ class Counting(v1.train.GradientDescentOptimizer):
 
 def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own():
     original = Counting(0.1)
-    optimizer = models.bridged(original)
+    optimizer = api.bridged(original)
     optimizer_copy = optimizer._adopted
     prepared, seen = optimizer_copy.prepared, list(optimizer_copy.seen)
     models.loop(PROBLEM, optimizer, "eager")
@@ -305,14 +308,14 @@ def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own():
 
 
 def _train_a_function(name):
-    optimizer = models.bridged(name)
+    optimizer = api.bridged(name)
     models.loop(SHORT, optimizer)
     return optimizer
 
 
 def _train_in_a_graph(name):
     made = []
-    models.graph(SHORT, lambda: made.append(models.bridged(name)) or made[0])
+    models.graph(SHORT, lambda: made.append(api.bridged(name)) or made[0])
     return made[0]
 
 
@@ -340,14 +343,14 @@ def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
         step = running._global_step("int64")
         original = models.make(name, step)
         before = _snapshot(original)
-        in_graph = models.bridged(original)
+        in_graph = api.bridged(original)
         variables = models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
         in_graph.apply_gradients(models.pairs(placeholders, models.variables_of(PROBLEM)))
         assert _snapshot(original) == before
         train_op = original.apply_gradients(models.pairs(placeholders, variables), step)
         during = _snapshot(original)
-        models.bridged(original).apply_gradients(models.pairs(placeholders, variables))
+        api.bridged(original).apply_gradients(models.pairs(placeholders, variables))
         assert _snapshot(original) == during
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -362,6 +365,6 @@ def test_eager_bridges_of_one_optimizer_are_independent():
     before = _snapshot(original)
     expected = session("AdagradDecay", config=running.AS_WRITTEN)
     for _ in range(2):
-        actual, _ = models.loop(PROBLEM, models.bridged(original), "eager")
+        actual, _ = models.loop(PROBLEM, api.bridged(original), "eager")
         running.assert_same(actual, expected)
     assert _snapshot(original) == before

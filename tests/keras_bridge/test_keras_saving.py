@@ -14,7 +14,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model, same, train
+from tests.support.keras.keras2_saving import IDS, OPTIMIZERS, WAYS, build_model, same, train
 from tests.support.paths import DOCS
 
 keras = versions.keras_2()

@@ -8,8 +8,10 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from tests.support.keras.keras_models import bridged
-from tests.support.keras2_saving import IDS, TARGETS, build_model, same, train, v1
+from tests.support.keras.keras2_saving import IDS, TARGETS, build_model, same, train, v1
+from tests.support.keras.keras_apis import OPTIMIZER_V2
+
+bridged = OPTIMIZER_V2.bridged
 
 keras = versions.keras_2()
 

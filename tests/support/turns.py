@@ -108,31 +108,30 @@ def share(items, number, total):
       number: which lane this is, from 1.
       total: how many lanes there are.
     """
-    for test, cells in _by(test_of, items).items():
-        fixture = _seconds_of_fixtures(cells)
-        paid_for = max(seconds().get(test, 0), fixture)
-        groups = [cells] if fixture else _groups(cells, total)
-        first = _number(file_of(test))  # as all of its file
-        for position, group in enumerate(groups, first):
-            for item in group:
-                place, lanes = _lanes_with(item, number, total)
-                times = int(BUDGET * lanes / paid_for) if paid_for else lanes
-                if item.get_closest_marker("once"):
-                    times = 1
-                if (position + place) % lanes < max(1, times):
-                    yield item
+    for item in items:
+        waits = _seconds_of_fixtures([item])
+        paid_for = max(seconds().get(test_of(item), 0), waits)
+        place, lanes = _lanes_with(item, number, total)
+        times = int(BUDGET * lanes / paid_for) if paid_for else lanes
+        if item.get_closest_marker("once"):
+            times = 1
+        # By names alone: a lane does not know which cells others have.
+        position = _number(file_of(item.nodeid))
+        if not waits:
+            position += _number(_compared_by(item))
+        if (position + place) % lanes < max(1, times):
+            yield item
 
 
 def longest_first(items):
     """Returns tests by file, the longest file first, so that no worker ends long after another."""
-    tests = _by(test_of, items)
-    files = _by(lambda item: file_of(item.nodeid), items)
+    files = collections.defaultdict(list)
+    for item in items:
+        files[file_of(item.nodeid)].append(item)
 
     def seconds_of(file):
-        names = {test_of(item) for item in files[file]}
-        cells = sum(len(tests[name]) for name in names)
-        long = sum(seconds().get(name, 0) for name in names) + _seconds_of_fixtures(files[file])
-        return long + cells / 100.0
+        tests = {test_of(item) for item in files[file]}
+        return sum(seconds().get(test, 0) for test in tests) + _seconds_of_fixtures(files[file])
 
     return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
 
@@ -141,13 +140,6 @@ def longest_first(items):
 def seconds():
     """Returns what is in `SECONDS`."""
     return json.loads(SECONDS.read_text(encoding="utf-8"))
-
-
-def _by(key_of, items):
-    groups = collections.defaultdict(list)
-    for item in items:
-        groups[key_of(item)].append(item)
-    return groups
 
 
 def _seconds_of_fixtures(items):
@@ -175,21 +167,14 @@ def _lanes_with(item, number, total):
     return (1, 1) if _KERAS_3.search(item.nodeid) else (number, total)
 
 
-def _groups(cells, total):
-    """Returns lists of cells that stay together, in an order that is the same on every lane."""
-    groups = _by(_compared_by, cells)
-    if len(groups) < total:
-        groups = _by(lambda item: item.nodeid, cells)
-    return [groups[key] for key in sorted(groups, key=_number)]
-
-
 def _compared_by(item):
+    """Returns what a cell goes together by: parameters, or all that its name has of them."""
     parameters = getattr(item, "callspec", None) and item.callspec.params or {}
     values = [parameters[name] for name in _COMPARED_BY if name in parameters]
     names = [
         value if isinstance(value, str) else getattr(value, "__name__", "") for value in values
     ]
-    return "-".join(names) if all(names) and names else item.nodeid
+    return "-".join(names) if all(names) and names else item.nodeid.partition("[")[2]
 
 
 def _number(text):

@@ -95,28 +95,21 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
 
 # The OptimizerV2 bridge.
 
-EXACT = "tests/keras_bridge/test_keras_exact.py"
+EXACT = "tests/keras_bridge/test_exact.py"
+HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 
 
 def _exact(*names):
     """Chooses the float32 cells of these optimizers."""
-    return tuple("%s::test_float32[%s-function]" % (EXACT, name) for name in names)
+    return tuple("%s::test_float32[optimizer_v2-%s-function]" % (EXACT, name) for name in names)
 
 
 OPTIMIZER_V2 = _of_both(
     exact=_exact,
-    learning_rate=(
-        "tests/keras_bridge/test_keras_hyperparameters.py",
-        "-k",
-        "learning_rate_can_be_set",
-    ),
+    learning_rate=(HYPERPARAMETERS, "-k", "optimizer_v2 and learning_rate_can_be_set"),
     step=_exact("AdagradDA l1, l2", "AdagradDecay"),
-    hyperparameters=(
-        "tests/keras_bridge/test_keras_hyperparameters.py",
-        "-k",
-        "what_v1_reads_in_each_step",
-    ),
-    dtypes=(EXACT, "-k", "updates_that_read_the_learning_rate"),
+    hyperparameters=(HYPERPARAMETERS, "-k", "optimizer_v2 and what_v1_reads_in_each_step"),
+    dtypes=(EXACT, "-k", "optimizer_v2 and updates_that_read_the_learning_rate"),
 ) + (
     Mutation(
         "_finish is not called",
@@ -163,22 +156,21 @@ OPTIMIZER_V2 = _of_both(
 CORNERS_3 = "tests/keras_bridge/test_keras3_corners.py"
 EXACT_3 = "tests/keras_bridge/test_keras3_exact.py"
 CHECKPOINTS_3 = "tests/keras_bridge/test_keras3_checkpoints.py"
-CLIPPING_3 = "tests/keras_bridge/test_keras3_clipping.py"
+CLIPPING = "tests/keras_bridge/test_clipping.py"
 FEATURES_3 = "tests/keras_bridge/test_keras3_features.py"
-HYPERPARAMETERS_3 = "tests/keras_bridge/test_keras3_hyperparameters.py"
 
 
 def _exact_3(*names):
     """Chooses the float32 cells of these optimizers."""
-    return EXACT_3, "-k", " or ".join("test_float32[%s]" % name for name in names)
+    return EXACT, "-k", " or ".join("test_float32[keras3-%s-" % name for name in names)
 
 
 KERAS_3 = _of_both(
     exact=_exact_3,
-    learning_rate=(HYPERPARAMETERS_3, "-k", "learning_rate_can_be_set"),
+    learning_rate=(HYPERPARAMETERS, "-k", "keras3 and learning_rate_can_be_set"),
     step=_exact_3("AdagradDA", "AdagradDecay"),
-    hyperparameters=(HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
-    dtypes=(EXACT_3, "-k", "updates_that_read_the_learning_rate"),
+    hyperparameters=(HYPERPARAMETERS, "-k", "keras3 and what_v1_reads_in_each_step_can_be_set"),
+    dtypes=(EXACT, "-k", "keras3 and updates_that_read_the_learning_rate"),
 ) + (
     Mutation(
         "_finish is not called",
@@ -192,14 +184,14 @@ KERAS_3 = _of_both(
         "BridgedOptimizer._clip_gradients",
         "pairs = clipping.gathered([(grad, None) for grad in grads])",
         "pairs = [(grad, None) for grad in grads]",
-        (CLIPPING_3, "-k", "sums_repeated_ids_first"),
+        (CLIPPING, "-k", "keras3 and sums_repeated_ids_first"),
     ),
     Mutation(
         "the loss scale of sparse gradients stays in them",
         "_Rows.__truediv__",
         "return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
-        (CLIPPING_3, "-k", "loss_scale_that_is_a_power"),
+        (CLIPPING, "-k", "loss_scale_that_is_a_power"),
     ),
     Mutation(
         "an apply_gradients of its own counts the step as well",
@@ -213,14 +205,14 @@ KERAS_3 = _of_both(
         "HasHyperparameters.__setattr__",
         "self._hyper[name].assign(value)",
         "None",
-        (HYPERPARAMETERS_3, "-k", "what_v1_reads_in_each_step_can_be_set"),
+        (HYPERPARAMETERS, "-k", "keras3 and what_v1_reads_in_each_step_can_be_set"),
     ),
     Mutation(
         "gradients stay as wide as LossScaleOptimizer makes them",
         "_of_dtype",
         "grad is None or grad.dtype == variable.dtype",
         "True",
-        ("tests/keras_bridge/test_keras3_mixed_precision.py", "-k", "variables_of_other_dtypes"),
+        ("tests/keras_bridge/test_mixed_precision.py", "-k", "variables_of_other_dtypes"),
     ),
     Mutation(
         "the learning rate has the dtype that Keras makes by default",

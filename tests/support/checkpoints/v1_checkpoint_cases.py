@@ -11,7 +11,6 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoints import (
     AFTER,
-    APIS,
     BEFORE,
     KerasTraining,
     assert_equal,
@@ -24,8 +23,8 @@ from tests.support.checkpoints.v1_checkpoints import (
     v1_training,
 )
 from tests.support.keras import keras_ways
+from tests.support.keras.keras2_saving import RowAdagrad
 from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
-from tests.support.keras2_saving import RowAdagrad
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
@@ -38,7 +37,6 @@ EVERY_OPTIMIZER = [
 ]
 PARTS = 3  # of partitioned variables
 USED = ("fresh", "trained")
-EVERY_API = pytest.mark.parametrize("api", APIS)
 DECAYING = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}
 END = BEFORE + AFTER
 

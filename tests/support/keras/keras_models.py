@@ -1,7 +1,7 @@
-"""Keras models whose gradients are their inputs: the optimizer alone decides what happens.
+"""Training with given gradients, by an optimizer of either Keras: it alone decides what happens.
 
 `problem` makes the values and gradients; the functions here run them through a Keras optimizer and
-return a `running.Trace`, as `running.session` does for a v1 optimizer.
+return a `running.Trace`, as `session` does for a v1 optimizer. `keras_apis` has models for `fit`.
 """
 
 import inspect
@@ -10,12 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, versions
-from legacy_opt.compat import to_keras
 from tests.support import problems, running
 
 v1 = tf.compat.v1
-keras = versions.keras_2()
-Base = versions.optimizer_v2()
 
 V1_OPTIMIZERS = {
     "Adadelta": lambda **kw: v1.train.AdadeltaOptimizer(0.8, 0.9, **kw),
@@ -46,13 +43,6 @@ def make(name, step=None):
     return maker(step=step) if "step" in inspect.signature(maker).parameters else maker()
 
 
-def bridged(optimizer, **arguments):
-    """Returns the OptimizerV2 for a v1 optimizer, or for the name of one."""
-    if isinstance(optimizer, str):
-        optimizer = make(optimizer)
-    return to_keras(optimizer, api="optimizer_v2", **arguments)
-
-
 def problem(steps=12, seed=3, rows=5):
     """Returns a problem with a matrix and an embedding table whose ids repeat.
 
@@ -70,6 +60,11 @@ def problem(steps=12, seed=3, rows=5):
         table = problems.Rows(random.randn(rows, 3).astype("f"), ids)
         gradients.append({"table": table, "matrix": random.randn(4, 2).astype("f")})
     return problems.Problem(values, gradients, ("table",), "float32")
+
+
+def session(name, problem, **arguments):
+    """Returns what the v1 optimizer of this name computes in a Session."""
+    return running.session(problem, lambda step: make(name, step), True, **arguments)
 
 
 def variables_of(problem):
@@ -135,23 +130,51 @@ def loop(problem, optimizer, way="function", between=None, apply=None):
     for number, gradients in enumerate(problem.gradients):
         if between is not None:
             between(variables, number)
-        train(_constants(gradients))
+        train(constants(gradients))
         first = first or len(traces)
         steps.append({name: variable.numpy() for name, variable in variables.items()})
     slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
     return running.Trace(steps, slots), len(traces) - first
 
 
+def trained(variables, optimizer, way, problem):
+    """Trains variables of any kind and returns the values after each step."""
+
+    def step(gradients):
+        optimizer.apply_gradients(pairs(gradients, variables))
+
+    if way == "function":
+        step = tf.function(step, input_signature=[running.signature(problem)])
+    values = []
+    for gradients in problem.gradients:
+        step(constants(gradients))
+        values.append({name: variable.numpy() for name, variable in variables.items()})
+    return values
+
+
+def rates(problem, rate_of):
+    """Returns what gradient descent leaves behind, in NumPy, with a rate for each step."""
+    now, steps = dict(problem.values), []
+    for number, gradients in enumerate(problem.gradients):
+        rows = np.zeros_like(now["table"])
+        np.add.at(rows, gradients["table"].ids, gradients["table"].values)
+        rate = np.float32(rate_of(number))
+        changes = {"table": rows, "matrix": gradients["matrix"]}
+        now = {name: now[name] - rate * changes[name] for name in now}
+        steps.append(now)
+    return steps
+
+
 def slots_of(optimizer, variables):
-    """Returns the slots of an optimizer, as keys of a `Trace`."""
+    """Returns the slots of an optimizer, if it has any, as keys of a `Trace`."""
     return {
         (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
-        for slot in (optimizer.get_slot_names() if optimizer is not None else [])
+        for slot in getattr(optimizer, "get_slot_names", list)()
         for name, variable in variables.items()
     }
 
 
-def _constants(gradients):
+def constants(gradients):
     return {
         name: tuple(map(tf.constant, value)) if isinstance(value, tuple) else tf.constant(value)
         for name, value in gradients.items()
@@ -190,39 +213,6 @@ def graph(problem, make_optimizer, build=None, between=None):
             return running.Trace(steps, sess.run(slots) if slots else {})
 
 
-class FedLoss(keras.layers.Layer):
-    """Holds a problem's variables; its output's gradients are its inputs."""
-
-    def __init__(self, values, **kwargs):
-        super().__init__(dtype="float32", **kwargs)  # 1.15 would take that of the first input
-        self.values = values
-        self.traces = 0
-
-    def build(self, shape):
-        for name, value in self.values.items():
-            constant = v1.constant_initializer(value)
-            setattr(self, name, self.add_weight(name, value.shape, initializer=constant))
-        super().build(shape)
-
-    def call(self, inputs):
-        self.traces += 1
-        ids, values, matrix = (batch[0] for batch in inputs)
-        gradients = {"table": (values, ids), "matrix": matrix}
-        total = loss(gradients, {"table": self.table, "matrix": self.matrix})
-        return tf.reshape(total, [1, 1])
-
-
-def fed_model(problem):
-    """Returns a model, to be fitted with batches of one, that the problem's gradients train."""
-    rows = len(problem.gradients[0]["table"].ids)
-    inputs = [
-        keras.Input([rows], dtype="int64", name="ids"),
-        keras.Input([rows, 3], name="values"),
-        keras.Input([4, 2], name="matrix"),
-    ]
-    return keras.Model(inputs, FedLoss(problem.values, name="fed")(inputs))
-
-
 def fed_data(problem):
     """Returns x and y for `fit`."""
     x = [
@@ -243,27 +233,3 @@ def fit_data(model, problem, epochs, callbacks):
 def the_output(_, output):
     """A loss that is the output itself."""
     return output
-
-
-class Recorder(keras.callbacks.Callback):
-    """Notes the weights after each batch of `fit`."""
-
-    def __init__(self):
-        super().__init__()
-        self.steps = []
-
-    def on_batch_end(self, batch, logs=None):
-        layer = self.model.get_layer("fed")
-        self.steps.append({name: getattr(layer, name).numpy() for name in ("table", "matrix")})
-
-
-def fit(problem, optimizer, epochs=1, callbacks=(), **compiling):
-    """Trains with `compile` and `fit` and returns (trace, model)."""
-    model = fed_model(problem)
-    model.compile(optimizer, the_output, **compiling)
-    recorder = Recorder()
-    fit_data(model, problem, epochs, [recorder] + list(callbacks))
-    layer = model.get_layer("fed")
-    variables = {"table": layer.table, "matrix": layer.matrix}
-    slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
-    return running.Trace(recorder.steps, slots), model

@@ -1,4 +1,4 @@
-"""Optimizers that hold optimizers, through the OptimizerV2 bridge."""
+"""Optimizers that hold optimizers, through both bridges."""
 
 import copy
 import json
@@ -19,7 +19,6 @@ from legacy_opt import (
     MultitaskOptimizerWrapper,
     OptimizerWrapper,
     VariableClippingOptimizer,
-    versions,
 )
 from legacy_opt.compat import (
     CheckpointMismatch,
@@ -30,11 +29,21 @@ from legacy_opt.compat import (
 )
 from tests.support import running
 from tests.support.keras import keras_ways, keras_wrappers
-from tests.support.keras.keras_models import bridged
-from tests.support.keras.keras_ways import WAYS
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+from tests.support.keras.keras_ways import KERAS_3_WAYS, WAYS
 
 v1 = tf.compat.v1
-keras = versions.keras_2()
+
+
+def cells_of_keras_3():
+    """Yields every wrapper in every way, of which two in three are for the full run alone."""
+    # With variables of TensorFlow, a loop does the same to the last.
+    ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
+    for number, name in enumerate(keras_wrappers.WRAPPERS):
+        for other, way in enumerate(ways):
+            dtype = ("float32", "float64")[(number + other // 2) % 2]
+            marks = pytest.mark.full if (number + other) % 3 else ()
+            yield pytest.param(name, way, dtype, marks=marks)
 
 
 @pytest.mark.pairwise(
@@ -44,17 +53,23 @@ def test_equals_the_wrapper_in_a_session(name, way, dtype):
     keras_wrappers.assert_equal_in_a_session(name, WAYS[way], dtype)
 
 
+@pytest.mark.keras3
+@pytest.mark.parametrize("name, way, dtype", cells_of_keras_3())
+def test_equals_the_wrapper_in_a_session_with_keras_3(name, way, dtype):
+    keras_wrappers.assert_equal_in_a_session(name, KERAS_3_WAYS[way], dtype)
+
+
 def sgd(rate=0.5):
     return v1.train.GradientDescentOptimizer(rate)
 
 
-def variable(value=(1.0,), name="w"):
-    return tf.compat.v2.Variable(value, name=name)
+def variable(api, value=(1.0,), name="w"):
+    return api.variable(value, name=name)
 
 
-def test_iterations_count_updates():
-    optimizer = bridged(GradientAccumulationOptimizer(sgd(), 2))
-    w = variable()
+def test_iterations_count_updates(api):
+    optimizer = api.bridged(GradientAccumulationOptimizer(sgd(), 2))
+    w = variable(api)
     seen = []
     for gradient in 1.0, 3.0, 2.0, 2.0:
         optimizer.apply_gradients([(tf.constant([gradient]), w)])
@@ -96,7 +111,7 @@ HALF = 4  # in the middle of an accumulation of 3
 
 
 def made(name):
-    return bridged(keras_wrappers.WRAPPERS[name].make(None))
+    return OPTIMIZER_V2.bridged(keras_wrappers.WRAPPERS[name].make(None))
 
 
 def by_checkpoint(training, path, name):
@@ -144,7 +159,7 @@ def test_a_model_is_saved_with_its_wrapper(file, kept, tmp_path):
     model = compiled()
     train(model)
     model.save(str(tmp_path / file), save_format="tf" if file == "SavedModel" else "h5")
-    again = keras.models.load_model(str(tmp_path / file))
+    again = OPTIMIZER_V2.keras.models.load_model(str(tmp_path / file))
     assert again.optimizer.get_config() == model.optimizer.get_config()
     if not kept:
         weights, model = model.get_weights(), compiled()
@@ -157,10 +172,11 @@ def test_a_model_is_saved_with_its_wrapper(file, kept, tmp_path):
 
 
 def compiled():
+    keras = OPTIMIZER_V2.keras
     model = keras.Sequential([keras.layers.Dense(2, input_shape=[3], name="hidden")])
     model.set_weights([np.ones([3, 2]), np.ones([2])])
     inside = MultiOptimizer([(v1.train.AdamOptimizer(0.1), "hidden.*kernel")], sgd(0.25))
-    model.compile(bridged(GradientAccumulationOptimizer(inside, 2)), "mse")
+    model.compile(OPTIMIZER_V2.bridged(GradientAccumulationOptimizer(inside, 2)), "mse")
     return model
 
 
@@ -170,20 +186,21 @@ def train(model):
         model.train_on_batch(np.arange(12.0).reshape(4, 3) / 8, np.ones([4, 2]))
 
 
-def test_a_copy_is_independent():
-    optimizer = bridged(keras_wrappers.multi(None))
+def test_a_copy_is_independent(api):
+    optimizer = api.bridged(keras_wrappers.multi(None))
     one, other = (Training(each).steps(0, 3) for each in (optimizer, copy.deepcopy(optimizer)))
     for actual, expected in zip(other.values(), one.values()):
         np.testing.assert_array_equal(actual, expected)
     assert other.optimizer._adopted._owner is other.optimizer
 
 
-def test_a_copy_is_for_the_same_variables():
-    a, b = variable([2.0], "a"), variable([2.0], "b")
+def test_variables_can_be_named(api):
+    """Those of a layer, too; a copy is for the same ones."""
+    a, b = variable(api, [2.0], "a"), variable(api, [2.0], "b")
     multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
-    optimizer = bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
+    optimizer = api.bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
     pairs = [(tf.constant([0.5]), a), (tf.constant([0.0]), b)]
-    copy.deepcopy(optimizer).apply_gradients(pairs)
+    (copy.deepcopy(optimizer) if api is OPTIMIZER_V2 else optimizer).apply_gradients(pairs)
     assert a.numpy() == 1.5 and b.numpy() == 1.0
     with pytest.raises(pickle.PicklingError, match="certain variables, which in another process"):
         pickle.dumps(optimizer._adopted)
@@ -200,46 +217,46 @@ CONFIGURED = {
     "multitask": lambda: MultitaskOptimizerWrapper(v1.train.AdamOptimizer(0.1)),
     "nested": lambda: keras_wrappers.nested(None),
     "a schedule inside": lambda: MultiOptimizer(
-        [(sgd(v1.train.exponential_decay(0.5, variable(0, "step"), 2, 0.5)), "matrix")], sgd(0.1)
+        [(sgd(v1.train.exponential_decay(0.5, tf.Variable(0), 2, 0.5)), "matrix")], sgd(0.1)
     ),
 }
 
 
-def through_json(optimizer):
-    told = json.loads(json.dumps(keras.optimizers.serialize(optimizer)))
-    return keras.optimizers.deserialize(told)
+def through_json(api, optimizer):
+    told = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
+    return api.keras.optimizers.deserialize(told)
 
 
 @pytest.mark.parametrize("name", list(CONFIGURED))
-def test_what_is_saved_makes_the_same_wrapper(name):
-    optimizer = bridged(CONFIGURED[name]())
-    again = through_json(optimizer)
+def test_what_is_saved_makes_the_same_wrapper(api, name):
+    optimizer = api.bridged(CONFIGURED[name]())
+    again = through_json(api, optimizer)
     assert again.get_config() == optimizer.get_config()
     one, other = (Training(each).steps(0, 4) for each in (optimizer, again))
     for actual, expected in zip(other.values(), one.values()):
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_one_optimizer_of_two_routes_stays_one():
+def test_one_optimizer_of_two_routes_stays_one(api):
     adam = v1.train.AdamOptimizer(0.1)
-    optimizer = through_json(bridged(MultiOptimizer([(adam, "matrix"), (adam, "vector")])))
+    optimizer = through_json(api, api.bridged(MultiOptimizer([(adam, "matrix"), (adam, "vector")])))
     assert len(optimizer._adopted.wrapped) == 1
     Training(optimizer).steps(0, 1)
     assert sorted(optimizer.non_slots) == ["beta1_power", "beta2_power"]
 
 
-def test_what_cannot_be_saved_says_why():
-    w = variable()
+def test_what_cannot_be_saved_says_why(api):
+    w = variable(api)
     for which in [w], (lambda each: True), MultiOptimizer.collection("tables"):
-        optimizer = bridged(MultiOptimizer([(sgd(), which)]))
+        optimizer = api.bridged(MultiOptimizer([(sgd(), which)]))
         with pytest.raises(
             ValueError, match="MultiOptimizer cannot be saved: its route .* regular"
         ):
             optimizer.get_config()
     with pytest.raises(ValueError, match="VariableClippingOptimizer cannot be saved: vars_to_clip"):
-        bridged(VariableClippingOptimizer(sgd(), [(w, [0])], 1.0)).get_config()
+        api.bridged(VariableClippingOptimizer(sgd(), [(w, [0])], 1.0)).get_config()
     with pytest.raises(ValueError, match="MovingAverageOptimizer cannot be saved.*num_updates"):
-        bridged(keras_wrappers.averaged(None)).get_config()
+        api.bridged(keras_wrappers.averaged(None)).get_config()
 
 
 class Scaled(OptimizerWrapper):
@@ -261,10 +278,10 @@ class Scaled(OptimizerWrapper):
         return super().apply_gradients(scaled, global_step, name)
 
 
-def test_a_wrapper_of_ones_own_crosses_and_is_saved(monkeypatch):
+def test_a_wrapper_of_ones_own_crosses_and_is_saved(api, monkeypatch):
     monkeypatch.setattr(config, "_registered", dict(config._registered))
-    w = variable([4.0])
-    optimizer = through_json(bridged(Scaled(sgd(0.5), 0.5)))
+    w = variable(api, [4.0])
+    optimizer = through_json(api, api.bridged(Scaled(sgd(0.5), 0.5)))
     for _ in range(2):
         optimizer.apply_gradients([(tf.constant([4.0]), w)])
     assert w.numpy() == 2.0 and optimizer.get_slot(w, "calls").numpy() == 2.0
@@ -273,44 +290,45 @@ def test_a_wrapper_of_ones_own_crosses_and_is_saved(monkeypatch):
 # Learning rates, and other hyperparameters.
 
 
-def test_the_learning_rate_of_one_inside_is_the_wrappers():
-    optimizer = bridged(ClipByValueOptimizer(v1.train.MomentumOptimizer(0.5, 0.5), -1.0, 1.0))
-    w = variable([0.0])
+def test_the_learning_rate_of_one_inside_is_the_wrappers(api):
+    optimizer = api.bridged(ClipByValueOptimizer(v1.train.MomentumOptimizer(0.5, 0.5), -1.0, 1.0))
+    w = variable(api, [0.0])
     gradient = [(tf.constant([5.0]), w)]
     optimizer.apply_gradients(gradient)
     assert w.numpy() == -0.5
     optimizer.learning_rate, optimizer.momentum = 2.0, 0.0
     optimizer.apply_gradients(gradient)
     assert w.numpy() == -2.5
-    other = bridged(ClipByValueOptimizer(sgd(), -1.0, 1.0), learning_rate=3.0)
-    assert keras.backend.get_value(other.lr) == 3.0
+    other = api.bridged(ClipByValueOptimizer(sgd(), -1.0, 1.0), learning_rate=3.0)
+    assert api.number(other.learning_rate) == 3.0
+    assert to_v1(optimizer).wrapped[0]._learning_rate == 2.0
     with pytest.raises(AttributeError, match="does not read clip_value_min anew"):
         optimizer.clip_value_min = -2.0
 
 
-def test_schedules_count_updates():
-    decay = v1.train.exponential_decay(1.0, variable(0, "step"), 1, 0.5)
-    schedule = keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
+def test_schedules_count_updates(api):
+    decay = v1.train.exponential_decay(1.0, tf.Variable(0), 1, 0.5)
+    schedule = api.keras.optimizers.schedules.ExponentialDecay(1.0, 1, 0.5)
     for arguments in {"optimizer": sgd(decay)}, {"optimizer": sgd(), "learning_rate": schedule}:
         optimizer = GradientAccumulationOptimizer(arguments.pop("optimizer"), 2)
-        optimizer, w, seen = bridged(optimizer, **arguments), variable([0.0]), []
+        optimizer, w, seen = api.bridged(optimizer, **arguments), variable(api, [0.0]), []
         for _ in range(6):
             optimizer.apply_gradients([(tf.constant([1.0]), w)])
             seen.append(float(w.numpy()[0]))
         assert seen == [0.0, -1.0, -1.0, -1.5, -1.5, -1.75]
 
 
-def test_each_of_several_goes_by_its_own_schedule():
-    decay = v1.train.exponential_decay(1.0, variable(0, "step"), 1, 0.5)
-    rate = variable(1.0, "rate")
-    optimizer = bridged(MultiOptimizer([(sgd(decay), "a"), (sgd(rate), "b")], sgd(0.25)))
-    variables = [variable(0.0, name) for name in "abc"]
+def test_each_of_several_goes_by_its_own_schedule(api):
+    decay = v1.train.exponential_decay(1.0, tf.Variable(0), 1, 0.5)
+    rate = tf.Variable(1.0)
+    optimizer = api.bridged(MultiOptimizer([(sgd(decay), "a"), (sgd(rate), "b")], sgd(0.25)))
+    variables = [variable(api, 0.0, name) for name in "abc"]
     for _ in range(2):
         optimizer.apply_gradients([(tf.constant(1.0), each) for each in variables])
         rate.assign(3.0)
     assert [float(each.numpy()) for each in variables] == [-1.5, -4.0, -0.5]
-    assert not hasattr(optimizer, "learning_rate")
-    for name in "learning_rate", "lr":
+    assert api is KERAS_3 or not hasattr(optimizer, "learning_rate")
+    for name in ["learning_rate"] + ["lr"] * (api is OPTIMIZER_V2):
         with pytest.raises(AttributeError, match="each of which has a learning rate of its own"):
             setattr(optimizer, name, 0.1)
 
@@ -326,7 +344,7 @@ def test_a_decay_in_a_graph_goes_by_updates():
             variables = [v1.get_variable(name, [], use_resource=True) for name in "ab"]
             pairs = [(tf.constant(1.0), each) for each in variables]
             if keras_too:
-                train = bridged(optimizer).apply_gradients(pairs)
+                train = OPTIMIZER_V2.bridged(optimizer).apply_gradients(pairs)
             else:
                 train = optimizer.apply_gradients(pairs, step)
             sess.run(v1.global_variables_initializer())
@@ -343,59 +361,60 @@ def test_a_decay_in_a_graph_goes_by_updates():
 # What is refused, and when.
 
 
-def test_no_learning_rate_for_several():
+def test_no_learning_rate_for_several(api):
     several = MultiOptimizer([(sgd(), "a")], v1.train.AdamOptimizer())
     with pytest.raises(ValueError, match="learning_rate=0.1: MultiOptimizer holds 2 optimizers"):
-        bridged(several, learning_rate=0.1)
+        api.bridged(several, learning_rate=0.1)
     for name in "lr_attr", "global_step_attr":
         with pytest.raises(ValueError, match="%s='_x': MultiOptimizer holds 2 optimizers" % name):
-            bridged(several, **{name: "_x"})
+            api.bridged(several, **{name: "_x"})
 
 
-def test_sparse_gradients_are_not_accumulated():
-    table = variable(np.zeros([3, 2], "f"), "table")
+def test_sparse_gradients_are_not_accumulated(api):
+    table = variable(api, np.zeros([3, 2], "f"), "table")
     slices = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), [3, 2])
-    optimizer = bridged(GradientAccumulationOptimizer(sgd(), 2))
+    optimizer = api.bridged(GradientAccumulationOptimizer(sgd(), 2))
     with pytest.raises(ValueError, match="sparse gradients of 'table:0'.*inside a MultiOptimizer"):
         optimizer.apply_gradients([(slices, table)])
-    once = bridged(GradientAccumulationOptimizer(sgd(), 1))  # hands on at once
+    assert int(optimizer.iterations.numpy()) == 0
+    once = api.bridged(GradientAccumulationOptimizer(sgd(), 1))  # hands on at once
     once.apply_gradients([(slices, table)])
     assert table.numpy().tolist() == [[0, 0], [-0.5, -0.5], [0, 0]]
 
 
 def test_all_calls_accumulate_the_same_variables():
-    one, other = variable(), variable(name="other")
-    optimizer = bridged(GradientAccumulationOptimizer(sgd(), 2))
+    one, other = variable(OPTIMIZER_V2), variable(OPTIMIZER_V2, name="other")
+    optimizer = OPTIMIZER_V2.bridged(GradientAccumulationOptimizer(sgd(), 2))
     optimizer.apply_gradients([(tf.constant([1.0]), one)])
     with pytest.raises(ValueError, match="other variables than those of this call: w:0"):
         optimizer.apply_gradients([(tf.constant([1.0]), other)])
 
 
-def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused():
+def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
     sync = v1.train.SyncReplicasOptimizer(sgd(), replicas_to_aggregate=1)
     for optimizer in sync, ClipByNormOptimizer(sync, 1.0):
         with pytest.raises(ValueError, match="SyncReplicasOptimizer.* is another optimizer"):
-            bridged(optimizer)
+            api.bridged(optimizer)
 
     class Scaled(v1.train.GradientDescentOptimizer):
         def compute_gradients(self, *args, **kwargs):
             return super().compute_gradients(*args, **kwargs)
 
     with pytest.raises(ValueError, match="Scaled overrides compute_gradients"):
-        bridged(MultiOptimizer([(Scaled(0.1), "a")], sgd()))
+        api.bridged(MultiOptimizer([(Scaled(0.1), "a")], sgd()))
 
 
-def test_strays_are_named():
-    optimizer = bridged(MultiOptimizer([(sgd(), "deep")]))
+def test_strays_are_named(api):
+    optimizer = api.bridged(MultiOptimizer([(sgd(), "deep")]))
     with pytest.raises(ValueError, match="To none go 'w:0'"):
-        optimizer.apply_gradients([(tf.constant([1.0]), variable())])
+        optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
 
 
 # Back to v1.
 
 
-def test_to_v1_returns_the_wrapper():
-    optimizer = bridged(ClipByValueOptimizer(v1.train.MomentumOptimizer(0.5, 0.5), -1.0, 1.0))
+def test_to_v1_returns_the_wrapper(api):
+    optimizer = api.bridged(ClipByValueOptimizer(v1.train.MomentumOptimizer(0.5, 0.5), -1.0, 1.0))
     optimizer.momentum = 0.25
     back = to_v1(optimizer)
     assert type(back) is ClipByValueOptimizer
@@ -403,8 +422,8 @@ def test_to_v1_returns_the_wrapper():
     assert type(inner) is v1.train.MomentumOptimizer and inner._momentum == 0.25
 
 
-def test_to_v1_returns_all_inside():
-    back = to_v1(bridged(keras_wrappers.WRAPPERS["accumulate(clip(multi))"].make(None)))
+def test_to_v1_returns_all_inside(api):
+    back = to_v1(api.bridged(keras_wrappers.WRAPPERS["accumulate(clip(multi))"].make(None)))
     assert type(back) is GradientAccumulationOptimizer and not back.only_dense
     ((multi,),) = (clip.wrapped for clip in back.wrapped)
     assert [type(each).__name__ for each in multi.wrapped] == [
@@ -416,7 +435,7 @@ def test_to_v1_returns_all_inside():
     running.assert_same(running.session(made, lambda step: back), expected)
 
 
-def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(tmp_path):
+def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(api, tmp_path):
     """Routed by variables, whose names in the graph are others."""
     random = np.random.RandomState(0)
     gradients = random.randn(6, 2, 3).astype("f")
@@ -442,15 +461,15 @@ def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(tmp_path):
             sess.run(train, {fed: gradient})
         expected = sess.run(weights)
 
-    variables = [variable(np.zeros(3, "f"), "v%d" % number) for number in range(2)]
-    optimizer = bridged(wrapped([variables[0]]))
+    variables = [variable(api, np.zeros(3, "f"), "v%d" % number) for number in range(2)]
+    optimizer = api.bridged(wrapped([variables[0]]))
     load_v1_checkpoint(path, dict(zip(("one", "two"), variables)), optimizer)
     assert int(optimizer.iterations.numpy()) == 1
     for gradient in gradients[3:]:
         optimizer.apply_gradients(zip(tf.unstack(tf.constant(gradient)), variables))
     for actual, value in zip(variables, expected):
         np.testing.assert_allclose(actual.numpy(), value, rtol=1e-6)
-    other = bridged(ClipByNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 1.0))
+    other = api.bridged(ClipByNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 1.0))
     told = (
         "those of .*another .name='GradientAccumulation'.* a ClipByNormOptimizer .* around Momentum"
     )

@@ -1,6 +1,7 @@
-"""Every v1 optimizer through the Keras bridge equals itself in a Session, bit for bit.
+"""Every v1 optimizer through either bridge equals itself in a Session, bit for bit.
 
-The cells are those of docs/keras_exactness.md (tests/support/exactness.py).
+The cells are those of docs/keras_exactness.md (`tests.support.exactness`): variables after each
+step, all slots and what all variables share before each step and at the end.
 """
 
 import re
@@ -11,17 +12,16 @@ import tensorflow as tf
 
 import lanes
 from legacy_opt import versions
-from legacy_opt.compat import to_keras
 from tests.support import cases, exactness
 from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
 from tests.support.keras import keras_cases
+from tests.support.keras.keras_apis import OPTIMIZER_V2, of_each
 from tests.support.keras.keras_cases import CASES, CONTRIB, REFUSED, TENSORFLOW, ways_of_the_day
-from tests.support.keras.keras_ways import DTYPES, WAYS
+from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS, WAYS, WAYS_OF
+from tests.support.keras.reads_its_rate import ReadsItsRate
 from tests.support.paths import ROOT
-from tests.support.reads_its_rate import ReadsItsRate
 
 PAGE = (ROOT / "docs" / "keras_exactness.md").read_text(encoding="utf-8")
-V1 = "as v1 does"  # without the bridge, in a tf.function
 
 
 def test_every_optimizer_of_tensorflow_has_a_case():
@@ -39,9 +39,16 @@ def test_every_optimizer_of_this_package_has_a_case():
     assert cases.public_optimizers_with_cases() == set(cases.public_optimizers())
 
 
-def daily(is_daily):
-    """Returns the mark of a cell that is not for every day."""
-    return () if is_daily else pytest.mark.full
+def cells(every):
+    """Returns cells, of which those that are not for every day are marked.
+
+    Args:
+      every: pairs of a cell's values and whether it is daily.
+    """
+    return [
+        pytest.param(*values, marks=() if is_daily else pytest.mark.full)
+        for values, is_daily in every
+    ]
 
 
 def is_daily_in_float32(name, way):
@@ -50,47 +57,61 @@ def is_daily_in_float32(name, way):
     return way in ways_of_the_day(name, WAYS, 2)
 
 
-@pytest.mark.parametrize(
+@of_each(
     "name, way",
-    [
-        pytest.param(name, way, marks=daily(is_daily_in_float32(name, way)))
+    optimizer_v2=cells(
+        ((name, way), is_daily_in_float32(name, way)) for name in CASES for way in WAYS
+    ),
+    keras3=cells(
+        ((name, way), way in ways_of_the_day(name, KERAS_3_WAYS, 3))
         for name in CASES
-        for way in WAYS
-    ],
+        for way in KERAS_3_WAYS
+    ),
 )
-def test_float32(name, way, cell):
-    result = cell(name, way, "float32")
+def test_float32(api, name, way, cell):
+    result = cell(name, way, "float32", api.name)
     # TensorFlow 1.15 rewrites the graphs of Sessions and of functions differently.
     if (name, way) == ("contrib.opt AdamW", "function"):
-        assert result == EQUAL or result.endswith(V1)
+        assert same(result, way)
     else:
         assert result == EQUAL or is_known(name, way, "float32", result)
 
 
-def is_daily_in(turn, name):
+def same(result, way):
+    """Whether a cell is equal, or differs as TensorFlow's functions do from Sessions."""
+    return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
+
+
+OTHER_DTYPES = [
+    (name, number, dtype, turn)
+    for number, name in enumerate(CASES)
+    for turn, dtype in enumerate(DTYPES[1:])
+]
+
+
+def is_daily_in(turn, number, name):
     """Whether another dtype is daily, the third or each of them; tf.contrib's have float32."""
-    number = list(CASES).index(name)
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
-@pytest.mark.parametrize(
+@of_each(
     "name, dtype",
-    [
-        pytest.param(name, dtype, marks=daily(is_daily_in(turn, name)))
-        for name in CASES
-        for turn, dtype in enumerate(dtype for dtype in DTYPES if dtype != "float32")
-    ],
+    optimizer_v2=cells(
+        ((name, dtype), is_daily_in(turn, number, name))
+        for name, number, dtype, turn in OTHER_DTYPES
+    ),
+    keras3=cells(
+        ((name, dtype), (number + turn) % 3 == 0) for name, number, dtype, turn in OTHER_DTYPES
+    ),
 )
-def test_other_dtypes(name, dtype, full, cell):
+def test_other_dtypes(api, name, dtype, full, cell):
     """Every way in the full run; daily one way for each pair, in turn."""
-    ways = [way for way in WAYS if dtype in WAYS[way].dtypes]
+    ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (list(CASES).index(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
-        result = cell(name, way, dtype)
-        if way == "function":
-            assert result in (EQUAL, UNSUPPORTED) or result.endswith(V1)
-        else:
-            assert result in (EQUAL, UNSUPPORTED) or is_known(name, way, dtype, result)
+        result = cell(name, way, dtype, api.name)
+        known = result == UNSUPPORTED or is_known(name, way, dtype, result)
+        assert known or same(result, way), (way, result)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -99,12 +120,16 @@ def test_these_train_in_every_dtype(name, dtype, cell):
     assert cell(name, "graph", dtype) == EQUAL
 
 
-@pytest.mark.parametrize("way", ["graph", "function", "eager"])
+@of_each(
+    "way",
+    optimizer_v2=["graph", "function", "eager"],
+    keras3=["graph", "function, keras.Variable", "eager"],
+)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_updates_that_read_the_learning_rate(dtype, way, cell, monkeypatch):
+def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch):
     case = keras_cases.KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
     monkeypatch.setitem(CASES, "ReadsItsRate", case)
-    assert cell("ReadsItsRate", way, dtype) == EQUAL
+    assert cell("ReadsItsRate", way, dtype, api.name) == EQUAL
 
 
 def train_in_a_graph(steps, folder, restored=None):
@@ -112,7 +137,7 @@ def train_in_a_graph(steps, folder, restored=None):
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
-        optimizer = to_keras(v1.train.AdamOptimizer(0.1), api="optimizer_v2")
+        optimizer = OPTIMIZER_V2.bridged(v1.train.AdamOptimizer(0.1))
         checkpoint = v1.train.Checkpoint(w=variable, optimizer=optimizer)
         status = checkpoint.restore(restored)
         train_op = optimizer.apply_gradients([(variable * 2 - [1.0, 5.0, -3.0], variable)])
@@ -132,21 +157,21 @@ def test_a_graph_is_restored_before_it_has_slots(tmp_path):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_holds_other_optimizers_is_refused(name):
+def test_what_holds_other_optimizers_is_refused(api, name):
     case, message = REFUSED[name]
     optimizer = case.make(None)
     with pytest.raises(ValueError, match=message):
-        to_keras(optimizer, api="optimizer_v2")
+        api.bridged(optimizer)
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_difference_is_told(way, cell, monkeypatch):
+@of_each("way", WAYS, KERAS_3_WAYS)
+def test_a_difference_is_told(api, way, cell, monkeypatch):
     def make(step):  # the bridge passes no step
         return tf.compat.v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
 
     case = keras_cases.KerasCase(tf.compat.v1.train.GradientDescentOptimizer, make)
     monkeypatch.setitem(CASES, "wrong", case)
-    assert re.fullmatch(r"differs by \d\.\de[-+]\d\d", cell("wrong", way, "float32"))
+    assert re.fullmatch(r"differs by \d\.\de[-+]\d\d", cell("wrong", way, "float32", api.name))
 
 
 def test_one_that_fails_alone_is_told(cell, monkeypatch):

@@ -54,6 +54,7 @@ DECAYS = {
     "inverse time": lambda step: v1.train.inverse_time_decay(0.3, step, 2, 0.4),
     "natural exp": lambda step: v1.train.natural_exp_decay(0.3, step, 2, 0.4),
     "cosine": lambda step: v1.train.cosine_decay(0.3, step, 9),
+    "linear cosine": lambda step: v1.train.linear_cosine_decay(0.3, step, 9),
 }
 
 

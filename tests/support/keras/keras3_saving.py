@@ -6,15 +6,13 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, versions
+from legacy_opt import AdagradDecayOptimizer
 from tests.support import rules
 from tests.support.keras import keras_cases, keras_ways
-from tests.support.keras2_saving import RowAdagrad
+from tests.support.keras.keras2_saving import RowAdagrad, by_callback
+from tests.support.keras.keras_apis import KERAS_3
 
 v1 = tf.compat.v1.train
-
-
-keras = versions.keras_3()
 
 
 MODEL = keras_ways.small_model("float32", steps=6)
@@ -36,12 +34,12 @@ DAILY = ["Adam", "AdagradDecay", "RowAdagrad", "DiffGrad"]
 
 def small_layers(values=None):
     """Returns a model of the same structure as `keras_ways.session_model` trains."""
-    layers = keras.Sequential(
+    layers = KERAS_3.keras.Sequential(
         [
-            keras.Input([3], dtype="int64"),
-            keras.layers.Embedding(9, 2),
-            keras.layers.Flatten(),
-            keras.layers.Dense(1),
+            KERAS_3.keras.Input([3], dtype="int64"),
+            KERAS_3.keras.layers.Embedding(9, 2),
+            KERAS_3.keras.layers.Flatten(),
+            KERAS_3.keras.layers.Dense(1),
         ]
     )
     layers.set_weights([(values or MODEL.values)[name] for name in ("table", "kernel", "bias")])
@@ -51,7 +49,7 @@ def small_layers(values=None):
 def compiled(optimizer, layers=None):
     model = small_layers() if layers is None else layers
     # Building a graph takes longer than these few steps.
-    model.compile(optimizer, keras.losses.MeanSquaredError(), run_eagerly=True)
+    model.compile(optimizer, KERAS_3.keras.losses.MeanSquaredError(), run_eagerly=True)
     return model
 
 
@@ -91,17 +89,17 @@ def assert_equals_the_session(model, make):
 
 
 def _load_whole(home, make):
-    return keras.models.load_model(str(home / "model.keras"))
+    return KERAS_3.keras.models.load_model(str(home / "model.keras"))
 
 
 def _save_h5(model, home):
     # Who was saved as .h5 is no longer saved in .keras with its optimizer, Keras' own neither.
     model.save(str(home / "model.keras"))
-    keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
+    KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 
 
 def _load_h5(home, make):
-    model = keras.models.load_model(str(home / "model.h5"))
+    model = KERAS_3.keras.models.load_model(str(home / "model.h5"))
     model.optimizer.build(model.trainable_variables)  # or in the first step
     model.run_eagerly = True  # which is not saved in .h5
     return model
@@ -117,19 +115,6 @@ def _load_weights(home, make):
     model = _built(make)
     model.load_weights(str(home / "model.weights.h5"))
     return model
-
-
-def _by_callback(name, load, **options):
-    """As `fit` calls it, at the end of an epoch."""
-
-    def save(model, home):
-        callback = keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)
-        callback.set_model(model)
-        callback.on_train_begin()
-        callback.on_epoch_begin(0)
-        callback.on_epoch_end(0, {})
-
-    return save, load
 
 
 def _checkpoint(early):
@@ -158,9 +143,9 @@ WAYS: Any = {
         lambda model, home: model.save_weights(str(home / "model.weights.h5")),
         _load_weights,
     ),
-    "ModelCheckpoint": _by_callback("model.keras", _load_whole),
-    "ModelCheckpoint, weights": _by_callback(
-        "model.weights.h5", _load_weights, save_weights_only=True
+    "ModelCheckpoint": by_callback(KERAS_3, "model.keras", _load_whole),
+    "ModelCheckpoint, weights": by_callback(
+        KERAS_3, "model.weights.h5", _load_weights, save_weights_only=True
     ),
     "tf.train.Checkpoint, deferred": _checkpoint(early=True),
     "tf.train.Checkpoint, immediate": _checkpoint(early=False),

@@ -10,14 +10,15 @@ import tensorflow as tf
 
 from legacy_opt.compat import to_keras
 from tests.support import running
-from tests.support.keras import keras_models as models
+from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import OPTIMIZER_V2, of_each
 from tests.support.paths import ROOT
 
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
 GradientDescent = v1.train.GradientDescentOptimizer
-PROBLEM = models.problem()
-WAYS = pytest.mark.parametrize("way", ["function", "eager", "graph"])
+PROBLEM = keras_models.problem()
+WAYS = of_each("way", ["function", "eager", "graph"], ["function", "eager"])
 
 
 def says(*parts):
@@ -73,42 +74,42 @@ def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
 
 
 @WAYS
-def test_a_learning_rate_by_another_name(way):
+def test_a_learning_rate_by_another_name(api, way):
     with pytest.raises(ValueError, match=says("Plain", "_learning_rate, _lr", "lr_attr=")):
-        models.bridged(Plain(_rate_of_learning=0.5))
-    optimizer = models.bridged(Plain(_rate_of_learning=0.5), lr_attr="_rate_of_learning")
+        api.bridged(Plain(_rate_of_learning=0.5))
+    optimizer = api.bridged(Plain(_rate_of_learning=0.5), lr_attr="_rate_of_learning")
     optimizer.learning_rate = 0.25
     np.testing.assert_array_equal(apply_once(optimizer, way), [0.75, 1.75])
 
 
 @WAYS
-def test_no_learning_rate(way):
+def test_no_learning_rate(api, way):
     with pytest.raises(ValueError, match=says("lr_attr=False")):
-        models.bridged(Plain())
-    optimizer = models.bridged(Plain(), lr_attr=False)
+        api.bridged(Plain())
+    optimizer = api.bridged(Plain(), lr_attr=False)
     assert not hasattr(optimizer, "learning_rate") or "learning_rate" not in optimizer._hyper
     np.testing.assert_array_equal(apply_once(optimizer, way), [0.5, 1.5])
     with pytest.raises(ValueError, match=says("learning_rate=0.1", "lr_attr=False")):
-        models.bridged(Plain(), learning_rate=0.1, lr_attr=False)
+        api.bridged(Plain(), learning_rate=0.1, lr_attr=False)
 
 
-def test_several_learning_rates():
+def test_several_learning_rates(api):
     with pytest.raises(ValueError, match=says("Plain", "_learning_rate, _lr", "lr_attr=")):
-        models.bridged(Plain(_learning_rate=0.5, _lr=0.25))
-    optimizer = models.bridged(Plain(_learning_rate=0.5, _lr=0.25), lr_attr="_learning_rate")
+        api.bridged(Plain(_learning_rate=0.5, _lr=0.25))
+    optimizer = api.bridged(Plain(_learning_rate=0.5, _lr=0.25), lr_attr="_learning_rate")
     np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.5, 1.5])
 
 
-def test_the_same_learning_rate_twice_is_one():
-    optimizer = models.bridged(Plain(_learning_rate=0.5, _lr=0.5))
+def test_the_same_learning_rate_twice_is_one(api):
+    optimizer = api.bridged(Plain(_learning_rate=0.5, _lr=0.5))
     optimizer.learning_rate = 0.25
     np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.75, 1.75])
 
 
 @pytest.mark.parametrize("argument", ["lr_attr", "global_step_attr"])
-def test_an_attribute_that_is_not_there(argument):
+def test_an_attribute_that_is_not_there(api, argument):
     with pytest.raises(ValueError, match=says(argument + "='_nonsense'", "no such attribute")):
-        models.bridged("Adam", **{argument: "_nonsense"})
+        api.bridged("Adam", **{argument: "_nonsense"})
 
 
 class ByStep(Plain):
@@ -119,14 +120,14 @@ class ByStep(Plain):
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_a_step_by_another_name(way):
+def test_a_step_by_another_name(api, way):
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
     original = ByStep(_learning_rate=0.5, steps_done=step)
     with pytest.raises(
         ValueError, match=says("ByStep.steps_done", "global_step_attr='steps_done'")
     ):
-        models.bridged(original)
-    optimizer = models.bridged(original, global_step_attr="steps_done")
+        api.bridged(original)
+    optimizer = api.bridged(original, global_step_attr="steps_done")
     optimizer.iterations.assign(1)
     np.testing.assert_array_equal(apply_once(optimizer, way), [0.75, 1.75])
     assert original.steps_done is step
@@ -136,21 +137,21 @@ def test_a_step_by_another_name(way):
     "rate, error",
     [("0.1", TypeError), (float("nan"), ValueError), ([0.1], TypeError), (True, TypeError)],
 )
-def test_wrong_learning_rates(rate, error):
+def test_wrong_learning_rates(api, rate, error):
     with pytest.raises(error, match="learning_rate"):
-        models.bridged("Adam", learning_rate=rate)
+        api.bridged("Adam", learning_rate=rate)
 
 
-def test_a_symbolic_learning_rate_while_executing_eagerly():
+def test_a_symbolic_learning_rate_while_executing_eagerly(api):
     with tf.Graph().as_default():
         rate = tf.constant(0.1) * 2.0
     with pytest.raises(ValueError, match=says("learning_rate=", "graph", "eagerly", "schedule")):
-        models.bridged(v1.train.AdamOptimizer(rate))
+        api.bridged(v1.train.AdamOptimizer(rate))
 
 
 def test_a_decay_that_two_could_mean():
     with pytest.raises(ValueError, match=says("decay=0.1", "RMSPropOptimizer", "schedule")):
-        models.bridged("RMSProp", decay=0.1)
+        OPTIMIZER_V2.bridged("RMSProp", decay=0.1)
 
 
 # Classes that do more than Keras would call.
@@ -170,40 +171,40 @@ class Whole(GradientDescent):
 
 
 @WAYS
-def test_an_apply_gradients_of_its_own_is_called_whole(way):
+def test_an_apply_gradients_of_its_own_is_called_whole(api, way):
     config = running.config_of(way)
     expected = running.session(PROBLEM, lambda _: Whole(0.3), True, config=config)
     made = []
 
     def make():
-        made.append(models.bridged(Whole(0.3)))
+        made.append(api.bridged(Whole(0.3)))
         return made[0]
 
     if way == "graph":
-        actual = models.graph(PROBLEM, make)
+        actual = keras_models.graph(PROBLEM, make)
     else:
-        actual, _ = models.loop(PROBLEM, make(), way)
+        actual, _ = keras_models.loop(PROBLEM, make(), way)
         assert int(made[0].iterations.numpy()) == PROBLEM.steps
     running.assert_same(actual, expected)
 
 
-def test_an_apply_gradients_of_its_own_in_fit():
+def test_an_apply_gradients_of_its_own_in_fit(api):
     expected = running.session(PROBLEM, lambda _: Whole(0.3), True)
-    actual, model = models.fit(PROBLEM, models.bridged(Whole(0.3)))
+    actual, model = api.fit(PROBLEM, api.bridged(Whole(0.3)))
     running.assert_same(actual, expected)
     assert int(model.optimizer.iterations.numpy()) == PROBLEM.steps
 
 
-def test_an_apply_gradients_without_a_step():
+def test_an_apply_gradients_without_a_step(api):
     class Stepless(GradientDescent):
         def apply_gradients(self, grads_and_vars, name=None):
             return super().apply_gradients(grads_and_vars, name=name)
 
     with pytest.raises(ValueError, match=says("Stepless.apply_gradients", "global_step")):
-        models.bridged(Stepless(0.1))
+        api.bridged(Stepless(0.1))
 
 
-def test_gradients_of_its_own():
+def test_gradients_of_its_own(api):
     class Scaled(GradientDescent):
         def compute_gradients(self, loss, *args, **kwargs):
             return super().compute_gradients(2.0 * loss, *args, **kwargs)
@@ -211,28 +212,28 @@ def test_gradients_of_its_own():
     with pytest.raises(
         ValueError, match=says("Scaled", "compute_gradients", "apply_gradients", "train_step")
     ):
-        models.bridged(Scaled(0.1))
+        api.bridged(Scaled(0.1))
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_an_optimizer_of_its_own(several):
+def test_an_optimizer_of_its_own(api, several):
     inner = GradientDescent(0.1)
     optimizer = Plain(_learning_rate=0.1, inner=[inner] if several else inner)
     with pytest.raises(ValueError, match=says("Plain.inner", "another optimizer")):
-        models.bridged(optimizer)
+        api.bridged(optimizer)
 
 
 # State where no checkpoint would look for it.
 
 
-def test_variables_made_in_the_constructor():
+def test_variables_made_in_the_constructor(api):
     class Holder(GradientDescent):
         def __init__(self):
             super().__init__(0.1)
             self._velocity = tf.Variable([0.0, 0.0], name="velocity")
 
     with pytest.raises(ValueError, match=says("Holder._velocity", "velocity", "_create_slots")):
-        models.bridged(Holder())
+        api.bridged(Holder())
 
 
 class InSlots(Plain):
@@ -257,8 +258,8 @@ class InSlotDict(Plain):
 
 @WAYS
 @pytest.mark.parametrize("cls", [InSlots, InApply, InSlotDict])
-def test_variables_made_while_training(cls, way):
-    optimizer = models.bridged(cls(_learning_rate=0.1))
+def test_variables_made_while_training(api, cls, way):
+    optimizer = api.bridged(cls(_learning_rate=0.1))
     with pytest.raises(
         ValueError, match=says(cls.__name__, "raw", "no Keras checkpoint", "_zeros_slot")
     ):
@@ -268,7 +269,7 @@ def test_variables_made_while_training(cls, way):
 # Updates that are missing.
 
 
-def test_an_optimizer_for_ref_variables_only():
+def test_an_optimizer_for_ref_variables_only(api):
     class RefOnly(Optimizer):
         def __init__(self):
             super().__init__(False, "RefOnly")
@@ -280,11 +281,11 @@ def test_an_optimizer_for_ref_variables_only():
     with pytest.raises(
         TypeError, match=says("RefOnly", "_resource_apply_dense", "_resource_apply_sparse")
     ):
-        models.bridged(RefOnly())
+        api.bridged(RefOnly())
 
 
 @WAYS
-def test_no_sparse_update(way):
+def test_no_sparse_update(api, way):
     class DenseOnly(Optimizer):
         def __init__(self):
             super().__init__(False, "DenseOnly")
@@ -293,51 +294,53 @@ def test_no_sparse_update(way):
         def _resource_apply_dense(self, grad, handle):
             return handle.assign_sub(tf.cast(self._learning_rate, grad.dtype) * grad)
 
-    np.testing.assert_array_equal(apply_once(models.bridged(DenseOnly()), way), [0.5, 1.5])
+    np.testing.assert_array_equal(apply_once(api.bridged(DenseOnly()), way), [0.5, 1.5])
     rows = (np.ones([1, 1], "f"), np.array([0]))
     message = says("DenseOnly", "sparse", "_resource_apply_sparse(self, grad, handle, indices)")
     with pytest.raises(NotImplementedError, match=message):
-        apply_once(models.bridged(DenseOnly()), way, value=[[1.0], [2.0]], gradient=rows)
+        apply_once(api.bridged(DenseOnly()), way, value=[[1.0], [2.0]], gradient=rows)
 
 
 def test_ref_variables():
     with tf.Graph().as_default():
         variable = v1.get_variable("ref", [2], use_resource=False)
         with pytest.raises(ValueError, match=says("'ref:0'", "ref variable", "use_resource=True")):
-            models.bridged("Adam").apply_gradients([(tf.ones([2]), variable)])
+            OPTIMIZER_V2.bridged("Adam").apply_gradients([(tf.ones([2]), variable)])
 
 
 # The arguments of to_keras.
 
 
-@pytest.mark.parametrize("api", ["keras", "optimizer_v3", None, 2])
-def test_an_unknown_api(api):
-    with pytest.raises(ValueError, match=says("'auto', 'optimizer_v2', 'keras3'", repr(api))):
-        to_keras(GradientDescent(0.1), api=api)
+@pytest.mark.parametrize("unknown", ["keras", "optimizer_v3", None, 2])
+def test_an_unknown_api(unknown):
+    with pytest.raises(ValueError, match=says("'auto', 'optimizer_v2', 'keras3'", repr(unknown))):
+        to_keras(GradientDescent(0.1), api=unknown)
 
 
 def test_keras_3_where_there_is_none():
-    if models.keras is not tf.keras:
+    if OPTIMIZER_V2.keras is not tf.keras:
         assert not hasattr(to_keras(GradientDescent(0.1), api="keras3"), "_resource_apply_dense")
         return
     with pytest.raises(ImportError, match=says("Keras 3", "2.16", "api='optimizer_v2'")):
         to_keras(GradientDescent(0.1), api="keras3")
 
 
-@pytest.mark.parametrize("wrong", [None, "adam", GradientDescent, models.keras.optimizers])
-def test_no_v1_optimizer(wrong):
+@pytest.mark.parametrize("wrong", [None, "adam", GradientDescent, tf.train])
+def test_no_v1_optimizer(api, wrong):
     with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", "got")):
-        to_keras(wrong, api="optimizer_v2")
+        to_keras(wrong, api=api.name)
 
 
-def test_a_bridged_optimizer_cannot_be_bridged():
-    with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", "BridgedOptimizer")):
-        models.bridged(models.bridged("Adam"))
+def test_a_keras_optimizer_cannot_be_bridged(api):
+    told = "It is a Keras optimizer already"
+    for made in api.bridged("Adam"), api.optimizers.Adam():
+        with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", told)):
+            api.bridged(made)
 
 
-def test_an_argument_that_keras_does_not_know():
-    with pytest.raises(TypeError, match="momentun"):
-        models.bridged("Adam", momentun=0.9)
+def test_an_argument_that_keras_does_not_know(api):
+    with pytest.raises((TypeError, ValueError), match="momentun"):
+        api.bridged("Adam", momentun=0.9)
 
 
 WITHOUT_KERAS_2 = """
@@ -364,7 +367,7 @@ def test_keras_2_is_not_installed():
         stderr=subprocess.STDOUT,
         text=True,
     )
-    if models.keras is tf.keras:
+    if OPTIMIZER_V2.keras is tf.keras:
         assert "no error with Keras 2" in done.stdout, done.stdout
     else:
         assert re.search(r"ImportError .*pip install tf-keras", done.stdout), done.stdout

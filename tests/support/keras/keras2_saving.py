@@ -7,8 +7,9 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, RuleOptim
 from legacy_opt.compat import register_optimizer
 from legacy_opt.slots import RowSlot, ScalarSlot
 from tests.support import rules
-from tests.support.keras.keras_models import bridged
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 
+bridged = OPTIMIZER_V2.bridged
 v1 = tf.compat.v1.train
 
 
@@ -114,9 +115,11 @@ def _checkpoint(early):
     return save, load
 
 
-def _by_callback(name, load, **arguments):
+def by_callback(api, name, load, **options):
+    """Saves as `fit` calls ModelCheckpoint, at the end of an epoch."""
+
     def save(model, home):
-        callback = keras.callbacks.ModelCheckpoint(str(home / name), **arguments)
+        callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)
         callback.set_model(model)
         callback.on_train_begin()
         callback.on_epoch_begin(0)
@@ -134,8 +137,10 @@ WAYS = {
     "`model.save`, .keras": _save("model.keras"),
     "`save_weights`, h5": _save_weights("weights.h5"),
     "`save_weights`, TensorFlow": _save_weights("weights_tf", save_format="tf"),
-    "`ModelCheckpoint`, h5": _by_callback("whole.h5", _WHOLE[1]),
-    "`ModelCheckpoint`, weights": _by_callback("weights", _WEIGHTS[1], save_weights_only=True),
+    "`ModelCheckpoint`, h5": by_callback(OPTIMIZER_V2, "whole.h5", _WHOLE[1]),
+    "`ModelCheckpoint`, weights": by_callback(
+        OPTIMIZER_V2, "weights", _WEIGHTS[1], save_weights_only=True
+    ),
     "`tf.train.Checkpoint`, deferred": _checkpoint(early=True),
     "`tf.train.Checkpoint`, immediate": _checkpoint(early=False),
 }

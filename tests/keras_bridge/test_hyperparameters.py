@@ -1,0 +1,356 @@
+"""Learning rates and other hyperparameters that change while training, on both bridges.
+
+The expectation is the v1 optimizer in a Session whose learning rate is a variable, loaded anew at
+the same steps.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.compat import compare_with_session, register_optimizer
+from tests.support import running
+from tests.support.keras import keras_models
+from tests.support.keras.changing_rates import (
+    DECAYS,
+    MAKERS,
+    NOT_READ_AGAIN,
+    PROBLEM,
+    RATES,
+    SETTABLE,
+    session,
+    with_change,
+)
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
+
+v1 = tf.compat.v1
+THREE_RATES = np.float32([0.3] * 3 + [0.1] * 4 + [0.05] * 5)
+
+
+def loop(optimizer, way, between=None):
+    """Trains; the step must be traced once."""
+    actual, again = keras_models.loop(PROBLEM, optimizer, way, between)
+    assert way == "eager" or again == 0
+    return actual
+
+
+def piecewise(home):
+    """Constants between boundaries: the same numbers wherever they are computed."""
+    return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
+
+
+def by_attribute(optimizer, rate):
+    optimizer.learning_rate = rate
+
+
+def by_short_attribute(optimizer, rate):
+    optimizer.lr = rate
+
+
+def by_set_value(optimizer, rate):
+    OPTIMIZER_V2.keras.backend.set_value(optimizer.learning_rate, rate)
+
+
+def by_assign(optimizer, rate):
+    optimizer.learning_rate.assign(rate)
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@of_each(
+    "name, change",
+    optimizer_v2=itertools.product(
+        ["AdagradDecay", "Adam", "Ftrl"],
+        [by_attribute, by_short_attribute, by_set_value, by_assign],
+    ),
+    keras3=itertools.product(sorted(MAKERS), [by_attribute, by_assign]),
+)
+def test_the_learning_rate_can_be_set_between_steps(api, name, change, way):
+    optimizer = api.bridged(MAKERS[name](float(RATES[0])))
+
+    def between(variables, number):
+        if number:
+            change(optimizer, float(RATES[number]))
+
+    running.assert_same(loop(optimizer, way, between), session(name, config=running.config_of(way)))
+    assert api.number(optimizer.learning_rate) == RATES[-1]
+    assert np.float32(optimizer.get_config()["learning_rate"]) == RATES[-1]
+    if api is OPTIMIZER_V2:
+        assert api.number(optimizer.lr) == RATES[-1]
+
+
+@pytest.mark.parametrize("name", sorted(MAKERS))
+def test_the_learning_rate_can_be_set_in_graph_mode(name):
+    def between(sess, optimizer, number):
+        sess.run(v1.get_default_graph().get_collection("set"), {"rate:0": RATES[number]})
+
+    def build(optimizer, gradients, variables):
+        op = optimizer.apply_gradients(keras_models.pairs(gradients, variables))
+        rate = v1.placeholder("float32", [], name="rate")
+        v1.add_to_collection("set", optimizer.learning_rate.assign(rate))
+        return op
+
+    make = lambda: OPTIMIZER_V2.bridged(MAKERS[name](1.0))  # noqa: E731
+    actual = keras_models.graph(PROBLEM, make, build, between)
+    running.assert_same(actual, session(name))
+
+
+@pytest.mark.parametrize("name", ["AdagradDecay", "Adam"])
+def test_the_callback_learning_rate_scheduler(api, name):
+    problem = keras_models.problem(steps=4)
+    rates = [0.3, 0.1, 0.05]
+    callback = api.keras.callbacks.LearningRateScheduler(lambda epoch: rates[epoch])
+    optimizer = api.bridged(MAKERS[name](1.0))
+    actual, model = api.fit(problem, optimizer, [callback], epochs=3)
+    thrice = problem._replace(gradients=problem.gradients * 3)
+    running.assert_same(actual, session(name, np.repeat(np.float32(rates), 4), thrice))
+    assert model.get_layer("fed").runs <= 5  # building, and no more for the third epoch
+
+
+@of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
+def test_the_callback_reduce_lr_on_plateau(api, name):
+    """Nothing gets better than the first epoch by 1000, so each later one halves the rate."""
+    problem = keras_models.problem(steps=4)
+    plateau = api.keras.callbacks.ReduceLROnPlateau
+    callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
+    optimizer = api.bridged(MAKERS[name](0.5))
+    actual, _ = api.fit(problem, optimizer, [callback], epochs=4)
+    rates = np.repeat(np.float32([0.5, 0.5, 0.25, 0.125]), 4)
+    fourfold = problem._replace(gradients=problem.gradients * 4)
+    running.assert_same(actual, session(name, rates, fourfold))
+    assert api.number(optimizer.learning_rate) == 0.0625
+
+
+# Schedules, functions and variables.
+
+
+@pytest.mark.parametrize("way", ["function", "eager", "graph"])
+@pytest.mark.parametrize("name", ["AdagradDA", "Adam", "Ftrl"])
+def test_schedules_of_keras_2(name, way):
+    schedule = piecewise(OPTIMIZER_V2)
+    make = lambda: OPTIMIZER_V2.bridged(MAKERS[name](1.0), learning_rate=schedule)  # noqa: E731
+    if way == "graph":
+        actual = keras_models.graph(PROBLEM, make)
+    else:
+        optimizer = make()
+        actual = loop(optimizer, way)
+        assert optimizer.learning_rate is schedule
+    running.assert_same(actual, session(name, THREE_RATES, config=running.config_of(way)))
+
+
+def test_a_schedule_can_take_the_place_of_a_number_before_training():
+    optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](1.0))
+    optimizer.learning_rate = piecewise(OPTIMIZER_V2)
+    running.assert_same(loop(optimizer, "function"), session("Adam", THREE_RATES))
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("home", [KERAS_3, OPTIMIZER_V2], ids=["Keras 3", "tf_keras"])
+@pytest.mark.parametrize("how", ["of v1", "to_keras", "assigned"])
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_schedules_into_keras_3(way, how, home):
+    """Those of the other Keras become this one's, where it has the same."""
+    optimizer = given(KERAS_3, "Adam", piecewise(home), how)
+    expected = session("Adam", THREE_RATES, config=running.config_of(way))
+    running.assert_same(loop(optimizer, way), expected)
+    with pytest.raises(TypeError, match="learning rate is not settable"):
+        optimizer.learning_rate = 0.1
+
+
+@pytest.mark.keras3
+def test_a_schedule_of_keras_3_into_keras_2():
+    optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](1.0), learning_rate=piecewise(KERAS_3))
+    schedules = OPTIMIZER_V2.keras.optimizers.schedules
+    assert isinstance(optimizer.learning_rate, schedules.LearningRateSchedule)
+    running.assert_same(loop(optimizer, "function"), session("Adam", THREE_RATES))
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize(
+    "target, home", [(KERAS_3, OPTIMIZER_V2), (OPTIMIZER_V2, KERAS_3)], ids=["keras3", "keras2"]
+)
+def test_an_unknown_schedule_of_the_other_keras(target, home):
+    class Mine(home.keras.optimizers.schedules.LearningRateSchedule):
+        def __call__(self, step):
+            return 0.1
+
+        def get_config(self):
+            return {}
+
+    with pytest.raises(TypeError, match="is a schedule of another Keras"):
+        target.bridged(MAKERS["Adam"](1.0), learning_rate=Mine())
+
+
+def given(api, name, rate, how):
+    """Returns an optimizer with a learning rate that it gets in one of three ways."""
+    if how == "of v1":
+        return api.bridged(MAKERS[name](rate))
+    if how == "to_keras":
+        return api.bridged(MAKERS[name](1.0), learning_rate=rate)
+    optimizer = api.bridged(MAKERS[name](1.0))
+    optimizer.learning_rate = rate
+    return optimizer
+
+
+@pytest.mark.parametrize("way", ["function", "eager"])
+@of_each(
+    "name, source, how",
+    optimizer_v2=[
+        ("Adam", "read function", "of v1"),
+        ("Adam", "read function", "to_keras"),
+        ("Adam", "variable", "of v1"),
+    ],
+    keras3=itertools.product(
+        ["Momentum"],
+        ["function", "read function", "variable"],
+        ["of v1", "to_keras", "assigned"],
+    ),
+)
+def test_functions_and_variables_are_read_in_each_step(api, name, source, how, way):
+    rate = tf.Variable(0.0, trainable=False)
+    what = {"function": lambda: rate, "read function": rate.read_value, "variable": rate}[source]
+    actual = loop(given(api, name, what, how), way, lambda _, number: rate.assign(RATES[number]))
+    running.assert_same(actual, session(name, config=running.config_of(way)))
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("way", ["function", "eager"])
+@pytest.mark.parametrize("rate", [2, np.float32(0.1), np.float64(0.1), tf.constant(0.1)], ids=str)
+def test_learning_rates_that_are_no_float(rate, way):
+    expected = np.full([PROBLEM.steps], rate, "f")
+    expected = session("Adam", expected, config=running.config_of(way))
+    for how in "of v1", "assigned":
+        running.assert_same(loop(given(KERAS_3, "Adam", rate, how), way), expected)
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("kind", ["function", "variable", "tensor", "function of a variable"])
+def test_functions_are_saved_as_the_number_they_are(kind):
+    rate = {
+        "function": lambda: 0.25,
+        "variable": tf.Variable(0.25),
+        "tensor": tf.constant(0.25),
+        "function of a variable": lambda: tf.Variable(0.25),
+    }[kind]
+    optimizer = KERAS_3.bridged(MAKERS["Adam"](rate))
+    again = type(optimizer).from_config(optimizer.get_config())
+    assert again.get_config()["learning_rate"] == optimizer.get_config()["learning_rate"] == 0.25
+    assert again.learning_rate.numpy() == 0.25
+    assert float(tf.convert_to_tensor(optimizer.learning_rate)) == 0.25
+
+
+def test_keras_inverse_time_decay():
+    """`decay=` divides the learning rate by 1 + decay * iterations."""
+    optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](0.3), decay=0.25)
+    rates = np.float32(0.3) / (np.float32(1.0) + np.float32(0.25) * np.arange(12, dtype="f"))
+    running.assert_same(loop(optimizer, "function"), session("Adam", rates))
+
+
+@pytest.mark.parametrize("decay", sorted(DECAYS))
+@pytest.mark.parametrize("way", ["function", "eager", "graph"])
+def test_the_decays_of_v1_go_by_iterations(api, way, decay):
+    """Executing eagerly, they are functions with the step bound to them; in a graph, a tensor."""
+
+    def make(step):
+        return v1.train.MomentumOptimizer(DECAYS[decay](step), 0.9)
+
+    expected = running.session(PROBLEM, make, True, config=running.config_of(way))
+    if way == "graph":
+        in_graph = lambda: api.bridged(make(v1.train.get_or_create_global_step()))  # noqa: E731
+        actual = keras_models.graph(PROBLEM, in_graph)
+    else:
+        step = tf.Variable(0, dtype=tf.int64, trainable=False)
+        actual = loop(api.bridged(make(step)), way)
+        assert int(step.numpy()) == 0
+    running.assert_same(actual, expected)
+
+
+# Other hyperparameters.
+
+
+@pytest.mark.parametrize("argument", sorted(SETTABLE))
+def test_what_v1_reads_in_each_step_can_be_set(api, argument):
+    make, first, second, _ = SETTABLE[argument]
+    optimizer = api.bridged(make(first))
+    assert np.float32(api.number(getattr(optimizer, argument))) == np.float32(first)
+    assert optimizer.get_config()["optimizer"]["config"][argument] == first
+
+    def between(_, number):
+        if number == 6:
+            setattr(optimizer, argument, second)
+
+    if api is OPTIMIZER_V2 and versions.regroups_constant_factors():
+        with pytest.raises(RuntimeError, match=r"%s=0\.5 comes too late" % argument):
+            loop(optimizer, "function", between)
+        return
+    running.assert_same(loop(optimizer, "function", between), with_change(argument))
+    assert optimizer.get_config()["optimizer"]["config"][argument] == second
+
+
+@pytest.mark.parametrize("argument", sorted(SETTABLE))
+@pytest.mark.parametrize("way", ["function", "eager"])
+def test_it_can_be_set_before_the_first_step_everywhere(api, argument, way):
+    make, first, second, _ = SETTABLE[argument]
+    optimizer = api.bridged(make(first))
+    setattr(optimizer, argument, second)
+    expected = running.session(PROBLEM, lambda _: make(second), True, config=running.config_of(way))
+    running.assert_same(loop(optimizer, way), expected)
+
+
+@pytest.mark.parametrize("argument", sorted(SETTABLE))
+def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
+    make, _, second, _ = SETTABLE[argument]
+
+    def between(sess, optimizer, number):
+        with pytest.raises(RuntimeError, match=r"%s=0\.5 comes too late" % argument):
+            setattr(optimizer, argument, second)
+
+    one_step = keras_models.problem(steps=1)
+    keras_models.graph(one_step, lambda: OPTIMIZER_V2.bridged(make(0.9)), between=between)
+
+
+@NOT_READ_AGAIN
+def test_what_v1_does_not_read_again_cannot_be_set(api, name, argument, value):
+    optimizer = api.bridged(name)
+    with pytest.raises(AttributeError, match="does not read %s anew in each step" % argument):
+        setattr(optimizer, argument, value)
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", True, None])
+@pytest.mark.parametrize("name", ["learning_rate", "beta1"])
+def test_what_is_no_number_is_refused(name, value):
+    optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1))
+    before = getattr(optimizer, name).numpy()
+    with pytest.raises((TypeError, ValueError), match="%s must be" % name):
+        setattr(optimizer, name, value)
+    assert getattr(optimizer, name).numpy() == before
+
+
+@register_optimizer
+class Constant(v1.train.Optimizer):
+    """Has no learning rate."""
+
+    def __init__(self):
+        super().__init__(False, "Constant")
+
+    def _resource_apply_dense(self, grad, handle):
+        return handle.assign_sub(0.125 * grad, read_value=False)
+
+
+def test_without_a_learning_rate(api):
+    with pytest.raises(ValueError, match="lr_attr"):
+        api.bridged(Constant())
+    with pytest.raises(ValueError, match="learning_rate=0.1 with lr_attr=False"):
+        api.bridged(Constant(), learning_rate=0.1, lr_attr=False)
+    optimizer = api.bridged(Constant(), lr_attr=False)
+    if api is KERAS_3:
+        with pytest.raises(AttributeError, match="Constant has no learning rate"):
+            optimizer.learning_rate = 0.1
+    for one in (optimizer, type(optimizer).from_config(optimizer.get_config())):
+        w = tf.Variable([1.0])
+        one.apply_gradients([(tf.constant([8.0]), w)])
+        assert w.numpy() == 0.0
+    assert compare_with_session(Constant(), api=api.name, lr_attr=False)
