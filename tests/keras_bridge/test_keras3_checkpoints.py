@@ -5,6 +5,7 @@ whatever variables have the shapes for it, or go on without a word.
 """
 
 import copy
+import functools
 import pickle
 import warnings
 
@@ -12,11 +13,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
-from legacy_opt.compat import to_keras
-from tests.support import rules, running
-from tests.support.keras import goes_on, keras_cases, keras_models
-from tests.support.keras.keras2_saving import RowAdagrad
+from legacy_opt import AdagradDecayOptimizer, versions
+from tests.support.keras import goes_on, keras_cases
+from tests.support.keras.goes_on import MAKERS, PROBLEM, keras_variables, tf_variables
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 
 bridged = KERAS_3.bridged
@@ -24,83 +23,10 @@ bridged = KERAS_3.bridged
 pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
-keras = versions.keras_3()
-PROBLEM = keras_models.problem(steps=8)
-MAKERS = {
-    "Adam": lambda step: v1.AdamOptimizer(0.1),
-    "Momentum": lambda step: v1.MomentumOptimizer(0.1, 0.9),
-    "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),
-    "AdagradDecayV2": lambda step: AdagradDecayOptimizerV2(0.1, step, 0.1, 2, 0.5),
-    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.1),
-    "RowAdagrad": lambda step: RowAdagrad(0.1),
-}
-every_optimizer = pytest.mark.parametrize("name", MAKERS)
-
-
-def keras_variables(values):
-    return {name: keras.Variable(value, name=name) for name, value in values.items()}
-
-
-def tf_variables(values):
-    return {name: tf.Variable(value, name=name) for name, value in values.items()}
-
-
-class Training:
-    """An optimizer, its variables and their checkpoint."""
-
-    def __init__(self, optimizer, start=0.0, make_variables=keras_variables):
-        self.optimizer = optimizer
-        self.variables = make_variables({k: value * start for k, value in PROBLEM.values.items()})
-        self.checkpoint = tf.train.Checkpoint(optimizer=optimizer, **self.variables)
-
-    def steps(self, first, last):
-        for gradients in PROBLEM.gradients[first:last]:
-            pairs = keras_models.pairs(gradients, self.variables)
-            self.optimizer.apply_gradients(pairs)
-        return self
-
-    def values(self):
-        return [variable.numpy() for variable in self.variables.values()]
-
-    def state(self):
-        variables = self.optimizer.variables
-        variables = variables() if callable(variables) else variables
-        return [variable.numpy() for variable in variables]
-
-    def assert_same(self, other):
-        for one, another in zip(self.values() + self.state(), other.values() + other.state()):
-            assert one.dtype == another.dtype and np.array_equal(one, another)
-        assert len(self.state()) == len(other.state())
-
-
-def make(name, **arguments):
-    return bridged(MAKERS[name](None), **arguments)
-
-
-def saved(optimizer, path, make_variables=keras_variables):
-    """Returns the path of a checkpoint after four steps, and the run that went on."""
-    training = Training(optimizer, 1.0, make_variables).steps(0, 4)
-    path = training.checkpoint.save(str(path / "saved"))
-    return path, training.steps(4, 8)
-
-
-def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
-    path, unstopped = saved(make_optimizer(), path, kind)
-    training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
-    goes_on.assert_goes_on(training, path, unstopped)
-    expected = running.session(PROBLEM, make_v1, True, config=running.AS_WRITTEN)
-    for name, value in expected.steps[-1].items():
-        assert np.array_equal(training.variables[name].numpy(), value), name
-    for (name, slot), value in expected.slots.items():
-        own = training.optimizer.get_slot(training.variables[name], slot).numpy()
-        assert own.dtype == value.dtype and np.array_equal(own, value), (name, slot)
-
-
-@every_optimizer
-@pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
-@pytest.mark.parametrize("kind", [keras_variables, tf_variables])
-def test_training_goes_on_with_the_same_bits(name, kind, steps_before, tmp_path):
-    assert_goes_on(lambda: make(name), MAKERS[name], kind, steps_before, tmp_path)
+keras = KERAS_3.keras
+make = functools.partial(goes_on.make, KERAS_3)
+saved = functools.partial(goes_on.saved, make_variables=keras_variables)
+Training = functools.partial(goes_on.Training, make_variables=keras_variables)
 
 
 @pytest.mark.full
@@ -109,20 +35,7 @@ def test_training_goes_on_with_the_same_bits(name, kind, steps_before, tmp_path)
 def test_training_goes_on_with_every_optimizer(name, steps_before, tmp_path):
     case = keras_cases.CASES[name]
     make_optimizer = lambda: bridged(case.make(None))  # noqa: E731
-    assert_goes_on(make_optimizer, case.make, keras_variables, steps_before, tmp_path)
-
-
-@every_optimizer
-def test_what_is_restored_and_saved_again_is_whole(name, tmp_path):
-    path, unstopped = saved(make(name), tmp_path)
-    training = Training(make(name))
-    training.checkpoint.restore(path)
-    training.optimizer.build(list(training.variables.values()))
-    again = training.checkpoint.save(str(tmp_path / "again"))
-    assert tf.train.list_variables(path) == tf.train.list_variables(again)
-    last = Training(make(name))
-    last.checkpoint.restore(again)
-    last.steps(4, 8).assert_same(unstopped)
+    goes_on.assert_goes_on(make_optimizer, case.make, keras_variables, steps_before, tmp_path)
 
 
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
@@ -231,9 +144,9 @@ OTHERS = {
 @pytest.mark.parametrize("other", OTHERS)
 def test_the_state_of_another_optimizer_is_refused(other, target, when, status, tmp_path):
     make_other, message = OTHERS[other]
-    path, _ = saved(make_other(), tmp_path, tf_variables)
+    path, _ = saved(make_other(), tmp_path, make_variables=tf_variables)
     target = make("Adam") if target == "Adam" else bridged(v1.RMSPropOptimizer(0.1))
-    training = Training(target, 0.0, tf_variables)
+    training = Training(target, 0.0, make_variables=tf_variables)
     if when == "built":
         training.steps(0, 1)
     if when == "variables later":
@@ -253,8 +166,8 @@ def test_the_state_of_another_optimizer_is_refused(other, target, when, status, 
 
 
 def test_an_optimizer_without_state_has_none_to_lose(tmp_path):
-    path, _ = saved(v1.GradientDescentOptimizer(0.1), tmp_path, tf_variables)
-    training = Training(make("Momentum"), 0.0, tf_variables)
+    path, _ = saved(v1.GradientDescentOptimizer(0.1), tmp_path, make_variables=tf_variables)
+    training = Training(make("Momentum"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)
     training.steps(0, 1)
     with pytest.raises(AssertionError):  # iterations, which v1 keeps elsewhere
@@ -275,8 +188,8 @@ def test_keras_own_optimizers_do_not_take_our_state_for_theirs(steps_before, tmp
 
 
 def test_the_weights_alone_are_the_way_out(tmp_path):
-    path, unstopped = saved(v1.AdamOptimizer(0.1), tmp_path, tf_variables)
-    training = Training(make("Adam"), 0.0, tf_variables)
+    path, unstopped = saved(v1.AdamOptimizer(0.1), tmp_path, make_variables=tf_variables)
+    training = Training(make("Adam"), 0.0, make_variables=tf_variables)
     tf.train.Checkpoint(**training.variables).restore(path).expect_partial()
     assert all(value.any() for value in training.values())
     training.steps(0, 1)
@@ -323,8 +236,8 @@ def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
 
 
 def test_the_bridge_of_the_other_keras_refuses_our_state(tmp_path):
-    path, _ = saved(make("Adam"), tmp_path, tf_variables)
-    training = Training(to_keras(v1.AdamOptimizer(0.1), api="optimizer_v2"), 0.0, tf_variables)
+    path, _ = saved(make("Adam"), tmp_path, make_variables=tf_variables)
+    training = Training(OPTIMIZER_V2.bridged("Adam"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)
     training.steps(0, 1)
     assert training.optimizer.iterations.numpy() == 1

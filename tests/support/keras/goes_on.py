@@ -1,11 +1,84 @@
-"""A training of either Keras that goes on from a checkpoint."""
+"""Trainings with either Keras that go on from an object checkpoint."""
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from tests.support import rules, running
+from tests.support.keras import keras_models
+from tests.support.keras.keras2_saving import RowAdagrad
+from tests.support.keras.keras_apis import KERAS_3
+
+PROBLEM = keras_models.problem(steps=8)
+MAKERS = {
+    "Adam": lambda step: keras_models.make("Adam"),
+    "Momentum": lambda step: keras_models.make("Momentum"),
+    "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),
+    "AdagradDecayV2": lambda step: AdagradDecayOptimizerV2(0.1, step, 0.1, 2, 0.5),
+    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.1),
+    "RowAdagrad": lambda step: RowAdagrad(0.1),
+}
 
 
-def assert_goes_on(training, path, unstopped):
-    """Restores a checkpoint and trains as the run that never stopped did."""
+def make(api, name, **arguments):
+    return api.bridged(MAKERS[name](None), **arguments)
+
+
+def keras_variables(values):
+    return {name: KERAS_3.variable(value, name=name) for name, value in values.items()}
+
+
+def tf_variables(values):
+    return {name: tf.compat.v2.Variable(value, name=name) for name, value in values.items()}
+
+
+class Training:
+    """An optimizer, its variables and their checkpoint."""
+
+    def __init__(self, optimizer, start=0.0, make_variables=tf_variables):
+        self.optimizer = optimizer
+        self.variables = make_variables({k: value * start for k, value in PROBLEM.values.items()})
+        self.checkpoint = tf.train.Checkpoint(optimizer=optimizer, **self.variables)
+
+    def steps(self, first, last):
+        for gradients in PROBLEM.gradients[first:last]:
+            self.optimizer.apply_gradients(keras_models.pairs(gradients, self.variables))
+        return self
+
+    def values(self):
+        return [variable.numpy() for variable in self.variables.values()]
+
+    def state(self):
+        variables = self.optimizer.variables
+        variables = variables() if callable(variables) else variables
+        return [variable.numpy() for variable in variables]
+
+    def assert_same(self, other):
+        for one, another in zip(self.values() + self.state(), other.values() + other.state()):
+            assert one.dtype == another.dtype and np.array_equal(one, another)
+        assert len(self.state()) == len(other.state())
+
+
+def saved(optimizer, path, make_variables=tf_variables):
+    """Returns the path of a checkpoint after four steps, and the run that went on."""
+    training = Training(optimizer, 1.0, make_variables).steps(0, 4)
+    path = training.checkpoint.save(str(path / "saved"))
+    return path, training.steps(4, 8)
+
+
+def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
+    """Restores a checkpoint and trains as the run that never stopped did, and as a Session."""
+    path, unstopped = saved(make_optimizer(), path, kind)
+    training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
     status = training.checkpoint.restore(path)
     status.assert_existing_objects_matched()
     training.steps(4, 8)
     training.assert_same(unstopped)
     status.assert_existing_objects_matched()
     status.assert_consumed()
+    expected = running.session(PROBLEM, make_v1, True, config=running.AS_WRITTEN)
+    for name, value in expected.steps[-1].items():
+        assert np.array_equal(training.variables[name].numpy(), value), name
+    for (name, slot), value in expected.slots.items():
+        own = training.optimizer.get_slot(training.variables[name], slot).numpy()
+        assert own.dtype == value.dtype and np.array_equal(own, value), (name, slot)

@@ -7,84 +7,50 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, versions
-from tests.support import rules, running
+from tests.support import running
 from tests.support.keras import keras_models
-from tests.support.keras.goes_on import assert_goes_on
-from tests.support.keras.keras2_saving import RowAdagrad, native, same
-from tests.support.keras.keras_apis import OPTIMIZER_V2
-
-bridged = OPTIMIZER_V2.bridged
+from tests.support.keras.goes_on import (
+    MAKERS,
+    PROBLEM,
+    Training,
+    assert_goes_on,
+    keras_variables,
+    make,
+    saved,
+    tf_variables,
+)
+from tests.support.keras.keras2_saving import native, same
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
-keras = versions.keras_2()
-
-OPTIMIZERS = {
-    "Adam": lambda: bridged("Adam"),
-    "Momentum": lambda: bridged("Momentum"),
-    "AdagradDecay": lambda: bridged(AdagradDecayOptimizer(0.1, None, 0.1, 4, 0.5)),
-    "AdagradDecayV2": lambda: bridged(AdagradDecayOptimizerV2(0.1, None, 0.1, 4, 0.5)),
-    "DiffGrad": lambda: bridged(rules.MyDiffGradOptimizer(0.1)),
-    "RowAdagrad": lambda: bridged(RowAdagrad(0.1)),
-}
-PROBLEM = keras_models.problem(steps=8)
-every_optimizer = pytest.mark.parametrize("name", OPTIMIZERS)
-
-
-class Training:
-    """An optimizer, its variables and their checkpoint."""
-
-    def __init__(self, optimizer, start=0.0):
-        self.optimizer = optimizer
-        self.variables = {
-            name: tf.compat.v2.Variable(value * start, name=name)
-            for name, value in PROBLEM.values.items()
-        }
-        self.checkpoint = tf.train.Checkpoint(optimizer=optimizer, **self.variables)
-
-    def steps(self, first, last):
-        for gradients in PROBLEM.gradients[first:last]:
-            self.optimizer.apply_gradients(keras_models.pairs(gradients, self.variables))
-        return self
-
-    def values(self):
-        return [variable.numpy() for variable in self.variables.values()]
-
-    def assert_same(self, other):
-        assert same(self.values(), other.values())
-        assert same(self.optimizer.get_weights(), other.optimizer.get_weights())
-
-
-def saved(name, path):
-    """Returns the path of a checkpoint after four steps, and the run that went on."""
-    training = Training(OPTIMIZERS[name](), start=1.0).steps(0, 4)
-    path = training.checkpoint.save(str(path / "saved"))
-    return path, training.steps(4, 8)
+every_optimizer = pytest.mark.parametrize("name", MAKERS)
 
 
 @every_optimizer
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
-def test_training_goes_on_with_the_same_bits(name, steps_before, tmp_path):
-    path, unstopped = saved(name, tmp_path)
-    assert_goes_on(Training(OPTIMIZERS[name]()).steps(0, steps_before), path, unstopped)
+@of_each("kind", optimizer_v2=[tf_variables], keras3=[keras_variables, tf_variables])
+def test_training_goes_on_with_the_same_bits(api, name, kind, steps_before, tmp_path):
+    assert_goes_on(lambda: make(api, name), MAKERS[name], kind, steps_before, tmp_path)
 
 
 @every_optimizer
-def test_what_is_restored_and_saved_again_before_a_step_is_whole(name, tmp_path):
-    path, unstopped = saved(name, tmp_path)
-    training = Training(OPTIMIZERS[name]())
+def test_what_is_restored_and_saved_again_before_a_step_is_whole(api, name, tmp_path):
+    path, unstopped = saved(make(api, name), tmp_path)
+    training = Training(make(api, name))
     training.checkpoint.restore(path)
+    if api is KERAS_3:
+        training.optimizer.build(list(training.variables.values()))
     again = training.checkpoint.save(str(tmp_path / "again"))
-    reader, other = tf.train.load_checkpoint(path), tf.train.load_checkpoint(again)
-    names = set(reader.get_variable_to_shape_map())
-    assert names == set(other.get_variable_to_shape_map())
-    assert len([key for key in names if ".OPTIMIZER_SLOT" in key]) == 2 * len(
-        unstopped.optimizer.get_slot_names()
-    )
+    names = [key for key, _ in tf.train.list_variables(path)]
+    assert tf.train.list_variables(path) == tf.train.list_variables(again)
+    if api is OPTIMIZER_V2:
+        slots = [key for key in names if ".OPTIMIZER_SLOT" in key]
+        assert len(slots) == 2 * len(unstopped.optimizer.get_slot_names())
     for key in names:
         if "VARIABLE_VALUE" in key and "save_counter" not in key:
-            assert np.array_equal(reader.get_tensor(key), other.get_tensor(key)), key
-    last = Training(OPTIMIZERS[name]())
+            values = [tf.train.load_variable(each, key) for each in (path, again)]
+            assert np.array_equal(*values), key
+    last = Training(make(api, name))
     last.checkpoint.restore(again)
     last.steps(4, 8).assert_same(unstopped)
 
@@ -92,8 +58,8 @@ def test_what_is_restored_and_saved_again_before_a_step_is_whole(name, tmp_path)
 @every_optimizer
 @pytest.mark.parametrize("first", [["matrix"], ["matrix", "table"]], ids=str)
 def test_weights_are_in_the_order_of_training_whatever_was_restored_first(name, first, tmp_path):
-    path, unstopped = saved(name, tmp_path)
-    optimizer = OPTIMIZERS[name]()
+    path, unstopped = saved(make(OPTIMIZER_V2, name), tmp_path)
+    optimizer = make(OPTIMIZER_V2, name)
     training = Training(optimizer)
     for variable in first:  # parts of the checkpoint, in another order
         part = {variable: training.variables[variable]}
@@ -103,8 +69,8 @@ def test_weights_are_in_the_order_of_training_whatever_was_restored_first(name, 
 
 
 def test_a_checkpoint_of_another_optimizer_brings_no_foreign_slots(tmp_path):
-    path, _ = saved("Adam", tmp_path)
-    training = Training(bridged("Adagrad"))
+    path, _ = saved(make(OPTIMIZER_V2, "Adam"), tmp_path)
+    training = Training(OPTIMIZER_V2.bridged("Adagrad"))
     training.checkpoint.restore(path)
     training.steps(4, 8)
     assert training.optimizer.get_slot_names() == ["accumulator"]
@@ -114,12 +80,13 @@ def test_a_checkpoint_of_another_optimizer_brings_no_foreign_slots(tmp_path):
     assert len(slots) == 2 and all("accumulator" in key for key in slots)
 
 
-@pytest.mark.parametrize("make", [native, OPTIMIZERS["Adam"]], ids=["Keras' Adam", "Adam"])
-def test_the_learning_rate_comes_back_as_with_keras_own_optimizer(make, tmp_path):
-    training = Training(make(), start=1.0).steps(0, 1)
+@pytest.mark.parametrize("is_native", [True, False], ids=["Keras' Adam", "Adam"])
+def test_the_learning_rate_comes_back_as_with_keras_own_optimizer(is_native, tmp_path):
+    made = native if is_native else lambda: make(OPTIMIZER_V2, "Adam")
+    training = Training(made(), start=1.0).steps(0, 1)
     training.optimizer.learning_rate = 0.375
     path = training.checkpoint.save(str(tmp_path / "saved"))
-    other = Training(make())
+    other = Training(made())
     other.checkpoint.restore(path)
     other.steps(1, 2)
     assert other.optimizer.learning_rate.numpy() == np.float32(0.375)
@@ -131,7 +98,7 @@ def test_a_session_restores(name, tmp_path):
     def run(restore_from=None, save_to=None, first=0, last=8):
         with tf.Graph().as_default(), v1.Session() as session:
             variables = keras_models.variables_of(PROBLEM)
-            optimizer = OPTIMIZERS[name]()
+            optimizer = make(OPTIMIZER_V2, name)
             placeholders = running._placeholders(PROBLEM)
             train_op = optimizer.apply_gradients(keras_models.pairs(placeholders, variables))
             checkpoint = v1.train.Checkpoint(optimizer=optimizer, **variables)
@@ -183,9 +150,9 @@ def test_keras_own_optimizer_can_be_copied_deeply():
 def test_a_fresh_optimizer_can_be_copied_where_keras_own_can(name, way):
     if not native_can(COPIES[way]):
         with pytest.raises((AttributeError, pickle.PicklingError)):
-            COPIES[way](OPTIMIZERS[name]())
+            COPIES[way](make(OPTIMIZER_V2, name))
         return
-    original = OPTIMIZERS[name]()
+    original = make(OPTIMIZER_V2, name)
     copied = COPIES[way](original)
     assert copied.get_config() == original.get_config()
     copied.learning_rate = 0.5
@@ -201,7 +168,7 @@ def test_a_fresh_optimizer_can_be_copied_where_keras_own_can(name, way):
 def test_a_trained_optimizer_is_copied_with_its_state(name, way):
     if not native_can(COPIES[way]):
         return
-    training = Training(OPTIMIZERS[name](), start=1.0).steps(0, 4)
+    training = Training(make(OPTIMIZER_V2, name), start=1.0).steps(0, 4)
     before = training.optimizer.get_weights()
     copied = COPIES[way](training.optimizer)
     assert copied.get_config() == training.optimizer.get_config()
@@ -213,7 +180,7 @@ def test_a_trained_optimizer_is_copied_with_its_state(name, way):
 
 @every_optimizer
 def test_a_copy_of_a_trained_optimizer_trains_on_alone(name):
-    training = Training(OPTIMIZERS[name](), start=1.0).steps(0, 4)
+    training = Training(make(OPTIMIZER_V2, name), start=1.0).steps(0, 4)
     original, copied = training.optimizer, copy.deepcopy(training.optimizer)
     at_four = training.values()
     expected = training.steps(4, 8).values()
