@@ -3,7 +3,6 @@
 import importlib.util
 import os
 import re
-import subprocess
 import sys
 
 import numpy as np
@@ -11,6 +10,7 @@ import pytest
 
 from legacy_opt import versions
 from tests.support.paths import EXAMPLES
+from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
@@ -41,10 +41,10 @@ def run(**changes):
 
 @pytest.mark.parametrize("legacy, version", KERAS, ids=["keras" + each[1][0] for each in KERAS])
 def test_program_finds_equal_bits(legacy, version, tmp_path):
-    program = [sys.executable, str(EXAMPLES / "migrate_to_keras.py")]
-    quick = ["--out", str(tmp_path), "--steps", "40", "--decay-step", "7"]
-    environment = dict(os.environ, TF_USE_LEGACY_KERAS=legacy)
-    done = subprocess.run(program + quick, capture_output=True, text=True, env=environment)
+    program = EXAMPLES / "migrate_to_keras.py"
+    quick = ["--out", tmp_path, "--steps", "40", "--decay-step", "7"]
+    keras = {"TF_USE_LEGACY_KERAS": legacy}
+    done = programs.run_in_new_python(program, *quick, seconds=120, environment=keras)
     assert done.returncode == 0, done.stdout + done.stderr
     assert ", Keras %s.\n" % version in done.stdout
     verdict = r"equal bit for bit: 2560 predictions, 7 variables and 14 slots \(\d+ numbers\)"

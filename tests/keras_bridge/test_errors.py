@@ -1,8 +1,6 @@
 """Errors, not silence: what cannot train as it should in Keras says so, and says what to do."""
 
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +10,7 @@ from legacy_opt.compat import to_keras
 from tests.support import running
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import OPTIMIZER_V2, of_each
-from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 v1 = tf.compat.v1
 Optimizer = v1.train.Optimizer
@@ -359,15 +357,8 @@ else:
 
 def test_keras_2_is_not_installed():
     """Only where tf.keras is Keras 3 is another package needed."""
-    root = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_KERAS_2],
-        cwd=root,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    done = programs.run_in_new_python("-c", WITHOUT_KERAS_2, seconds=120)
     if OPTIMIZER_V2.keras is tf.keras:
-        assert "no error with Keras 2" in done.stdout, done.stdout
+        assert "no error with Keras 2" in done.stdout, done.stderr
     else:
-        assert re.search(r"ImportError .*pip install tf-keras", done.stdout), done.stdout
+        assert re.search(r"ImportError .*pip install tf-keras", done.stdout), done.stderr

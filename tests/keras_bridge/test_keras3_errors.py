@@ -1,9 +1,6 @@
 """Errors, not silence: what Keras 3 alone has and cannot train as it should says so."""
 
-import os
 import re
-import subprocess
-import sys
 
 import numpy as np
 import pytest
@@ -12,7 +9,7 @@ import tensorflow as tf
 from tests.support.keras import keras_models
 from tests.support.keras.keras_apis import KERAS_3 as api
 from tests.support.keras.keras_apis import OPTIMIZER_V2
-from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 pytestmark = pytest.mark.keras3
 
@@ -274,14 +271,7 @@ sys.meta_path.insert(0, Finder())
 
 def in_another_process(code, **environment):
     """Returns what the code prints, by api."""
-    root = str(ROOT)
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=root,
-        env=dict(os.environ, TF_CPP_MIN_LOG_LEVEL="3", **environment),
-        capture_output=True,
-        text=True,
-    )
+    done = programs.run_in_new_python("-c", code, seconds=120, environment=environment)
     lines = done.stdout.splitlines()
     return {
         api: " ".join(line for line in lines if line.startswith(api + " "))

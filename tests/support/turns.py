@@ -11,6 +11,7 @@ import collections
 import functools
 import itertools
 import json
+import math
 import re
 import zlib
 from pathlib import Path
@@ -109,7 +110,7 @@ def share(items, number, total):
       total: how many lanes there are.
     """
     for item in items:
-        waits = _seconds_of_fixtures([item])
+        waits = _longest_fixture([item])
         paid_for = max(seconds().get(test_of(item), 0), waits)
         place, lanes = _lanes_with(item, number, total)
         times = int(BUDGET * lanes / paid_for) if paid_for else lanes
@@ -131,7 +132,8 @@ def longest_first(items):
 
     def seconds_of(file):
         tests = {test_of(item) for item in files[file]}
-        return sum(seconds().get(test, 0) for test in tests) + _seconds_of_fixtures(files[file])
+        # Exactly, since two workers go through a set in two orders.
+        return math.fsum(seconds().get(test, 0) for test in tests) + _longest_fixture(files[file])
 
     return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
 
@@ -142,7 +144,7 @@ def seconds():
     return json.loads(SECONDS.read_text(encoding="utf-8"))
 
 
-def _seconds_of_fixtures(items):
+def _longest_fixture(items):
     """Returns what the longest fixture of their file takes that tests share."""
     names = {file_of(item.nodeid) + "::" + name for item in items for name in item.fixturenames}
     return max([seconds().get(name, 0) for name in names], default=0)
