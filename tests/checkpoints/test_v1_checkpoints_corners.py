@@ -1,4 +1,4 @@
-"""Checkpoints in which a wrong tensor is at hand: none is taken for what is missing."""
+"""Corners of v1 checkpoints: a wrong tensor is at hand, and what only one Keras keeps."""
 
 import os
 
@@ -166,3 +166,42 @@ def test_a_name_map_is_guessed_under_a_scope(api, tmp_path):
     path = write(tmp_path / "model", saved)
     with pytest.raises(CheckpointMismatch, match='name_map={"w": "a"}'):
         load_v1_checkpoint(path, [variable("w", 0)], momentum(api))
+
+
+# What Keras 3 keeps besides.
+
+
+def train(optimizer, one, gradient=1.0):
+    optimizer.apply_gradients([(tf.fill(one.shape, gradient), one)])
+
+
+@pytest.mark.keras3
+def test_half_of_an_accumulated_gradient_does_not_stay(tmp_path):
+    saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
+    path = write(tmp_path / "model", saved)
+    one, optimizer = variable("w", 0), momentum("keras3", gradient_accumulation_steps=2)
+    train(optimizer, one, 1000.0)
+    load_v1_checkpoint(path, {"w": one}, optimizer)
+    for _ in range(2):
+        train(optimizer, one)
+    # momentum = 0.9 * 3 + 1, w = 1 - 0.1 * momentum
+    np.testing.assert_allclose(slot(optimizer, one), [3.7], rtol=1e-6)
+    np.testing.assert_allclose(one.numpy(), [0.63], rtol=1e-6)
+
+
+@pytest.mark.keras3
+def test_averages_begin_with_what_was_loaded(tmp_path):
+    saved = {"w": [1.0], "w/Momentum": [0.0], "global_step": np.int64(9)}
+    path = write(tmp_path / "model", saved)
+    one, optimizer = variable("w", 5), momentum("keras3", use_ema=True, ema_momentum=0.5)
+    load_v1_checkpoint(path, {"w": one}, optimizer)
+    train(optimizer, one, 0.0)
+    assert optimizer._model_variables_moving_average[0].numpy() == [1]
+
+
+@pytest.mark.keras3
+def test_an_optimizer_that_is_built_for_fewer_variables(tmp_path):
+    one, other, optimizer = variable("w", 0), variable("x", 0), momentum("keras3")
+    train(optimizer, one)
+    with pytest.raises(ValueError, match="built for 1 variables, and here are 2"):
+        save_v1_checkpoint(tmp_path / "model", {"w": one, "x": other}, optimizer)

@@ -1,8 +1,10 @@
-"""The optimizers' pages in docs/: their facts, and nothing that is measured."""
+"""The optimizers' pages in docs/: their facts, and by how much Keras' own differ."""
 
+import numpy as np
 import pytest
 
 from tests.support.cases import public_optimizers
+from tests.support.keras.native_keras import PROBLEMS
 from tests.support.pages import text_of
 from tests.tools import catalogue_pages
 from tests.tools.catalogue_pages import PAGES
@@ -20,3 +22,39 @@ def test_every_optimizer_has_a_page():
     shown = {each.split("(")[0] for page in PAGES.values() for each in page.classes}
     ours = {each.__name__ for each in public_optimizers()}
     assert {name for name in ours if "AdagradDecay" not in name} == shown
+
+
+# What is measured: both Keras are needed.
+
+ROUNDING = 1e-4  # as a share of the way gone
+REPLACEMENTS = [
+    pytest.param(
+        name,
+        replacement,
+        generation,
+        id="%d %s" % (generation, replacement.v1),
+        marks=[] if replacement is page.replacements[-1] else [pytest.mark.full],
+    )
+    for name, page in PAGES.items()
+    for replacement in page.replacements
+    for generation in replacement.generations()
+]
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
+def test_the_page_tells_by_how_much_keras_differs(name, replacement, generation):
+    start = "| `%s` | %d: `%s` |" % (
+        replacement.v1,
+        generation,
+        replacement.expression(generation),
+    )
+    (row,) = [line for line in text_of(name).splitlines() if line.startswith(start)]
+    told = row[len(start) :].strip(" |").split(" | ")
+    found = catalogue_pages.measure(replacement, generation)
+    assert len(told) == len(found) == len(PROBLEMS)
+    for text, difference in zip(told, found.values()):
+        if "%" in text:
+            np.testing.assert_allclose(difference.largest, float(text.split()[0]), rtol=0.06)
+        else:
+            assert difference.share < ROUNDING
