@@ -3,66 +3,83 @@
 import pytest
 import tensorflow as tf
 
-from legacy_opt import AdagradDecayOptimizer, versions
+from legacy_opt import AdagradDecayOptimizer
 from legacy_opt.compat import to_keras, to_v1
 from tests.support import running
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 from tests.support.keras.to_v1_runs import (
+    CASES,
     PROBLEM,
     assert_same_steps,
+    each_case,
     in_function,
     in_session,
-    keras_2_cases,
+    passed,
 )
 
 v1 = tf.compat.v1
-optimizers = versions.keras_2().optimizers
-CASES = keras_2_cases(optimizers)
 
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
-def test_to_v1_of_to_keras_is_the_optimizer_again(name):
-    expected = running.session(
-        keras_models.problem(), lambda step: keras_models.make(name, step), True
-    )
+def test_to_v1_of_to_keras_is_the_optimizer_again(api, name):
+    problem = keras_models.problem()
+    expected = running.session(problem, lambda step: keras_models.make(name, step), True)
 
     def make(step):
         original = keras_models.make(name, step)
-        back = to_v1(to_keras(original, api="optimizer_v2"))
+        back = to_v1(api.bridged(original))
         assert type(back) is type(original) and back.get_name() == original.get_name()
         return back
 
-    running.assert_same(running.session(keras_models.problem(), make, True), expected)
+    running.assert_same(running.session(problem, make, True), expected)
 
 
-def test_hyperparameters_that_were_set_come_along():
-    keras = to_keras(v1.train.MomentumOptimizer(0.1, 0.9), api="optimizer_v2")
+def test_hyperparameters_that_were_set_come_along(api):
+    keras = api.bridged(v1.train.MomentumOptimizer(0.1, 0.9))
     keras.learning_rate, keras.momentum = 0.05, 0.8
     want = running.session(PROBLEM, lambda step: v1.train.MomentumOptimizer(0.05, 0.8), True)
     running.assert_same(running.session(PROBLEM, lambda step: to_v1(keras), True), want)
 
 
-def test_a_bridged_optimizer_that_does_more_is_wrapped():
-    make = lambda: to_keras(  # noqa: E731
-        v1.train.MomentumOptimizer(0.1, 0.9), api="optimizer_v2", clipnorm=0.5
-    )
-    assert not isinstance(to_v1(make()), v1.train.MomentumOptimizer)
-    assert_same_steps(in_session(PROBLEM, make), in_function(PROBLEM, make()))
+def decaying(api):
+    return api.keras.optimizers.schedules.ExponentialDecay(0.3, 3, 0.5)
 
 
-def test_a_bridged_optimizer_with_a_schedule_of_keras():
-    make = lambda: to_keras(  # noqa: E731
-        AdagradDecayOptimizer(0.3, None, 0.25, 3, 0.7),
-        optimizers.schedules.ExponentialDecay(0.3, 3, 0.5),
-        api="optimizer_v2",
-    )
-    assert_same_steps(in_session(PROBLEM, make), in_function(PROBLEM, make()))
+MORE = {
+    "clipnorm": lambda api: {"clipnorm": 0.5},
+    "schedule": lambda api: {"learning_rate": decaying(api)},
+    "weight_decay": lambda api: {"weight_decay": 0.1},
+}
 
 
-def test_a_decay_by_the_global_step_would_count_twice():
+@of_each(
+    "more",
+    optimizer_v2=["clipnorm", "schedule"],
+    keras3=["clipnorm", "schedule", "weight_decay"],
+)
+def test_a_bridged_optimizer_that_does_more_is_wrapped(api, more):
+    cls = v1.train.AdamOptimizer if api is KERAS_3 else v1.train.MomentumOptimizer
+
+    def make():
+        return api.bridged(cls(0.1, 0.9), **MORE[more](api))
+
+    assert not isinstance(to_v1(make()), cls)
+    assert_same_steps(in_session(PROBLEM, lambda: passed(api, make)), in_function(PROBLEM, make()))
+
+
+def test_a_bridged_optimizer_with_a_schedule_of_keras(api):
+    def make():
+        optimizer = AdagradDecayOptimizer(0.3, None, 0.25, 3, 0.7)
+        return api.bridged(optimizer, learning_rate=decaying(api))
+
+    assert_same_steps(in_session(PROBLEM, lambda: passed(api, make)), in_function(PROBLEM, make()))
+
+
+def test_a_decay_by_the_global_step_would_count_twice(api):
     def factory():
         rate = v1.train.exponential_decay(0.1, v1.train.get_global_step(), 3, 0.5)
-        return to_keras(v1.train.GradientDescentOptimizer(rate), api="optimizer_v2")
+        return api.bridged(v1.train.GradientDescentOptimizer(rate))
 
     with tf.Graph().as_default():
         v1.train.get_or_create_global_step()
@@ -70,11 +87,13 @@ def test_a_decay_by_the_global_step_would_count_twice():
             to_v1(factory).minimize(v1.get_variable("w", initializer=[1.0], use_resource=True))
 
 
-@pytest.mark.parametrize("name", ["Adam schedule", "SGD nesterov", "RMSprop centered"])
-def test_to_keras_of_to_v1_has_the_same_configuration(name):
-    keras = CASES[name]()
-    back = to_keras(to_v1(keras), api="optimizer_v2")
+@each_case("Adam schedule", "LossScaleOptimizer", "RMSprop centered", "SGD nesterov")
+def test_to_keras_of_to_v1_has_the_same_configuration(api, name):
+    keras = CASES[api.name][name]()
+    back = to_keras(to_v1(keras), api=api.name)
     assert type(back) is type(keras) and back is not keras
     assert back.get_config() == keras.get_config()
-    with pytest.raises(ValueError, match="was made by to_v1"):
-        to_keras(to_v1(keras), api="optimizer_v2", learning_rate=0.1)
+    other = OPTIMIZER_V2 if api is KERAS_3 else KERAS_3
+    for arguments in {"api": api.name, "learning_rate": 0.1}, {"api": other.name}:
+        with pytest.raises(ValueError, match="was made by to_v1"):
+            to_keras(to_v1(keras), **arguments)

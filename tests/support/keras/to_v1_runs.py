@@ -3,9 +3,11 @@
 import numpy as np
 import tensorflow as tf
 
+from legacy_opt import versions
 from legacy_opt.compat import to_v1
 from tests.support import running
 from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
 
@@ -119,10 +121,9 @@ class InItsGraph:
         return tf.group(self.optimizer.apply_gradients(pairs), global_step.assign_add(1))
 
 
-def keras_2_cases(optimizers):
-    """Returns functions that make Keras 2's optimizers, by name."""
-    schedules = optimizers.schedules
-    home = getattr(optimizers, "legacy", optimizers)
+def _cases(api):
+    """Returns functions that make Keras' own optimizers, by name."""
+    home, schedules = api.optimizers, api.keras.optimizers.schedules
     cases = {
         "Adadelta": lambda: home.Adadelta(0.5, rho=0.9),
         "Adagrad": lambda: home.Adagrad(0.1),
@@ -139,9 +140,34 @@ def keras_2_cases(optimizers):
         "SGD momentum": lambda: home.SGD(0.1, 0.9),
         "SGD nesterov": lambda: home.SGD(0.1, 0.9, nesterov=True),
     }
-    if hasattr(home.SGD(0.1), "global_clipnorm"):  # from TensorFlow 2.4 on
+    if hasattr(home.SGD(0.1), "global_clipnorm"):  # in Keras 2 from TensorFlow 2.4 on
         cases["SGD global_clipnorm"] = lambda: home.SGD(0.1, 0.9, global_clipnorm=0.5)
+    if api is KERAS_3:
+        cases["Adam use_ema"] = lambda: home.Adam(0.1, use_ema=True)
+        cases["AdamW"] = lambda: home.AdamW(0.1, weight_decay=0.02)
+        cases["Lion"] = lambda: home.Lion(0.01)
+        cases["LossScaleOptimizer"] = lambda: home.LossScaleOptimizer(
+            home.Adam(0.1), initial_scale=4.0, dynamic_growth_steps=5
+        )
     return cases
+
+
+CASES = {"optimizer_v2": _cases(OPTIMIZER_V2)}
+if versions.keras_facts()["generation"] == 3:
+    CASES["keras3"] = _cases(KERAS_3)
+
+
+def each_case(*names):
+    """Parametrizes a test with Keras' own optimizers of these names, as far as an API has them."""
+    cells = {
+        api: [name for name in names or cases if name in cases] for api, cases in CASES.items()
+    }
+    return of_each("name", **cells)
+
+
+def passed(api, make):
+    """Returns what is passed to `to_v1` in a graph, where none of Keras 3's can be made."""
+    return make if api is KERAS_3 else make()
 
 
 def small_graph(optimizer, **arguments):
