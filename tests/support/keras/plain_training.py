@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.plain_translations import RELATIVES
 from tests.support import problems, running
 from tests.support.keras import keras_cases, keras_models
+from tests.support.keras.keras_apis import KERAS_3
 
 HALF = 6
 
@@ -67,6 +69,51 @@ def train(optimizer, variables, problem, first, last):
     return values
 
 
+def to_plain(api, optimizer, **options):
+    """Returns the `Translation` of a bridged or v1 optimizer; in Keras 3 that for dense gradients.
+
+    Its optimizers treat sparse ones differently from v1: nearly all are graded "differs" there.
+    """
+    if isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        options["api"] = api.name
+    return to_plain_keras(optimizer, **{"sparse": api is not KERAS_3, **options})
+
+
+# Keras 3's names of the slots of Keras 2.
+IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
+
+
+def slots(api, plain, name, variables):
+    """Returns the slots of Keras' own optimizer of this name in Keras 2, one for each variable."""
+    if api is not KERAS_3:
+        return [plain.get_slot(variable, name).numpy() for variable in variables]
+    found = state(plain, IN_KERAS_3.get(name, name))
+    assert len(found) == len(variables)
+    return found
+
+
+def arrays(optimizer):
+    """Returns the values of a Keras optimizer's variables."""
+    if hasattr(optimizer, "get_weights"):
+        return optimizer.get_weights()
+    return [each.numpy() for each in optimizer.variables]
+
+
+def state(plain, suffix):
+    """Returns the variables of one of Keras 3's own whose names end so."""
+    return [each.numpy() for each in plain.variables if each.name.endswith(suffix)]
+
+
+def steps(optimizer, variables, *gradients):
+    """Applies gradients, one a step, that are the same number everywhere."""
+    for gradient in gradients:
+        optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
+
+
+def ones(*shape):
+    return tf.compat.v2.Variable(np.ones(shape, "f"))
+
+
 def handed_over(case, problem, bridged, translate):
     """Trains one half bridged, and the other half with what `translate` makes of the optimizer.
 
@@ -81,12 +128,18 @@ def handed_over(case, problem, bridged, translate):
     return translation, after, variables
 
 
+def assert_equal_steps(after, expected):
+    """Asserts that values after each step are those of a Session, bit for bit."""
+    assert len(after) == len(expected)
+    for one, other in zip(after, expected):
+        for name in other:
+            assert np.array_equal(one[name], other[name]), name
+
+
 def assert_as_graded(translation, after, expected):
     """Asserts that values equal those of a Session as closely as the grade promises."""
     if translation.grade == "exact":
-        for one, other in zip(after, expected):
-            for name in other:
-                assert np.array_equal(one[name], other[name]), name
+        assert_equal_steps(after, expected)
     else:
         assert translation.grade == "rounding"
         running.assert_steps_close(after, expected, **TOLERANCE)
