@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.support.keras.keras_apis import APIS, MARKS
+from tests.support.keras import keras_apis
 
 
-@pytest.fixture(params=[pytest.param(name, marks=MARKS[name]) for name in APIS])
+@pytest.fixture(params=keras_apis.EVERY)
 def api(request):
-    """A Keras API that this TensorFlow has."""
-    return APIS[request.param]
+    """The Keras API that a test runs with."""
+    return request.param
