@@ -16,15 +16,22 @@ from tests.support.checkpoints.v1_checkpoints import (
     problem,
     v1_training,
 )
-from tests.support.keras import keras2_saving as saving
+from tests.support.keras import keras2_saving
 from tests.support.keras.keras2_saving import RowAdagrad
+from tests.support.keras.keras_apis import KERAS_3
 from tests.support.processes.command_line import Screen
-from tests.support.spoiled_files import spoiled
 
 v1 = tf.compat.v1
 EVERY_API = pytest.mark.parametrize("api", APIS)
 SAVERS = {"V2": {}, "V1": {"write_version": 1}}
 PARTS = ("whole", "in parts", "part by part")
+ODD = (np.nan, np.inf, -np.inf)
+if "keras3" in APIS:
+    from tests.support.keras import keras3_saving
+
+    WAYS_OF_KERAS_3 = list(keras3_saving.WAYS)
+else:
+    WAYS_OF_KERAS_3 = []
 
 
 def adam(step):
@@ -37,6 +44,14 @@ def lazy_adam(step):
 
 def row_adagrad(step):
     return RowAdagrad(0.1)
+
+
+def spoiled(value):
+    """Returns an array with NaN and infinities in it, if they can be there."""
+    value = np.array(value)
+    if value.dtype.kind == "f":
+        value.reshape(-1)[: len(ODD)] = ODD[: value.size]
+    return value
 
 
 def spoil(variables):
@@ -175,19 +190,38 @@ def assert_weights(actual, expected):
         np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("way", saving.WAYS)
+@pytest.mark.parametrize("way", keras2_saving.WAYS)
 def test_files_of_keras_2(way, tmp_path):
-    make = saving.OPTIMIZERS["Adam"]
-    model = saving.build_model(make())
-    saving.train(model, epochs=1)
+    make = keras2_saving.OPTIMIZERS["Adam"]
+    model = keras2_saving.build_model(make())
+    keras2_saving.train(model, epochs=1)
     for holder in (model, model.optimizer):
         holder.set_weights([spoiled(value) for value in holder.get_weights()])
-    save, load = saving.WAYS[way]
+    save, load = keras2_saving.WAYS[way]
     save(model, tmp_path)
     loaded = load(make, tmp_path)
     assert_weights(loaded.get_weights(), model.get_weights())
     if len(loaded.optimizer.get_weights()) > 1:
         assert_weights(loaded.optimizer.get_weights(), model.optimizer.get_weights())
+
+
+@pytest.mark.keras3
+@pytest.mark.parametrize("way", WAYS_OF_KERAS_3)
+def test_files_of_keras_3(way, tmp_path):
+    def make(step):
+        return KERAS_3.bridged(keras3_saving.MAKERS["Adam"](step))
+
+    model = keras3_saving.compiled(make(None))
+    keras3_saving.train(model, 0, 1)
+    model.set_weights([spoiled(value) for value in model.get_weights()])
+    rate = model.optimizer.learning_rate
+    spoil([each for each in model.optimizer.variables if each is not rate])
+    expected, _ = keras3_saving.state(model)
+    save, load = keras3_saving.WAYS[way]
+    save(model, tmp_path)
+    found, _ = keras3_saving.state(load(tmp_path, make))
+    assert list(found) == list(expected)
+    assert_weights(found.values(), expected.values())
 
 
 # Keras' own optimizers.
