@@ -11,6 +11,7 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from tests.support.paths import DATA
+from tests.support.running import REF_AND_RESOURCE
 from tests.tools import handover
 from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying, read_all
 
@@ -19,7 +20,6 @@ FROM_1_15 = DATA / "adagrad-decay-1.15"
 STEPS, EAGER_STEPS = 14, 6  # with two decays, and as many after the checkpoint
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 CHECKPOINTS = pytest.mark.parametrize(
     "checkpoint", [tf.train.Checkpoint, v1.train.Checkpoint], ids=["tf", "v1"]
 )

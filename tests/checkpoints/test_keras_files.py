@@ -1,16 +1,14 @@
 """Files of Keras from others: a small one that would fill the memory, one that is damaged."""
 
-import sys
 import zipfile
 
 import h5py
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from legacy_opt.compat import keras_conversion
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
-from tests.support.processes.command_line import Screen
+from tests.support.processes.command_line import with_users_module
 
 USERS_MODULE = """
 import tensorflow as tf
@@ -29,19 +27,7 @@ BOMB = 100 << 20  # bytes, more than a model of eight numbers may need
 
 @pytest.fixture
 def screen(capsys, tmp_path, monkeypatch):
-    (tmp_path / "model_of_files.py").write_text(USERS_MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "model_of_files", raising=False)
-    return FreshKeras(capsys)
-
-
-class FreshKeras(Screen):
-    """Runs commands as in processes of their own, where no name of a layer is taken."""
-
-    def run(self, *words):
-        tf.keras.backend.clear_session()
-        return super().run(*words)
+    return with_users_module("model_of_files", USERS_MODULE, capsys, tmp_path, monkeypatch)
 
 
 def refused(screen, name, function="build"):

@@ -12,6 +12,7 @@ from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras, 
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
+    EVERY_API,
     KerasTraining,
     problem,
     v1_training,
@@ -22,7 +23,6 @@ from tests.support.keras.keras_apis import KERAS_3
 from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
-EVERY_API = pytest.mark.parametrize("api", APIS)
 SAVERS = {"V2": {}, "V1": {"write_version": 1}}
 PARTS = ("whole", "in parts", "part by part")
 ODD = (np.nan, np.inf, -np.inf)

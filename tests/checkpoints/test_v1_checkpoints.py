@@ -17,7 +17,6 @@ from legacy_opt.compat import load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     ALL,
     END,
-    EVERY_API,
     EVERY_OPTIMIZER,
     adam,
     assert_goes_on,
@@ -32,6 +31,7 @@ from tests.support.checkpoints.v1_checkpoints import (
     AFTER,
     APIS,
     BEFORE,
+    EVERY_API,
     KerasTraining,
     assert_equal,
     assert_same_steps,

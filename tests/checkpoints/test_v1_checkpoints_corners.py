@@ -13,8 +13,13 @@ from legacy_opt.compat import (
     save_v1_checkpoint,
     to_keras,
 )
-from tests.support.checkpoints.v1_checkpoint_cases import EVERY_API
-from tests.support.checkpoints.v1_checkpoints import assert_equal, keras_of, tensors, write_tensors
+from tests.support.checkpoints.v1_checkpoints import (
+    EVERY_API,
+    assert_equal,
+    keras_of,
+    tensors,
+    write_tensors,
+)
 
 v1 = tf.compat.v1
 

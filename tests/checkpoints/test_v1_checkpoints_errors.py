@@ -10,7 +10,6 @@ import tensorflow as tf
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
-    EVERY_API,
     FRESH_AND_TRAINED,
     USED,
     adam,
@@ -23,6 +22,7 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
+    EVERY_API,
     assert_equal,
     assert_same_steps,
     problem,

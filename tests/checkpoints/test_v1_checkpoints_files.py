@@ -10,7 +10,6 @@ import tensorflow as tf
 from legacy_opt.compat import CheckpointError, save_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
-    EVERY_API,
     PARTS,
     SCOPES,
     adam,
@@ -20,20 +19,9 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     moved_over,
     trained_in_keras,
 )
-from tests.support.checkpoints.v1_checkpoints import APIS, BEFORE, problem, tensors, trained_in_v1
+from tests.support.checkpoints.v1_checkpoints import APIS, BEFORE, EVERY_API, problem, tensors
 
 v1 = tf.compat.v1
-
-
-@pytest.fixture
-def original(tmp_path):
-    """A function that trains in v1 and returns the checkpoint's path."""
-
-    def make_original(make, one_problem=None, **options):
-        one_problem = problem() if one_problem is None else one_problem
-        return trained_in_v1(tmp_path / "original", one_problem, make, **options)
-
-    return make_original
 
 
 def listing(folder):

@@ -9,7 +9,6 @@ from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
 from tests.support.checkpoints.v1_checkpoint_cases import (
     AVERAGES,
     END,
-    EVERY_API,
     Net,
     adam,
     in_turn,
@@ -21,6 +20,7 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
+    EVERY_API,
     KERAS_3,
     KerasTraining,
     assert_equal,

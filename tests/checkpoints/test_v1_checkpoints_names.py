@@ -7,7 +7,6 @@ import tensorflow as tf
 from legacy_opt.compat import load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoint_cases import (
     END,
-    EVERY_API,
     PARTS,
     RENAMED,
     SCOPES,
@@ -24,6 +23,7 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
+    EVERY_API,
     KerasTraining,
     assert_equal,
     assert_same_steps,

@@ -12,7 +12,6 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
     ALL,
     AVERAGES,
     END,
-    EVERY_API,
     EVERY_OPTIMIZER,
     PARTS,
     RENAMED,
@@ -37,13 +36,13 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
+    EVERY_API,
     KerasTraining,
     assert_equal,
     assert_same_steps,
     keras_of,
     problem,
     tensors,
-    trained_in_v1,
     v1_training,
 )
 from tests.support.keras.keras_cases import CASES
@@ -97,17 +96,6 @@ def test_before_the_first_step(api, tmp_path):
 
 
 # As another checkpoint.
-
-
-@pytest.fixture
-def original(tmp_path):
-    """A function that trains in v1 and returns the checkpoint's path."""
-
-    def make_original(make, one_problem=None, **options):
-        one_problem = problem() if one_problem is None else one_problem
-        return trained_in_v1(tmp_path / "original", one_problem, make, **options)
-
-    return make_original
 
 
 FORMS = {

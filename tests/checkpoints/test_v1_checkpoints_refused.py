@@ -9,7 +9,6 @@ import tensorflow as tf
 from legacy_opt.compat import CheckpointError, load_v1_checkpoint, save_v1_checkpoint, to_keras
 from tests.support.checkpoints.v1_checkpoint_cases import (
     AVERAGES,
-    EVERY_API,
     USED,
     Net,
     adam,
@@ -21,6 +20,7 @@ from tests.support.checkpoints.v1_checkpoint_cases import (
 )
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
+    EVERY_API,
     KerasTraining,
     assert_equal,
     keras_of,

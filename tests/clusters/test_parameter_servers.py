@@ -15,11 +15,11 @@ from legacy_opt import (
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, bytes_between_servers
 from tests.support.processes.programs import wait_until
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 # Every so manieth class: all classes at once would take one lane too long.
 PARTS = pytest.mark.parametrize("part", range(4))
 BETA_POWERS = ["LazyAdam", "Nadam", "AdaMax", "DiffGrad"]  # on one server, needed on both
@@ -94,7 +94,7 @@ def apply_behind_gate(name, gate, use_resource):
 
 
 @PARTS
-@KINDS
+@REF_AND_RESOURCE
 def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
@@ -129,7 +129,7 @@ def unmoved(before, now):
 
 
 @PARTS
-@KINDS
+@REF_AND_RESOURCE
 def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
     rows, ids = 20000, np.arange(32) * 7 % 40
     with tf.Graph().as_default(), cluster.placing():
@@ -151,7 +151,7 @@ def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resour
             assert sent >= rows * 2 * 4  # what a whole table takes is seen, too
 
 
-@KINDS
+@REF_AND_RESOURCE
 def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_resource):
     """Each worker has a graph and a thread of its own; their steps are at the same time."""
     steps, failures, start = (60, 40), [], threading.Barrier(2)
@@ -189,7 +189,7 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
         assert session.run(step) == sum(steps)
 
 
-@KINDS
+@REF_AND_RESOURCE
 def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_resource):
     """What a session reads that sees one server alone is on that server."""
     with tf.Graph().as_default(), cluster.placing():
@@ -219,7 +219,7 @@ def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_res
             np.testing.assert_array_equal(value, expected_value)
 
 
-@KINDS
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
 def test_values_that_all_variables_share_are_read_on_every_server(cluster, name, use_resource):
     """Once "Cannot colocate" with resource variables."""
@@ -249,7 +249,7 @@ def test_values_that_all_variables_share_are_read_on_every_server(cluster, name,
     np.testing.assert_array_equal(found, expected)
 
 
-@KINDS
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
 def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(

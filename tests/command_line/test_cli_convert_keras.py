@@ -2,7 +2,6 @@
 
 import json
 import os
-import sys
 
 import numpy as np
 import pytest
@@ -11,7 +10,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import custom_objects
 from tests.support.checkpoints.v1_checkpoints import assert_equal, tensors
-from tests.support.processes.command_line import Screen, start
+from tests.support.processes.command_line import start, with_users_module
 
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
@@ -46,19 +45,7 @@ def nothing():
 
 @pytest.fixture
 def screen(capsys, tmp_path, monkeypatch):
-    (tmp_path / "users_model.py").write_text(USERS_MODULE)
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "users_model", raising=False)
-    return FreshKeras(capsys)
-
-
-class FreshKeras(Screen):
-    """Runs commands as in processes of their own, where no name of a layer is taken."""
-
-    def run(self, *words):
-        tf.keras.backend.clear_session()
-        return super().run(*words)
+    return with_users_module("users_model", USERS_MODULE, capsys, tmp_path, monkeypatch)
 
 
 def train(session_steps, restore=None, save=None):

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests.support import running
 from tests.support.own_memory import MAKERS
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 FACTORS = np.linspace(-2, 2, 12).reshape(4, 3).astype("f")
@@ -55,7 +56,7 @@ def positional(optimizer, one, two, step):
     return optimizer.minimize(loss, step, [one], *MINIMIZE.values(), "named", None)
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_argument_means_what_it_says(name, use_resource):
     expected, called = trained(name, use_resource, applied)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from legacy_opt import Fading, GlobalStepWarning, RowSlot, RuleOptimizer, Slot
 from tests.support import problems, running
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 
@@ -172,7 +173,7 @@ class AdvancingMeanwhile(RuleOptimizer):
         return step * grad, {}
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 def test_all_variables_of_a_step_see_one_step(use_resource):
     with tf.Graph().as_default(), v1.Session() as session:
         v1.get_variable(

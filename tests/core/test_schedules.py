@@ -5,10 +5,9 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import to_keras, to_v1
-from tests.support.checkpoints.v1_checkpoints import APIS, keras_of
+from tests.support.checkpoints.v1_checkpoints import EVERY_API, keras_of
 
 v1 = tf.compat.v1
-EVERY_API = pytest.mark.parametrize("api", APIS)
 RATES = [0.5, 0.25, 0.125, 0.0625]
 # After these, float32 and int32 do not hold every step.
 LATE = {"2**24": 2**24, "2**31": 2**31}

@@ -11,30 +11,14 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import AdafactorOptimizer, GlobalStepWarning
 from legacy_opt.compat import to_keras
+from tests.support.stepping import trained
 
 v1 = tf.compat.v1
 
 
-def train(optimizer, value, gradients, dtype="float32"):
-    """Returns the variable's value after each step, and the slots at the end."""
-    with tf.Graph().as_default():
-        w = v1.get_variable("w", initializer=tf.constant(value, dtype))
-        gradient = v1.placeholder(dtype, w.shape)
-        step = v1.train.get_or_create_global_step()
-        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            seen = []
-            for each in gradients:
-                session.run(train_op, {gradient: each})
-                seen.append(session.run(w).astype(float))
-            names = optimizer.get_slot_names()
-            return seen, session.run({name: optimizer.get_slot(w, name) for name in names})
-
-
 def test_two_steps_of_a_matrix_by_hand():
     gradients = [[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 0.0]]]
-    (first, second), slots = train(AdafactorOptimizer(), [[1.0, 2.0], [3.0, 4.0]], gradients)
+    (first, second), slots = trained(AdafactorOptimizer(), [[1.0, 2.0], [3.0, 4.0]], gradients)
     # decay = 1 - 1 = 0; vr = vc = [2.5, 10], by its mean 6.25: [0.4, 1.6]
     # outer([0.4, 1.6], [2.5, 10]) = [[1, 4], [4, 16]], so u = 1 everywhere, and its rms is 1
     w = np.array([[1, 2], [3, 4]]) - 0.01 * np.sqrt(30 / 4)
@@ -55,7 +39,7 @@ def test_two_steps_of_a_vector_by_hand():
     optimizer = AdafactorOptimizer(
         False, learning_rate=0.5, decay_rate=0.75, beta1=0.5, clipping_threshold=1.0
     )
-    (first, second), slots = train(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
+    (first, second), slots = trained(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
     # v = 0.25 * 4 = 1; u = [2, 0]; rms = sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
     m = 0.25 * np.sqrt(2)
     np.testing.assert_allclose(first, [1 - m, 2], rtol=2e-7)
@@ -69,7 +53,7 @@ def test_two_steps_of_a_vector_by_hand():
 def test_rates_of_its_own():
     # u is 1 everywhere, so w moves by the rate.
     def moved(steps, *arguments):
-        seen, _ = train(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
+        seen, _ = trained(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
         return np.diff([0.0] + [float(value[0]) for value in seen])
 
     np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # the least scale: it escapes 0
@@ -120,7 +104,7 @@ def test_slots(dtype):
 
 def test_small_floats_are_computed_in_float32():
     # In float16 the square of 1e-3 is 1e-6, of 300 infinite, and epsilon1 is 0.
-    values, slots = train(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], "float16")
+    values, slots = trained(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], dtype="float16")
     np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
     # u = 300 / sqrt(90000) = 1, rms sqrt(1/2)
     np.testing.assert_allclose(values[0], [[0.99, 1]], atol=5e-4)
@@ -141,7 +125,7 @@ def test_a_decay_rate_of_your_own():
     def decay(step):
         return step / 4.0
 
-    _, slots = train(AdafactorOptimizer(decay_rate=decay), [1.0], [[1.0], [3.0]])
+    _, slots = trained(AdafactorOptimizer(decay_rate=decay), [1.0], [[1.0], [3.0]])
     np.testing.assert_allclose(slots["v"], [0.25 * 1 + 0.75 * 9], rtol=1e-6)
 
 

@@ -9,10 +9,10 @@ import tensorflow as tf
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, GlobalStepWarning
 from tests.support import problems, running
 from tests.support.oracles import sum_duplicates
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 

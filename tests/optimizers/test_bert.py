@@ -9,27 +9,17 @@ import tensorflow as tf
 
 from legacy_opt import AdamWeightDecayOptimizer, GlobalStepWarning, LAMBOptimizer
 from legacy_opt.compat import to_keras
+from tests.support.keras.nested_layers import built_block
+from tests.support.stepping import trained
 
 v1 = tf.compat.v1
 BOTH = pytest.mark.parametrize("optimizer", [AdamWeightDecayOptimizer, LAMBOptimizer])
 NUMBERS = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1.0}
 
 
-def train(optimizer, value, gradients, name="w"):
+def train(*arguments):
     """Returns the variable's value after each step."""
-    with tf.Graph().as_default():
-        w = v1.get_variable(name, initializer=tf.constant(value))
-        gradient = v1.placeholder(tf.float32, w.shape)
-        step = v1.train.get_or_create_global_step()
-        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
-        with v1.Session() as session:
-            session.run(v1.global_variables_initializer())
-            seen = []
-            for each in gradients:
-                session.run(train_op, {gradient: each})
-                seen.append(session.run(w))
-            assert session.run(step) == len(gradients)
-    return seen
+    return trained(*arguments)[0]
 
 
 def test_two_steps_of_berts_adam_by_hand():
@@ -174,17 +164,7 @@ def test_forks_override_who_decays_and_read_the_arguments():
 
 
 def test_layers_of_keras_are_excluded_by_their_own_name():
-    class Block(tf.keras.layers.Layer):
-        def __init__(self):
-            super().__init__(name="block")
-            self.inner = tf.keras.layers.Dense(1, use_bias=False, name="LayerNorm")
-            self.outer = tf.keras.layers.Dense(1, use_bias=False, name="dense")
-
-        def call(self, inputs):
-            return self.outer(self.inner(inputs))
-
-    block = Block()
-    block(tf.ones([1, 2]))
+    block = built_block()
     optimizer = to_keras(
         AdamWeightDecayOptimizer(1.0, 0.5, exclude_from_weight_decay=["LayerNorm"])
     )

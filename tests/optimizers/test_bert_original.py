@@ -12,6 +12,7 @@ from tests.support import problems, running
 from tests.support.fed_training import FedTraining
 from tests.support.pages import python_blocks
 from tests.support.paths import DOCS
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 PAGE = DOCS / "weight_decay.md"
@@ -70,7 +71,7 @@ def berts(_):
     return AdamWeightDecayOptimizer(**NUMBERS, epsilon=EPSILON)
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("ours, layers", [(berts, False), (lamb, True)], ids=["BERT", "ALBERT"])
 def test_every_variable_after_every_step(ours, layers, use_resource):
     problem = problems.everything("float32", (), STEPS)

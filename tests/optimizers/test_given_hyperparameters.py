@@ -20,12 +20,17 @@ from legacy_opt.compat import (
 )
 from tests.support import running
 from tests.support.checkpoints.v1_checkpoint_cases import in_turn
-from tests.support.checkpoints.v1_checkpoints import APIS, KerasTraining, assert_equal, problem
+from tests.support.checkpoints.v1_checkpoints import (
+    APIS,
+    EVERY_API,
+    KerasTraining,
+    assert_equal,
+    problem,
+)
 from tests.support.keras import keras_ways
 from tests.support.keras.keras_cases import CASES
 
 v1 = tf.compat.v1
-EVERY_API = pytest.mark.parametrize("api", APIS)
 CLASSES = {case.optimizer: name for name, case in reversed(list(CASES.items()))}
 
 

@@ -7,9 +7,10 @@ import tensorflow as tf
 from legacy_opt import LARSOptimizer
 from legacy_opt.compat import to_keras
 from tests.support import problems, running
+from tests.support.keras.nested_layers import built_block
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float32"):
@@ -158,17 +159,7 @@ def test_a_skip_list_may_be_any_iterable():
     [(["LayerNorm"], [True, False]), (["dense/kernel:0"], [False, True]), ([":0"], [True, True])],
 )
 def test_layers_of_keras_are_skipped_by_the_names_of_all_that_they_are_in(skip_list, skipped):
-    class Block(tf.keras.layers.Layer):
-        def __init__(self):
-            super().__init__(name="block")
-            self.inner = tf.keras.layers.Dense(1, use_bias=False, name="LayerNorm")
-            self.outer = tf.keras.layers.Dense(1, use_bias=False, name="dense")
-
-        def call(self, inputs):
-            return self.outer(self.inner(inputs))
-
-    block = Block()
-    block(tf.ones([1, 2]))
+    block = built_block()
     weights = block.trainable_variables
     before = [weight.numpy() for weight in weights]
     optimizer = to_keras(LARSOptimizer(1.0, weight_decay=0.0, eeta=0.0, skip_list=skip_list))

@@ -9,6 +9,7 @@ import tensorflow as tf
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
 from tests.support import non_finite
+from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, sgd, variable
 
 v1 = tf.compat.v1
@@ -112,7 +113,7 @@ def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
             )
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("helper", WAYS_OUT)
 def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
     made = Stepping(use_resource)
@@ -207,7 +208,7 @@ def test_what_waits_for_the_checks():
         assert set(checks) <= waited_for(operation)
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 def test_on_several_parameter_servers_all_that_is_written_waits_for_all_checks(use_resource):
     def make(step):
         decay = legacy_opt.AdagradDecayOptimizer(0.1, step)

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support.own_memory import MAKERS
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 SHAPE = [128, 32]  # so large that a write may overtake a read
@@ -115,7 +116,7 @@ def test_gradients_count_with_their_values_before_the_step(name, use_resource):
             np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 def test_a_hyperparameter_that_the_step_trains_counts_with_its_value_before(use_resource):
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         rate = v1.get_variable("rate", initializer=0.5)

@@ -15,9 +15,9 @@ from legacy_opt import versions
 from legacy_opt.compat import checkpoint_contents, conversion, to_v1
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
 from tests.support.cases import CASES, one_of_each_class
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 def start(shape):

@@ -7,9 +7,9 @@ import tensorflow as tf
 from legacy_opt import RegAdagradOptimizer
 from legacy_opt.compat import to_keras
 from tests.support import problems, running
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 @REF_AND_RESOURCE

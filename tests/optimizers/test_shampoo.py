@@ -8,9 +8,9 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, ShampooOptimizer, matrix_roots, versions
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 def trained(optimizer, gradients, start):

@@ -17,9 +17,9 @@ from legacy_opt import (
     versions,
 )
 from legacy_opt.compat import to_keras
+from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 BOTH = pytest.mark.parametrize("optimizer", [AddSignOptimizer, PowerSignOptimizer])
 
 

@@ -3,6 +3,7 @@
 from typing import NamedTuple
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tests.support.problems import Rows
@@ -12,6 +13,7 @@ v1 = tf.compat.v1
 AS_WRITTEN = v1.ConfigProto()
 AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
 AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
+REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 def config_of(way):

@@ -63,3 +63,25 @@ def by_tag(text):
 def sgd(rate=1.0):
     """Returns plain gradient descent."""
     return v1.train.GradientDescentOptimizer(rate)
+
+
+def trained(optimizer, value, gradients, name="w", dtype="float32"):
+    """Trains one variable with gradients that are fed.
+
+    Returns:
+      The variable's value after each step, and its slots at the end by name.
+    """
+    with tf.Graph().as_default():
+        w = v1.get_variable(name, initializer=tf.constant(value, dtype))
+        gradient = v1.placeholder(dtype, w.shape)
+        step = v1.train.get_or_create_global_step()
+        train_op = optimizer.apply_gradients([(gradient, w)], global_step=step)
+        slots = {each: optimizer.get_slot(w, each) for each in optimizer.get_slot_names()}
+        with v1.Session() as session:
+            session.run(v1.global_variables_initializer())
+            seen = []
+            for each in gradients:
+                session.run(train_op, {gradient: each})
+                seen.append(session.run(w).astype(float))
+            assert session.run(step) == len(gradients)
+            return seen, session.run(slots)

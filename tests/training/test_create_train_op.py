@@ -6,6 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import create_train_op, optimize_loss
+from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, dot, sgd, variable
 
 v1 = tf.compat.v1
@@ -18,7 +19,7 @@ def stepping():
         yield made
 
 
-@pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
+@REF_AND_RESOURCE
 def test_create_train_op_by_hand(use_resource):
     made = Stepping(use_resource)
     with made.graph.as_default():

@@ -14,10 +14,10 @@ from legacy_opt import (
     create_train_op,
     optimize_loss,
 )
+from tests.support.running import REF_AND_RESOURCE
 from tests.support.stepping import Stepping, by_tag, dot, sgd, variable
 
 v1 = tf.compat.v1
-KINDS = pytest.mark.parametrize("use_resource", [False, True], ids=["ref", "resource"])
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def optimized(stepping, steps=1, **arguments):
     return stepping.run(optimize_loss(stepping.loss, **arguments), steps)[1]
 
 
-@KINDS
+@REF_AND_RESOURCE
 def test_steps_by_hand(use_resource):
     made = Stepping(use_resource)
     with made.graph.as_default():
@@ -133,7 +133,7 @@ def test_adam_gs_by_name_goes_by_the_step(stepping, gs):
     np.testing.assert_allclose(after["w"], [-expected, -expected], rtol=1e-4)
 
 
-@KINDS
+@REF_AND_RESOURCE
 def test_noise(use_resource):
     made = Stepping(use_resource)
     with made.graph.as_default():
@@ -166,7 +166,7 @@ def keys_for(w):
             yield getattr(w, name)()
 
 
-@KINDS
+@REF_AND_RESOURCE
 def test_multiplied_gradients(use_resource):
     made = Stepping(use_resource)
     with made.graph.as_default():
@@ -217,7 +217,7 @@ def test_dtypes_may_be_mixed(stepping, clip):
     np.testing.assert_allclose(after["double"][:, 0], [0, 0, -5 / norm, 0], rtol=1e-6)
 
 
-@KINDS
+@REF_AND_RESOURCE
 @pytest.mark.parametrize("with_step", [False, True])
 def test_adaptive_clipping_is_what_its_formula_says(use_resource, with_step):
     made = Stepping(use_resource)

@@ -13,7 +13,6 @@ from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint
 from tests.support.checkpoints.v1_checkpoints import (
     AFTER,
-    APIS,
     BEFORE,
     KerasTraining,
     assert_equal,
@@ -44,7 +43,6 @@ EVERY_OPTIMIZER = pytest.mark.parametrize(
 )
 PARTS = 3  # of partitioned variables
 USED = ("fresh", "trained")
-EVERY_API = pytest.mark.parametrize("api", APIS)
 DECAYING = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}
 END = BEFORE + AFTER
 

@@ -8,6 +8,7 @@ under the same keys: ``(variable,)``, ``(variable, slot)``, ``("shared", name)``
 import contextlib
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
@@ -18,6 +19,7 @@ from tests.support.keras import keras_ways
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
 APIS = ("optimizer_v2",) + (("keras3",) if KERAS_3 else ())
+EVERY_API = pytest.mark.parametrize("api", APIS)
 BEFORE, AFTER = 4, 8  # steps before and after the checkpoint
 NO_SCOPE = contextlib.ExitStack
 

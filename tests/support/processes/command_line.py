@@ -5,6 +5,8 @@ import os
 import subprocess
 import sys
 
+import tensorflow as tf
+
 from legacy_opt.compat import cli
 from tests.support.paths import ROOT
 
@@ -44,6 +46,23 @@ class Screen:
         assert (code, output) == (2, ""), errors
         assert errors.endswith("\n") and errors.count("\n") == 1, errors
         return errors
+
+
+class FreshKeras(Screen):
+    """Runs commands as in processes of their own, where no name of a layer is taken."""
+
+    def run(self, *words):
+        tf.keras.backend.clear_session()
+        return super().run(*words)
+
+
+def with_users_module(name, source, capsys, folder, monkeypatch):
+    """Writes a module of a user's into a folder and goes there; returns a `FreshKeras`."""
+    (folder / (name + ".py")).write_text(source)
+    monkeypatch.chdir(folder)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, name, raising=False)
+    return FreshKeras(capsys)
 
 
 def start(*words, **options):

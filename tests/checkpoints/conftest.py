@@ -1,0 +1,16 @@
+"""What the tests of v1 checkpoints share."""
+
+import pytest
+
+from tests.support.checkpoints.v1_checkpoints import problem, trained_in_v1
+
+
+@pytest.fixture
+def original(tmp_path):
+    """A function that trains in v1 and returns the checkpoint's path."""
+
+    def make_original(make, one_problem=None, **options):
+        one_problem = problem() if one_problem is None else one_problem
+        return trained_in_v1(tmp_path / "original", one_problem, make, **options)
+
+    return make_original

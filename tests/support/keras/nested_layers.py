@@ -1,0 +1,22 @@
+"""Layers of Keras' that are inside of others."""
+
+import tensorflow as tf
+
+
+class Block(tf.keras.layers.Layer):
+    """Two dense layers without a bias: LayerNorm and dense."""
+
+    def __init__(self):
+        super().__init__(name="block")
+        self.inner = tf.keras.layers.Dense(1, use_bias=False, name="LayerNorm")
+        self.outer = tf.keras.layers.Dense(1, use_bias=False, name="dense")
+
+    def call(self, inputs):
+        return self.outer(self.inner(inputs))
+
+
+def built_block():
+    """Returns a `Block` that has its weights."""
+    block = Block()
+    block(tf.ones([1, 2]))
+    return block
