@@ -47,10 +47,10 @@ def test_in_a_graph_of_keras_2():
 def test_slots_that_a_checkpoint_brings_later_are_asked_for(tmp_path):
     """A checkpoint restores the slots of a model that is built later only then."""
     weight = ones(2)
-    plain = OPTIMIZER_V2.own.Adam(0.1, epsilon=1e-8)
+    plain = OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, [weight], 1.0, 1.0)
     path = tf.train.Checkpoint(model=Holder(weight), optimizer=plain).save(str(tmp_path / "c"))
-    model, restored = Holder(), OPTIMIZER_V2.own.Adam(0.1, epsilon=1e-8)
+    model, restored = Holder(), OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     tf.train.Checkpoint(model=model, optimizer=restored).restore(path)
     with pytest.raises(ValueError, match="variables=model.trainable_variables"):
         from_plain_keras(restored, v1.train.AdamOptimizer(0.1))
@@ -76,9 +76,9 @@ def dense_only(pairs):
 @pytest.mark.parametrize("name", ["gradient_aggregator", "gradient_transformers"])
 def test_functions_that_change_gradients_are_carried_over(name):
     """They take no sparse gradients here: only dense training can be measured."""
-    if not hasattr(OPTIMIZER_V2.own.SGD(0.1), name):  # to TensorFlow 2.3
+    if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # to TensorFlow 2.3
         with pytest.raises(TypeError, match=name):
-            OPTIMIZER_V2.own.SGD(0.1, **{name: dense_only})
+            OPTIMIZER_V2.optimizers.SGD(0.1, **{name: dense_only})
         return
     functions = {name: dense_only if name == "gradient_aggregator" else [dense_only]}
     optimizer = OPTIMIZER_V2.bridged(v1.train.GradientDescentOptimizer(0.1), **functions)
@@ -147,12 +147,12 @@ def test_a_decay_of_v1_does_not_go_with_accumulated_gradients():
 @pytest.mark.keras3
 def test_keras_own_that_was_restored_needs_its_variables(tmp_path):
     weights = [ones(2), ones(3)]
-    plain = KERAS_3.own.Adam(0.1, epsilon=1e-8)
+    plain = KERAS_3.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, weights, 1.0, 1.0)
     path = tf.train.Checkpoint(optimizer=plain).save(str(tmp_path / "c"))
 
     def back(*variables):
-        restored = KERAS_3.own.Adam(0.1, epsilon=1e-8)
+        restored = KERAS_3.optimizers.Adam(0.1, epsilon=1e-8)
         tf.train.Checkpoint(optimizer=restored).restore(path)
         return from_plain_keras(restored, v1.train.AdamOptimizer(0.1), variables or None)
 
@@ -192,4 +192,4 @@ def test_in_a_graph_keras_3_is_refused():
 def test_a_loss_scale_around_it():
     optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1))
     with pytest.raises(TypeError, match="optimizer.inner_optimizer"):
-        to_plain_keras(KERAS_3.own.LossScaleOptimizer(optimizer))
+        to_plain_keras(KERAS_3.optimizers.LossScaleOptimizer(optimizer))

@@ -47,7 +47,7 @@ def test_no_counterpart(api, name):
     for translate in (
         lambda: to_plain_keras(api.bridged(make())),
         lambda: to_plain_keras(make(), api=api.name),
-        lambda: from_plain_keras(api.own.SGD(0.1), make()),
+        lambda: from_plain_keras(api.optimizers.SGD(0.1), make()),
     ):
         with pytest.raises(ValueError, match="no counterpart.*%s.*bridged" % message):
             translate()
@@ -57,14 +57,14 @@ def test_wrong_arguments(api):
     with pytest.raises(TypeError, match="made by to_keras.*got 'adam'"):
         to_plain_keras("adam")
     with pytest.raises(TypeError, match="made by to_keras"):
-        to_plain_keras(api.own.SGD(0.1))
+        to_plain_keras(api.optimizers.SGD(0.1))
     here, other = (2, "keras3") if api is OPTIMIZER_V2 else (3, "optimizer_v2")
     with pytest.raises(ValueError, match="bridged to Keras %d, where its state stays" % here):
         to_plain_keras(api.bridged(v1.train.AdamOptimizer(0.1)), api=other)
     with pytest.raises(TypeError, match="one of Keras' own optimizers"):
         from_plain_keras(7, v1.train.AdamOptimizer(0.1))
     with pytest.raises(TypeError, match="takes a tf.compat.v1.train.Optimizer"):
-        from_plain_keras(api.own.SGD(0.1), api.own.SGD(0.1))
+        from_plain_keras(api.optimizers.SGD(0.1), api.optimizers.SGD(0.1))
 
 
 def test_a_learning_rate_of_zero_would_lose_the_momentum(api):
@@ -106,7 +106,7 @@ def test_learning_rates_that_keras_cannot_keep(api):
 
 
 def test_from_other_settings_or_another_class(api):
-    plain = api.own.SGD(0.1, momentum=0.9)
+    plain = api.optimizers.SGD(0.1, momentum=0.9)
     with pytest.raises(ValueError) as error:
         from_plain_keras(plain, v1.train.MomentumOptimizer(0.2, 0.8, use_nesterov=True))
     for text in (
@@ -121,7 +121,7 @@ def test_from_other_settings_or_another_class(api):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1))
     schedules = api.keras.optimizers.schedules
     schedule = schedules.ExponentialDecay(0.1, 10, 0.5)
-    plain = api.own.SGD(schedule, momentum=0.9)
+    plain = api.optimizers.SGD(schedule, momentum=0.9)
     assert from_plain_keras(plain, v1.train.MomentumOptimizer(schedule, 0.9)).optimizer
     with pytest.raises(ValueError, match=r"learning_rate \(ExponentialDecay\(.*, v1: 0.1\)"):
         from_plain_keras(plain, v1.train.MomentumOptimizer(0.1, 0.9))

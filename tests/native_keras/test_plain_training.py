@@ -38,7 +38,7 @@ def test_training_goes_on_as_in_a_session(api, name):
         lambda optimizer, _: to_plain(api, optimizer),
     )
     plain = translation.optimizer
-    assert type(plain) is getattr(api.own, type(plain).__name__)
+    assert type(plain) is getattr(api.optimizers, type(plain).__name__)
     assert int(plain.iterations.numpy()) == problem.steps
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:

@@ -14,7 +14,6 @@ from legacy_opt import (
     get_cosine_decay_fn,
     get_linear_decay_fn,
     get_restart_decay_fn,
-    versions,
 )
 from legacy_opt.compat import to_keras
 from tests.support.running import REF_AND_RESOURCE
@@ -178,14 +177,14 @@ def test_decays_have_the_same_bits_in_every_way(name):
         assert traced(tf.constant(step, tf.int64)).numpy() == wanted[step], step
 
 
-if versions.has_contrib():
+@pytest.mark.contrib
+@EVERY_DECAY
+@pytest.mark.parametrize("dtype", ["int32", "int64"])
+def test_decays_are_those_of_contrib(name, dtype):
     from tensorflow.contrib.opt.python.training import sign_decay
 
-    @EVERY_DECAY
-    @pytest.mark.parametrize("dtype", ["int32", "int64"])
-    def test_decays_are_those_of_contrib(name, dtype):
-        ours, original = (make_decay(name, makers) for makers in (MAKERS, sign_decay))
-        assert in_a_session(ours, STEPS, dtype) == in_a_session(original, STEPS, dtype)
+    ours, original = (make_decay(name, makers) for makers in (MAKERS, sign_decay))
+    assert in_a_session(ours, STEPS, dtype) == in_a_session(original, STEPS, dtype)
 
 
 @EVERY_DECAY
