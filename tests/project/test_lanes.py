@@ -172,7 +172,13 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, cost)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        assert set(loads) == {10 * times}
+        assert min(loads) > 0 and max(loads) < 20 * times  # about the same, by chance
+
+
+def test_turns_go_by_no_cell_that_another_lane_may_lack(lanes_of):
+    cells = [Item("test_cell", number=number) for number in range(50)]
+    found = lanes_of(cells, 9 * turns.BUDGET)
+    assert lanes_of(cells[::3], 9 * turns.BUDGET) == found[::3]
 
 
 def test_cells_that_are_compared_with_the_same_stay_together(lanes_of):

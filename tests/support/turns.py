@@ -4,7 +4,8 @@ A run of one lane has all daily cells. Where all lanes run, each is told its tur
 second of five), and the cells of a test that takes longer than `BUDGET` are shared: each runs on as
 many lanes as the budget pays for, and on one at least. Cells of one optimizer and dtype stay
 together, since they are compared with the same Sessions, and so do tests of one file, since they
-share fixtures.
+share fixtures. A cell's turn goes by its own name: lanes have different cells, and none knows those
+of another.
 """
 
 import collections
@@ -85,7 +86,9 @@ def share(items, number, total):
         tests[test_of(item), _only_here(item)].append(item)
     for (test, _), cells in tests.items():
         first = _number(test.partition("::")[0])  # as all of its file
-        for position, group in enumerate(_groups(cells, total), first):
+        for key, group in _groups(cells, total).items():
+            # By its name alone: a lane does not know which other cells the others have.
+            position = first + _number(key)
             for item in group:
                 place, lanes = _lanes_with(item, number, total)
                 paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
@@ -117,14 +120,19 @@ def _lanes_with(item, number, total):
 
 
 def _groups(cells, total):
-    """Returns lists of cells that stay together, in an order that is the same on every lane."""
-    for key_of in _compared_by, lambda item: item.nodeid:
+    """Returns lists of cells that stay together, by a key that is the same on every lane."""
+    for key_of in _compared_by, _cell_of:
         groups = collections.defaultdict(list)
         for item in cells:
             groups[key_of(item)].append(item)
         if len(groups) >= total:
             break
-    return [groups[key] for key in sorted(groups, key=_number)]
+    return groups
+
+
+def _cell_of(item):
+    """Returns a test's parameters as its name has them, "" if there are none."""
+    return item.nodeid.partition("[")[2]
 
 
 def _compared_by(item):
@@ -133,7 +141,7 @@ def _compared_by(item):
     names = [
         value if isinstance(value, str) else getattr(value, "__name__", "") for value in values
     ]
-    return "-".join(names) if all(names) and names else item.nodeid
+    return "-".join(names) if all(names) and names else _cell_of(item)
 
 
 def _number(text):
