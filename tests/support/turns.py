@@ -86,12 +86,12 @@ def share(items, number, total):
         tests[test_of(item), _only_here(item)].append(item)
     for (test, _), cells in tests.items():
         first = _number(test.partition("::")[0])  # as all of its file
-        for key, group in _groups(cells, total).items():
+        place, lanes = _lanes_with(cells[0], number, total)
+        paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
+        for key, group in _groups(cells, lanes).items():
             # By its name alone: a lane does not know which other cells the others have.
             position = first + _number(key)
             for item in group:
-                place, lanes = _lanes_with(item, number, total)
-                paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
                 times = 1 if item.get_closest_marker("once") else max(1, paid)
                 if (position + place) % lanes < times:
                     yield item
