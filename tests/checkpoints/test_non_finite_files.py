@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from legacy_opt import LazyAdamOptimizer, versions
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras, to_plain_keras
+from tests.support.checkpoints.v1_checkpoint_cases import moved_over, trained_in_keras
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     BEFORE,
@@ -80,8 +81,7 @@ def spoiled_in_v1(path, make, how="whole", saver=None):
 
 
 def spoiled_in_keras(make, api):
-    training = KerasTraining(problem(), make, api, start=1)
-    training.train(0, BEFORE, "eager")
+    training = trained_in_keras(problem(), make, api, "eager")
     spoil(list(training.variables.values()))
     spoil([weight for weight in training.optimizer.weights if "learning_rate" not in weight.name])
     return training
@@ -106,9 +106,7 @@ def test_its_own_save(api, tmp_path):
     training = spoiled_in_keras(lazy_adam, api)
     path = str(tmp_path / "model")
     save_v1_checkpoint(path, training.variables, training.optimizer)
-    again = KerasTraining(problem(), lazy_adam, api)
-    load_v1_checkpoint(path, again.variables, again.optimizer)
-    assert_same(again.state(), training.state())
+    assert_same(moved_over(path, lazy_adam, api).state(), training.state())
 
 
 @pytest.mark.parametrize("how", PARTS)
@@ -131,8 +129,7 @@ def test_to_v1_like_another(api, how, tmp_path):
 def test_a_number_of_each_part(api, tmp_path):
     """Each part has the same count, which is NaN."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
-    training = KerasTraining(problem(), row_adagrad, api)
-    load_v1_checkpoint(path, training.variables, training.optimizer)
+    training = moved_over(path, row_adagrad, api)
     state = training.state()
     for name in training.variables:
         assert np.isnan(state[name, "count"]) and np.isnan(state[name, "rows"][0])

@@ -3,13 +3,7 @@
 import pytest
 
 from legacy_opt.compat import config
-from tests.support.keras import keras_apis
-
-
-@pytest.fixture(params=keras_apis.EVERY)
-def api(request):
-    """The Keras API that a test runs with."""
-    return request.param
+from tests.support.keras.keras_apis import api  # noqa: F401
 
 
 @pytest.fixture

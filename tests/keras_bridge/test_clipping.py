@@ -58,8 +58,8 @@ def sgd(api, **arguments):
     return api.bridged(v1.GradientDescentOptimizer(float(clipped.RATE)), **arguments)
 
 
-@of_each("way", optimizer_v2=[*TRAIN, *TRAIN_2], keras3=TRAIN)
 @pytest.mark.parametrize("limit", sorted(LIMITS))
+@of_each("way", optimizer_v2=[*TRAIN, *TRAIN_2], keras3=TRAIN)
 def test_clipping_sums_repeated_ids_first(api, limit, way):
     assert_clips(api, *LIMITS[limit], way)
 

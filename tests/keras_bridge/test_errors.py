@@ -254,8 +254,8 @@ class InSlotDict(Plain):
             self._slot_dict("raw")[var.op.name] = 0
 
 
-@WAYS
 @pytest.mark.parametrize("cls", [InSlots, InApply, InSlotDict])
+@WAYS
 def test_variables_made_while_training(api, cls, way):
     optimizer = api.bridged(cls(_learning_rate=0.1))
     with pytest.raises(

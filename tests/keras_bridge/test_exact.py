@@ -120,12 +120,12 @@ def test_these_train_in_every_dtype(name, dtype, cell):
     assert cell(name, "graph", dtype) == EQUAL
 
 
+@pytest.mark.parametrize("dtype", DTYPES)
 @of_each(
     "way",
     optimizer_v2=["graph", "function", "eager"],
     keras3=["graph", "function, keras.Variable", "eager"],
 )
-@pytest.mark.parametrize("dtype", DTYPES)
 def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch):
     case = keras_cases.KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
     monkeypatch.setitem(CASES, "ReadsItsRate", case)

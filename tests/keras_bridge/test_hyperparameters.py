@@ -107,6 +107,8 @@ def test_the_callback_learning_rate_scheduler(api, name):
     thrice = problem._replace(gradients=problem.gradients * 3)
     running.assert_same(actual, session(name, np.repeat(np.float32(rates), 4), thrice))
     assert model.get_layer("fed").runs <= 5  # building, and no more for the third epoch
+    told = model.history.history["lr" if api is OPTIMIZER_V2 else "learning_rate"]
+    np.testing.assert_allclose(told, rates, rtol=1e-6)
 
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])

@@ -12,7 +12,6 @@ from tests.support.keras.keras3_saving import (
     assert_equals_the_session,
     assert_same_state,
     compiled,
-    keras,
     small_layers,
     state,
     train,
@@ -21,6 +20,7 @@ from tests.support.keras.keras3_saving import (
 from tests.support.keras.keras_apis import KERAS_3
 
 bridged = KERAS_3.bridged
+keras = KERAS_3.keras
 
 pytestmark = pytest.mark.keras3
 

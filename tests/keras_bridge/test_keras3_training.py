@@ -1,4 +1,4 @@
-"""Training with the Keras 3 bridge: loops, fit, learning rates, constraints, layers, threads.
+"""Training with the Keras 3 bridge: fit, constraints, layers, threads.
 
 The expectation is the v1 optimizer in a Session, fed with the gradients that Keras should make.
 """
@@ -24,41 +24,6 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 # Ways to train.
-
-
-def with_a_tape(optimizer, gradients, variables):
-    with tf.GradientTape() as tape:
-        loss = keras_models.loss(gradients, variables)
-    found = tape.gradient(loss, list(variables.values()))
-    optimizer.apply_gradients(zip(found, variables.values()))
-
-
-def with_a_generator(optimizer, gradients, variables):
-    optimizer.apply_gradients(pair for pair in keras_models.pairs(gradients, variables))
-
-
-def with_variables(optimizer, gradients, variables):
-    found = [gradient for gradient, _ in keras_models.pairs(gradients, variables)]
-    optimizer.apply(found, list(variables.values()))
-
-
-def with_gradients_alone(optimizer, gradients, variables):
-    with tf.init_scope():
-        optimizer.build(list(variables.values()))  # twice is once
-    optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
-
-
-@WAYS
-@pytest.mark.parametrize(
-    "apply", [with_a_tape, with_a_generator, with_variables, with_gradients_alone]
-)
-@pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
-def test_custom_loops(name, apply, way):
-    optimizer = api.bridged(name)
-    actual, again = keras_models.loop(PROBLEM, optimizer, way, apply=apply)
-    assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    running.assert_same(actual, keras_models.session(name, PROBLEM, config=running.config_of(way)))
-    assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
@@ -122,62 +87,12 @@ def test_train_on_batch(graphs_as_written):
         np.testing.assert_array_equal(variable.numpy(), expected[name])
 
 
-def test_steps_per_execution():
-    actual, _ = api.fit(PROBLEM, api.bridged("Adam"), steps_per_execution=4)
-    expected = keras_models.session("Adam", PROBLEM)
-    running.assert_same(
-        actual._replace(steps=actual.steps[-1:]), expected._replace(steps=expected.steps[-1:])
-    )
-
-
-# Learning rates.
-
-
 @pytest.mark.parametrize("way", ["function", "fit"])
 def test_a_schedule_of_keras(way):
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3, 7], [0.5, 0.25, 0.125])
     actual = api.run(api.bridged("GradientDescent", learning_rate=schedule), way, PROBLEM)
     wanted = keras_models.rates(PROBLEM, lambda n: 0.5 if n <= 3 else 0.25 if n <= 7 else 0.125)
     running.assert_steps_close(actual.steps, wanted)
-
-
-@WAYS
-def test_the_learning_rate_is_assigned(way):
-    optimizer = api.bridged("GradientDescent")
-
-    def between(variables, number):
-        optimizer.learning_rate = 0.5 / (number + 1)
-        assert float(optimizer.learning_rate.numpy()) == np.float32(0.5 / (number + 1))
-
-    actual, again = keras_models.loop(PROBLEM, optimizer, way, between=between)
-    assert again == (0 if way == "function" else PROBLEM.steps - 1)
-    running.assert_steps_close(actual.steps, keras_models.rates(PROBLEM, lambda n: 0.5 / (n + 1)))
-
-
-def test_callbacks_set_the_learning_rate():
-    optimizer = api.bridged("GradientDescent")
-    callbacks = [
-        keras.callbacks.LearningRateScheduler(lambda epoch: 0.5**epoch),
-        keras.callbacks.EarlyStopping(monitor="loss", patience=100),
-    ]
-    actual, model = api.fit(PROBLEM, optimizer, callbacks, epochs=2)
-    twice = PROBLEM._replace(gradients=PROBLEM.gradients * 2)
-    running.assert_steps_close(
-        actual.steps, keras_models.rates(twice, lambda n: 0.5 ** (n // PROBLEM.steps))
-    )
-    assert model.history.history["learning_rate"] == [1.0, 0.5]
-
-
-def test_reduce_lr_on_plateau():
-    optimizer = api.bridged("GradientDescent", learning_rate=0.5)
-    callback = keras.callbacks.ReduceLROnPlateau("loss", 0.5, patience=1, min_delta=1e9)
-    actual, model = api.fit(PROBLEM, optimizer, [callback], epochs=3)
-    thrice = PROBLEM._replace(gradients=PROBLEM.gradients * 3)
-    at = (0.5, 0.5, 0.25)  # no epoch is better than the first by a billion
-    running.assert_steps_close(
-        actual.steps, keras_models.rates(thrice, lambda n: at[n // PROBLEM.steps])
-    )
-    assert float(optimizer.learning_rate.numpy()) == 0.125
 
 
 # Constraints, layers, lookups, threads.

@@ -102,7 +102,9 @@ def test_scaling_by_a_power_of_two_changes_no_bit(api, name, way):
     actual = running.Trace(steps, {key: slot.numpy() for key, slot in slots.items()})
     expected = keras_models.session(name, problem, config=running.config_of(way))
     running.assert_same(actual, expected)
-    assert int(loop.outer.iterations.numpy()) == int(loop.inner.iterations.numpy()) == PROBLEM.steps
+    assert int(loop.inner.iterations.numpy()) == PROBLEM.steps
+    if api is OPTIMIZER_V2:
+        assert int(loop.outer.iterations.numpy()) == PROBLEM.steps
 
 
 @WAYS

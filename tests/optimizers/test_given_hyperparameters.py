@@ -11,14 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import (
-    load_v1_checkpoint,
-    save_v1_checkpoint,
-    to_keras,
-    to_plain_keras,
-    to_v1,
-)
+from legacy_opt.compat import save_v1_checkpoint, to_keras, to_plain_keras, to_v1
 from tests.support import running
+from tests.support.checkpoints.v1_checkpoint_cases import moved_over
 from tests.support.checkpoints.v1_checkpoints import (
     APIS,
     EVERY_API,
@@ -146,9 +141,7 @@ def test_v1_checkpoints(api, kind, tmp_path):
     training.train(0, 2, "eager")
     path = str(tmp_path / "model")
     save_v1_checkpoint(path, training.variables, training.optimizer)
-    again = KerasTraining(problem(), make, api)
-    load_v1_checkpoint(path, again.variables, again.optimizer)
-    assert_equal(again.state(), training.state())
+    assert_equal(moved_over(path, make, api).state(), training.state())
 
 
 @pytest.mark.parametrize("kind", GIVEN)

@@ -241,7 +241,9 @@ def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
     ]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 3
     # With the oldest Keras 3, which is told that it has the first of two turns.
-    cells = [Item("test_it", "keras3", number=number) for number in range(10)]
+    cells = [
+        Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
+    ]
     here = lanes_of(cells, 100)
     others = set(turns.share(cells, 1, 2))
     assert all((5 in each) != (cell in others) for each, cell in zip(here, cells))

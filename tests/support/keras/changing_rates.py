@@ -22,6 +22,7 @@ MAKERS = {
     "AdagradDecay": lambda rate, step=None: AdagradDecayOptimizer(rate, step, 0.25, 3, 0.7),
     "Adam": lambda rate, step=None: v1.train.AdamOptimizer(rate),
     "Ftrl": lambda rate, step=None: v1.train.FtrlOptimizer(rate),
+    "GradientDescent": lambda rate, step=None: v1.train.GradientDescentOptimizer(rate),
     "Momentum": lambda rate, step=None: v1.train.MomentumOptimizer(rate, 0.9),
 }
 

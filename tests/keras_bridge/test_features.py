@@ -1,4 +1,4 @@
-"""What Keras' documentation promises of an optimizer's methods and state, on the bridge.
+"""What Keras' documentation promises of an optimizer's methods and state, on both bridges.
 
 The expectation is the v1 optimizer in a Session, fed with the same gradients.
 """
@@ -13,35 +13,37 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support import running
-from tests.support.keras import keras_models as models
-from tests.support.keras.keras_apis import OPTIMIZER_V2 as api
+from tests.support.keras import keras_models
+from tests.support.keras.keras_apis import OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
 STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
-PROBLEM = models.problem()
-SHORT = models.problem(steps=2)
+PROBLEM = keras_models.problem()
+SHORT = keras_models.problem(steps=2)
 
 
-def session(name, problem=PROBLEM, **arguments):
-    return running.session(problem, lambda step: models.make(name, step), True, **arguments)
+def session(name, **arguments):
+    return keras_models.session(name, PROBLEM, **arguments)
 
 
 def minimize(optimizer, gradients, variables, **arguments):
     """Calls minimize with callables for the loss and the variables."""
     return optimizer.minimize(
-        lambda: models.loss(gradients, variables), lambda: list(variables.values()), **arguments
+        lambda: keras_models.loss(gradients, variables),
+        lambda: list(variables.values()),
+        **arguments,
     )
 
 
 def with_a_tape(optimizer, gradients, variables):
     with tf.GradientTape() as tape:
-        loss = models.loss(gradients, variables)
+        loss = keras_models.loss(gradients, variables)
     found = tape.gradient(loss, list(variables.values()))
     optimizer.apply_gradients(zip(found, variables.values()))
 
 
 def minimize_with_a_list(optimizer, gradients, variables):
-    optimizer.minimize(lambda: models.loss(gradients, variables), list(variables.values()))
+    optimizer.minimize(lambda: keras_models.loss(gradients, variables), list(variables.values()))
 
 
 def minimize_with_a_tape(optimizer, gradients, variables):
@@ -50,7 +52,7 @@ def minimize_with_a_tape(optimizer, gradients, variables):
             optimizer.minimize(None, [], tape=None)
         return minimize(optimizer, gradients, variables)
     with tf.GradientTape() as tape:
-        loss = models.loss(gradients, variables)
+        loss = keras_models.loss(gradients, variables)
     return optimizer.minimize(loss, list(variables.values()), tape=tape)
 
 
@@ -60,24 +62,49 @@ def without_aggregation(optimizer, gradients, variables):
         inspect.signature(versions.optimizer_v2().apply_gradients).parameters
     ):
         arguments = {}  # Keras before 2.3 knows no such thing
-    optimizer.apply_gradients(models.pairs(gradients, variables), **arguments)
+    optimizer.apply_gradients(keras_models.pairs(gradients, variables), **arguments)
+
+
+def with_a_generator(optimizer, gradients, variables):
+    optimizer.apply_gradients(pair for pair in keras_models.pairs(gradients, variables))
+
+
+def with_variables(optimizer, gradients, variables):
+    found = [gradient for gradient, _ in keras_models.pairs(gradients, variables)]
+    optimizer.apply(found, list(variables.values()))
+
+
+def with_gradients_alone(optimizer, gradients, variables):
+    with tf.init_scope():
+        optimizer.build(list(variables.values()))  # twice is once
+    optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-@pytest.mark.parametrize(
-    "apply",
-    [with_a_tape, minimize, minimize_with_a_list, minimize_with_a_tape, without_aggregation],
-)
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
-def test_custom_loops(name, apply, way):
-    actual, again = models.loop(PROBLEM, api.bridged(name), way, apply=apply)
+@of_each(
+    "apply",
+    optimizer_v2=[
+        with_a_tape,
+        with_a_generator,
+        minimize,
+        minimize_with_a_list,
+        minimize_with_a_tape,
+        without_aggregation,
+    ],
+    keras3=[with_a_tape, with_a_generator, with_variables, with_gradients_alone],
+)
+def test_custom_loops(api, name, apply, way):
+    optimizer = api.bridged(name)
+    actual, again = keras_models.loop(PROBLEM, optimizer, way, apply=apply)
     assert again == (0 if way == "function" else PROBLEM.steps - 1)
     config = running.config_of(way)
     running.assert_same(actual, session(name, config=config))
+    assert int(optimizer.iterations.numpy()) == PROBLEM.steps
 
 
 def updates(optimizer, gradients, variables):
-    ops = optimizer.get_updates(models.loss(gradients, variables), list(variables.values()))
+    ops = optimizer.get_updates(keras_models.loss(gradients, variables), list(variables.values()))
     return tf.group(*ops)
 
 
@@ -90,14 +117,14 @@ def operation(optimizer, gradients, variables):
 @pytest.mark.parametrize("build", [operation, updates, None], ids=["minimize", "updates", "apply"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_graph_mode(name, build):
-    actual = models.graph(PROBLEM, lambda: api.bridged(name), build)
+    actual = keras_models.graph(PROBLEM, lambda: OPTIMIZER_V2.bridged(name), build)
     running.assert_same(actual, session(name))
 
 
 def test_the_example_of_the_documentation_in_graph_mode():
     with tf.Graph().as_default(), v1.Session().as_default() as sess:
         a, b = tf.compat.v2.Variable([1.0, 2.0]), tf.compat.v2.Variable(3.0)
-        opt = api.bridged("GradientDescent")
+        opt = OPTIMIZER_V2.bridged("GradientDescent")
         opt_op = opt.minimize(lambda: tf.reduce_sum(a * a) + 2.0 * b, [a, b])
         sess.run(v1.global_variables_initializer())
         opt_op.run()
@@ -109,24 +136,26 @@ def test_the_example_of_the_documentation_in_graph_mode():
 
 @pytest.mark.parametrize("name", ["AdagradDA", "Adam"])
 def test_fit_with_tensorboard_and_checkpoints(name, tmp_path):
-    optimizer = api.bridged(name)
+    optimizer = OPTIMIZER_V2.bridged(name)
     callbacks = [
-        api.keras.callbacks.ModelCheckpoint(str(tmp_path / "weights.h5"), save_weights_only=True)
+        OPTIMIZER_V2.keras.callbacks.ModelCheckpoint(
+            str(tmp_path / "weights.h5"), save_weights_only=True
+        )
     ]
     has_tensorboard = importlib.util.find_spec("tensorboard") is not None
     if has_tensorboard:
-        callbacks.append(api.keras.callbacks.TensorBoard(str(tmp_path / "logs")))
-    actual, model = api.fit(PROBLEM, optimizer, callbacks=callbacks)
+        callbacks.append(OPTIMIZER_V2.keras.callbacks.TensorBoard(str(tmp_path / "logs")))
+    actual, model = OPTIMIZER_V2.fit(PROBLEM, optimizer, callbacks=callbacks)
     running.assert_same(actual, session(name))
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps
     assert bool(list((tmp_path / "logs").rglob("events*"))) == has_tensorboard
-    other = api.fed_model(PROBLEM)
+    other = OPTIMIZER_V2.fed_model(PROBLEM)
     other.load_weights(str(tmp_path / "weights.h5"))
     for one, two in zip(model.get_weights(), other.get_weights()):
         np.testing.assert_array_equal(one, two)
 
 
-def test_steps_per_execution():
+def test_steps_per_execution(api):
     names = inspect.signature(api.keras.Model.compile).parameters
     if "steps_per_execution" not in names:  # before 2.4
         return
@@ -151,16 +180,16 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
 
     def make(step):
         tf.identity(v1.assign(step, 5), name="set_step")
-        return models.make(name, step)
+        return keras_models.make(name, step)
 
     config = running.config_of(way)
     expected = running.session(PROBLEM, make, True, between=from_five, config=config)
-    optimizer = api.bridged(name)
+    optimizer = OPTIMIZER_V2.bridged(name)
     if start == "assigned":
         optimizer.iterations.assign(5)
     else:
         optimizer.iterations = tf.Variable(5, dtype=tf.int64, trainable=False)
-    actual, _ = models.loop(PROBLEM, optimizer, way)
+    actual, _ = keras_models.loop(PROBLEM, optimizer, way)
     running.assert_same(actual, expected)
     assert int(optimizer.iterations.numpy()) == 5 + PROBLEM.steps
     with pytest.raises(RuntimeError, match="iterations"):
@@ -168,11 +197,11 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
 
 
 def test_what_there_is_can_be_looked_up():
-    optimizer = api.bridged("Adam")
+    optimizer = OPTIMIZER_V2.bridged("Adam")
     assert list(optimizer.get_slot_names()) == []
     assert [weight.shape.rank for weight in optimizer.weights] in ([], [0])
-    variables = models.variables_of(PROBLEM)
-    optimizer.apply_gradients(models.pairs(PROBLEM.gradients[0], variables))
+    variables = keras_models.variables_of(PROBLEM)
+    optimizer.apply_gradients(keras_models.pairs(PROBLEM.gradients[0], variables))
     assert sorted(optimizer.get_slot_names()) == ["m", "v"]
     slot = optimizer.get_slot(variables["table"], "m")
     assert slot.shape == variables["table"].shape and not slot.trainable
@@ -187,10 +216,10 @@ def test_what_there_is_can_be_looked_up():
 @pytest.mark.parametrize("name", STATEFUL)
 def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
     half = PROBLEM.steps // 2
-    variables = models.variables_of(PROBLEM)
+    variables = keras_models.variables_of(PROBLEM)
     weights = None
     for part in (PROBLEM.gradients[:half], PROBLEM.gradients[half:]):
-        optimizer = api.bridged(name)
+        optimizer = OPTIMIZER_V2.bridged(name)
         if weights is not None:
             _ = optimizer.iterations
             optimizer._create_all_weights(list(variables.values()))
@@ -198,10 +227,10 @@ def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
 
         @tf.function(input_signature=[running.signature(PROBLEM)])
         def train(gradients):
-            optimizer.apply_gradients(models.pairs(gradients, variables))  # noqa: B023
+            optimizer.apply_gradients(keras_models.pairs(gradients, variables))  # noqa: B023
 
         for gradients in part:
-            train(models.constants(gradients))
+            train(keras_models.constants(gradients))
         weights = optimizer.get_weights()
     expected = session(name)
     for key, variable in variables.items():
@@ -212,24 +241,27 @@ def in_turn(apply):
     """Trains the table by one and the matrix by the other of two calls in each step."""
 
     def train(gradients, variables):
-        pairs = models.pairs(gradients, variables)
+        pairs = keras_models.pairs(gradients, variables)
         return [apply(number, [pair]) for number, pair in enumerate(pairs)]
 
     return train
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-@pytest.mark.parametrize("several", [False, True], ids=["one optimizer", "two optimizers"])
-def test_variables_by_turns(several, way):
-    """Two optimizers with a variable each, or one that is given first the one, then the other."""
+@of_each("several", optimizer_v2=[False, True], keras3=[True])
+def test_variables_by_turns(api, several, way):
+    """Two optimizers with a variable each, or one that is given first the one, then the other.
+
+    Keras 3 refuses the latter.
+    """
     config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
     with tf.Graph().as_default():
-        variables = models.variables_of(PROBLEM)
+        variables = keras_models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
-        made = [models.make(name) for name in names]
+        made = [keras_models.make(name) for name in names]
         ops = []
-        for number, pair in enumerate(models.pairs(placeholders, variables)):
+        for number, pair in enumerate(keras_models.pairs(placeholders, variables)):
             with tf.control_dependencies(ops):
                 ops.append(made[number % len(made)].apply_gradients([pair]))
         with v1.Session(config=config) as sess:
@@ -241,10 +273,10 @@ def test_variables_by_turns(several, way):
     optimizers = [api.bridged(name) for name in names]
 
     def apply(_, gradients, variables):
-        for number, pair in enumerate(models.pairs(gradients, variables)):
+        for number, pair in enumerate(keras_models.pairs(gradients, variables)):
             optimizers[number % len(optimizers)].apply_gradients([pair])
 
-    actual, _ = models.loop(PROBLEM, None, way, apply=apply)
+    actual, _ = keras_models.loop(PROBLEM, None, way, apply=apply)
     running.assert_same(actual, running.Trace(expected, {}))
     steps = PROBLEM.steps if several else 2 * PROBLEM.steps
     assert int(optimizers[0].iterations.numpy()) == steps
@@ -255,7 +287,7 @@ def test_constraints(way):
     """A dense variable's constraint runs after each update."""
     start = np.array([0.3, -0.1, 0.2], "f")
     variable = tf.Variable(start, constraint=tf.nn.relu)
-    optimizer = api.bridged("GradientDescent")
+    optimizer = OPTIMIZER_V2.bridged("GradientDescent")
 
     def step():
         optimizer.apply_gradients([(tf.constant([1.0, -3.0, 1.0]), variable)])
@@ -271,7 +303,7 @@ def test_constraints(way):
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_a_constraint_and_a_sparse_gradient_is_the_error_of_keras(way):
     table = tf.Variable(tf.ones([4, 2]), constraint=tf.nn.relu)
-    optimizer = api.bridged("Adagrad")
+    optimizer = OPTIMIZER_V2.bridged("Adagrad")
 
     def step():
         rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([4, 2]))
@@ -296,31 +328,31 @@ class Counting(v1.train.GradientDescentOptimizer):
         self.seen.append(self.prepared)
 
 
-def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own():
+def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own(api):
     original = Counting(0.1)
     optimizer = api.bridged(original)
     optimizer_copy = optimizer._adopted
     prepared, seen = optimizer_copy.prepared, list(optimizer_copy.seen)
-    models.loop(PROBLEM, optimizer, "eager")
+    keras_models.loop(PROBLEM, optimizer, "eager")
     assert optimizer_copy.prepared == prepared + PROBLEM.steps
     assert len(optimizer_copy.seen) == len(seen) + PROBLEM.steps
     assert (original.prepared, original.seen) == (0, [])
 
 
 def _train_a_function(name):
-    optimizer = api.bridged(name)
-    models.loop(SHORT, optimizer)
+    optimizer = OPTIMIZER_V2.bridged(name)
+    keras_models.loop(SHORT, optimizer)
     return optimizer
 
 
 def _train_in_a_graph(name):
     made = []
-    models.graph(SHORT, lambda: made.append(api.bridged(name)) or made[0])
+    keras_models.graph(SHORT, lambda: made.append(OPTIMIZER_V2.bridged(name)) or made[0])
     return made[0]
 
 
 @pytest.mark.parametrize("train", [_train_a_function, _train_in_a_graph])
-@pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
+@pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_no_tensor_of_a_graph_stays_behind(name, train):
     for key, value in vars(train(name)._adopted).items():
         for item in tf.nest.flatten(value) if isinstance(value, (dict, list, tuple)) else [value]:
@@ -335,22 +367,24 @@ def _snapshot(optimizer):
     }
 
 
-@pytest.mark.parametrize("name", sorted(models.V1_OPTIMIZERS))
+@pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
     """Bridged before, while and after it trains in a Session, it trains as if nothing had been."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")
-        original = models.make(name, step)
+        original = keras_models.make(name, step)
         before = _snapshot(original)
-        in_graph = api.bridged(original)
-        variables = models.variables_of(PROBLEM)
+        in_graph = OPTIMIZER_V2.bridged(original)
+        variables = keras_models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
-        in_graph.apply_gradients(models.pairs(placeholders, models.variables_of(PROBLEM)))
+        in_graph.apply_gradients(
+            keras_models.pairs(placeholders, keras_models.variables_of(PROBLEM))
+        )
         assert _snapshot(original) == before
-        train_op = original.apply_gradients(models.pairs(placeholders, variables), step)
+        train_op = original.apply_gradients(keras_models.pairs(placeholders, variables), step)
         during = _snapshot(original)
-        api.bridged(original).apply_gradients(models.pairs(placeholders, variables))
+        OPTIMIZER_V2.bridged(original).apply_gradients(keras_models.pairs(placeholders, variables))
         assert _snapshot(original) == during
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -360,11 +394,11 @@ def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
                     np.testing.assert_array_equal(value, expected.steps[number][key])
 
 
-def test_eager_bridges_of_one_optimizer_are_independent():
+def test_eager_bridges_of_one_optimizer_are_independent(api):
     original = AdagradDecayOptimizer(0.3, None, 0.25, 3, 0.7)
     before = _snapshot(original)
     expected = session("AdagradDecay", config=running.AS_WRITTEN)
     for _ in range(2):
-        actual, _ = models.loop(PROBLEM, api.bridged(original), "eager")
+        actual, _ = keras_models.loop(PROBLEM, api.bridged(original), "eager")
         running.assert_same(actual, expected)
     assert _snapshot(original) == before
