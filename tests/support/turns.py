@@ -81,17 +81,17 @@ def share(items, number, total):
     """
     seconds = json.loads(SECONDS.read_text(encoding="utf-8"))
     tests = collections.defaultdict(list)
-    for item in items:  # apart by who has them: the others must count the same on every lane
+    for item in items:  # apart by who has them
         tests[test_of(item), _only_here(item)].append(item)
     for (test, _), cells in tests.items():
-        first = _number(test.partition("::")[0])  # as all of its file
-        for position, group in enumerate(_groups(cells, total), first):
-            for item in group:
-                place, lanes = _lanes_with(item, number, total)
-                paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
-                times = 1 if item.get_closest_marker("once") else max(1, paid)
-                if (position + place) % lanes < times:
-                    yield item
+        file = test.partition("::")[0]
+        place, lanes = _lanes_with(cells[0], number, total)
+        paid = int(BUDGET * lanes / seconds[test]) if test in seconds else lanes
+        for key, item in _keyed(cells, lanes):
+            times = 1 if item.get_closest_marker("once") else max(1, paid)
+            # By the key alone, as not every lane has the same cells.
+            if (_number(file + key) + place) % lanes < times:
+                yield item
 
 
 def test_of(item):
@@ -116,15 +116,11 @@ def _lanes_with(item, number, total):
     return (number, total) if where is None else (1, 1)
 
 
-def _groups(cells, total):
-    """Returns lists of cells that stay together, in an order that is the same on every lane."""
-    for key_of in _compared_by, lambda item: item.nodeid:
-        groups = collections.defaultdict(list)
-        for item in cells:
-            groups[key_of(item)].append(item)
-        if len(groups) >= total:
-            break
-    return [groups[key] for key in sorted(groups, key=_number)]
+def _keyed(cells, lanes):
+    """Yields the cells with the keys of their groups, which stay together."""
+    groups = set(map(_compared_by, cells))
+    for item in cells:
+        yield _compared_by(item) if len(groups) >= lanes else _parameters_of(item), item
 
 
 def _compared_by(item):
@@ -133,7 +129,11 @@ def _compared_by(item):
     names = [
         value if isinstance(value, str) else getattr(value, "__name__", "") for value in values
     ]
-    return "-".join(names) if all(names) and names else item.nodeid
+    return "-".join(names) if all(names) and names else _parameters_of(item)
+
+
+def _parameters_of(item):
+    return item.nodeid.partition("[")[2]
 
 
 def _number(text):
