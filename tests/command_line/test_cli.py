@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from legacy_opt.compat import named_objects, tables, terminal
-from tests.support.processes.command_line import ROOT, Screen, start
+from tests.support.processes.command_line import ROOT, Screen, forget_module, start
 
 TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")
 PLAIN = """\
@@ -173,9 +173,8 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "broken_one.py").write_text("import sys\nsys.exit('not today')\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    yield
     for name in ("of_a_user", "broken_one"):
-        sys.modules.pop(name, None)
+        forget_module(name, monkeypatch)
 
 
 def test_objects_of_the_current_folder(folder):

@@ -1,7 +1,5 @@
 """`legacy-opt convert` with each optimizer of this package: from Keras' checkpoints to v1's."""
 
-import sys
-
 import pytest
 import tensorflow as tf
 
@@ -9,7 +7,7 @@ from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoint_cases import problem_for, way_of
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal
 from tests.support.keras.keras_cases import OURS
-from tests.support.processes.command_line import Screen
+from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
 # Those whose slots are not all like the variable, or have names of their own.
@@ -30,7 +28,7 @@ def test_a_bridged_training_goes_on_in_a_session(tmp_path, capsys, monkeypatch, 
     module = "user_%d" % number
     (tmp_path / (module + ".py")).write_text(USERS_MODULE % name)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, module, raising=False)
+    forget_module(module, monkeypatch)
     case, (way, config) = OURS[name], way_of(name)
     api = training.APIS[number % len(training.APIS)]
     keras = training.KerasTraining(problem_for(case), case.make, api, start=1)

@@ -11,7 +11,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import tensors
-from tests.support.processes.command_line import ROOT, Screen
+from tests.support.processes.command_line import ROOT, Screen, forget_module
 
 DATA = ROOT / "tests" / "data"
 
@@ -96,7 +96,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "optimizers_of_a_user.py").write_text(USERS_MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, "optimizers_of_a_user", raising=False)
+    forget_module("optimizers_of_a_user", monkeypatch)
 
 
 @pytest.mark.parametrize("name", ["ready", "make"])

@@ -1,7 +1,5 @@
 """`legacy-opt inspect` and `convert` with checkpoints of tf.train.Checkpoint: the names of v1."""
 
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,7 +9,7 @@ from legacy_opt import versions
 from legacy_opt.compat import conversion
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal, tensors
-from tests.support.processes.command_line import Screen
+from tests.support.processes.command_line import Screen, forget_module
 
 v1 = tf.compat.v1
 KERAS = versions.keras_2()
@@ -46,7 +44,7 @@ MADE = {
 def screen(capsys, tmp_path, monkeypatch):
     (tmp_path / "of_a_user.py").write_text(USERS_MODULE)
     monkeypatch.syspath_prepend(str(tmp_path))
-    monkeypatch.delitem(sys.modules, "of_a_user", raising=False)
+    forget_module("of_a_user", monkeypatch)
     return Screen(capsys)
 
 

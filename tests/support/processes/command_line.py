@@ -61,8 +61,14 @@ def with_users_module(name, source, capsys, folder, monkeypatch):
     (folder / (name + ".py")).write_text(source)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.delitem(sys.modules, name, raising=False)
+    forget_module(name, monkeypatch)
     return FreshKeras(capsys)
+
+
+def forget_module(name, monkeypatch):
+    """Lets a test import a module anew, of which later tests see nothing."""
+    monkeypatch.setitem(sys.modules, name, None)  # what monkeypatch takes back in the end
+    del sys.modules[name]
 
 
 def start(*words, **options):
