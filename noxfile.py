@@ -247,7 +247,7 @@ def slowest():
         for name, seconds in result[key].items()
     ]
     lines = ["", "The %d slowest, in seconds:" % SLOWEST]
-    return lines + ["%8.1f  %-6s%s" % each for each in sorted(found, reverse=True)[:SLOWEST]]
+    return lines + ["%8.1f  %-12s%s" % each for each in sorted(found, reverse=True)[:SLOWEST]]
 
 
 @nox.session(python=False)

@@ -20,7 +20,7 @@ import pytest
 from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
-BUDGET = 1.0  # seconds that all cells of a test may take on one lane
+BUDGET = 0.25  # seconds that all cells of a test may take on one lane
 # What takes longer: seconds of all cells on one lane, by test, and those of fixtures that tests
 # share (python -m tests.tools.seconds).
 SECONDS = Path(__file__).with_name("seconds.json")
