@@ -57,9 +57,10 @@ OPTIMIZERS = {
     "AdagradDecay, V1 layout": lambda step: legacy_opt.AdagradDecayOptimizer(0.1, step),
     "AdagradDecay, V2 layout": lambda step: legacy_opt.AdagradDecayOptimizerV2(0.1, step),
 }
+OF_CONTRIB = {}
 if versions.has_contrib():
     contrib = tf.contrib.opt
-    OPTIMIZERS.update(
+    OF_CONTRIB.update(
         {
             "AdaMax": lambda step: contrib.AdaMaxOptimizer(),
             "AdamW": lambda step: contrib.AdamWOptimizer(0.01),
@@ -103,8 +104,12 @@ OURS = {
         lambda step: legacy_opt.AdafactorOptimizer(factored=False),
     ],
 }
-MADE = [(label, make) for label, make in sorted(OPTIMIZERS.items())]
-MADE += [(label, make) for label, makers in OURS.items() for make in makers]
+MADE = [
+    pytest.param(label, make, id="%s%s-%d" % (home, label, number))
+    for home, every in (("", OPTIMIZERS), ("contrib ", OF_CONTRIB), ("our ", OURS))
+    for label, makers in sorted(every.items())
+    for number, make in enumerate(makers if isinstance(makers, list) else [makers])
+]
 
 
 def slot_roles(variable):
@@ -384,7 +389,7 @@ OF_KERAS = {
     "SGD with momentum": (lambda: KERAS.SGD(0.1, momentum=0.9), {"momentum"}),
 }
 if versions.keras_facts()["generation"] == 3:
-    OF_KERAS["Adam, called mine"] = (
+    OF_KERAS["Adam of keras3, called mine"] = (
         lambda: tf.keras.optimizers.Adam(0.1, name="mine"),
         {"momentum", "velocity"},
     )

@@ -16,7 +16,14 @@ from tests.support import cases, exactness
 from tests.support.exactness import EQUAL, UNSUPPORTED, is_known
 from tests.support.keras import keras_cases
 from tests.support.keras.keras_apis import OPTIMIZER_V2, of_each
-from tests.support.keras.keras_cases import CASES, CONTRIB, REFUSED, TENSORFLOW, ways_of_the_day
+from tests.support.keras.keras_cases import (
+    CASES,
+    CONTRIB,
+    REFUSED,
+    TENSORFLOW,
+    number_of,
+    ways_of_the_day,
+)
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS, WAYS, WAYS_OF
 from tests.support.keras.reads_its_rate import ReadsItsRate
 from tests.support.paths import ROOT
@@ -83,9 +90,7 @@ def same(result, way):
 
 
 OTHER_DTYPES = [
-    (name, number, dtype, turn)
-    for number, name in enumerate(CASES)
-    for turn, dtype in enumerate(DTYPES[1:])
+    (name, number_of(name), dtype, turn) for name in CASES for turn, dtype in enumerate(DTYPES[1:])
 ]
 
 
@@ -107,7 +112,7 @@ def is_daily_in(turn, number, name):
 def test_other_dtypes(api, name, dtype, full, cell):
     """Every way in the full run; daily one way for each pair, in turn."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
-    turn = (list(CASES).index(name) + DTYPES.index(dtype)) % len(ways)
+    turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
         result = cell(name, way, dtype, api.name)
         known = result == UNSUPPORTED or is_known(name, way, dtype, result)

@@ -13,9 +13,9 @@ from legacy_opt.compat import to_v1
 v1 = tf.compat.v1
 optimizers = versions.keras_2().optimizers
 KERAS_2 = getattr(optimizers, "legacy", optimizers)
-HOMES = {"keras 2": KERAS_2}
+HOMES = {"keras2": KERAS_2}
 if versions.keras_facts()["generation"] == 3:
-    HOMES["keras 3"] = versions.keras_3().optimizers
+    HOMES["keras3"] = versions.keras_3().optimizers
 EACH = pytest.mark.parametrize("keras", sorted(HOMES))
 
 
@@ -75,7 +75,7 @@ def test_a_saver_holds_all_and_training_goes_on(keras, tmp_path):
     assert_same(last, plain(home, 8))
     names = {name for name, _ in tf.train.list_variables(str(tmp_path / "model"))}
     assert names == set(last)
-    slots = ("m", "v", "vhat") if keras == "keras 2" else ("momentum", "velocity", "velocity_hat")
+    slots = ("m", "v", "vhat") if keras == "keras2" else ("momentum", "velocity", "velocity_hat")
     assert {"dense/Adam/" + slot for slot in slots} < names
 
 

@@ -179,8 +179,8 @@ def lanes_of(tmp_path, monkeypatch):
 
 def test_every_cell_has_its_turn(lanes_of):
     cells = [Item("test_cell", number=number) for number in range(50)]
-    for cost, times in ((1, 5), (1.5 * turns.BUDGET, 3), (9 * turns.BUDGET, 1)):
-        found = lanes_of(cells, cost)
+    for share, times in ((1, 5), (1.5, 3), (9, 1)):
+        found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
         assert min(loads) > 0 and max(loads) < 20 * times  # about the same, by chance

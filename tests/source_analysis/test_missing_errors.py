@@ -72,10 +72,12 @@ def driver(tmp_path):
 
 
 @pytest.mark.defect(9)
-@pytest.mark.parametrize("keras", ["legacy"] + ["3"] * (versions.keras_facts()["generation"] == 3))
+@pytest.mark.parametrize(
+    "keras", ["legacy"] + ["keras3"] * (versions.keras_facts()["generation"] == 3)
+)
 def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver, monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
-    if keras == "3":
+    if keras == "keras3":
         monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
     process = start("run", driver, str(SWITCHES).replace("'", '"'))
     output, errors = process.communicate(timeout=300)

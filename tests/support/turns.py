@@ -29,8 +29,8 @@ TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
 # The parameters that decide with what a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Cells that no other lane has: those of Keras 3, which its oldest version shares, and tf.contrib.
-_KERAS_3, _CONTRIB = re.compile(r"\[.*keras3"), re.compile(r"\[.*contrib")
+# Cells that not every lane has run on each that has them.
+_NOT_EVERYWHERE = re.compile(r"\[.*(keras3|contrib|Ftrl beta)")
 
 
 def pytest_generate_tests(metafunc):
@@ -42,7 +42,9 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_make_parametrize_id(val):
-    """Names a tuple of words by them."""
+    """Names a tuple of words by them, and lines of code, for which pytests differ, by a number."""
+    if isinstance(val, str) and "\n" in val:
+        return "%08x" % _number(val)
     words = isinstance(val, tuple) and all(isinstance(word, str) for word in val)
     return "-".join(val) if words and val else None
 
@@ -162,11 +164,11 @@ def test_of(item):
 
 def _lanes_with(item, number, total):
     """Returns which lane this is among those that have a cell, and how many these are."""
-    if item.get_closest_marker("contrib") or _CONTRIB.search(item.nodeid):
-        return 1, 1
     if item.get_closest_marker("keras3"):
         return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
-    return (1, 1) if _KERAS_3.search(item.nodeid) else (number, total)
+    if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
+        return 1, 1
+    return number, total
 
 
 def _compared_by(item):
