@@ -389,7 +389,7 @@ OF_KERAS = {
     "SGD with momentum": (lambda: KERAS.SGD(0.1, momentum=0.9), {"momentum"}),
 }
 if versions.keras_facts()["generation"] == 3:
-    OF_KERAS["Adam of keras3, called mine"] = (
+    OF_KERAS["Adam, called mine with keras3"] = (
         lambda: tf.keras.optimizers.Adam(0.1, name="mine"),
         {"momentum", "velocity"},
     )
