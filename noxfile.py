@@ -260,7 +260,7 @@ def coverage(session):
     for lane in LANES:
         python = environment(session, lane)
         files.append(str(home / lane.name))
-        words = ["--cov", "--cov-report=", *turn_of(lane, session.posargs)]
+        words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         run_tests(session, lane.name, python, words, {"COVERAGE_FILE": files[-1]})
     env = {"COVERAGE_FILE": str(home / "all")}
     found = str(home / "all.json")
