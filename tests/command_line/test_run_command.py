@@ -5,7 +5,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import sys
 
 import pytest
@@ -14,6 +13,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.compat import run_command
 from tests.support.paths import ROOT
+from tests.support.processes import programs
 from tests.support.processes.command_line import Screen, start
 
 SCRIPTS = ROOT / "tests" / "scripts"
@@ -109,9 +109,7 @@ def run_to_the_end(*words, **options):
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
     words = ["probe.py", "--"] + words
-    plain = subprocess.run(
-        [sys.executable] + words, cwd=str(tmp_path), capture_output=True, text=True
-    )
+    plain = programs.run_in_new_python(*words, seconds=120, folder=tmp_path)
     assert plain.returncode == 1 and "ValueError: in the end" in plain.stderr
     facts = tmp_path / "facts.json"
     monkeypatch.setenv("PROBE", str(facts))

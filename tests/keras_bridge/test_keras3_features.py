@@ -110,7 +110,8 @@ def test_weight_decay(exclude, way):
     if way == "fit":
         steps = api.fit(PROBLEM, optimizer, model=model)[0].steps
     else:
-        steps = keras_models.trained(variables, optimizer, way, PROBLEM)
+        trace, _ = keras_models.loop(PROBLEM, optimizer, way, variables=variables)
+        steps = trace.steps
     without = () if exclude is None else ("table",)
     wanted = decayed(PROBLEM, 0.25, lambda _: 0.5, without)
     assert not np.allclose(

@@ -111,7 +111,8 @@ def test_constraints_run_after_each_update(way):
             name: tf.Variable(value, name=name, constraint=tf.nn.relu)
             for name, value in PROBLEM.values.items()
         }
-        steps = keras_models.trained(variables, optimizer, way, PROBLEM)
+        trace, _ = keras_models.loop(PROBLEM, optimizer, way, variables=variables)
+        steps = trace.steps
     now, wanted = dict(PROBLEM.values), []
     for gradients in PROBLEM.gradients:
         (now,) = keras_models.rates(

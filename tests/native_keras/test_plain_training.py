@@ -1,9 +1,5 @@
 """to_plain_keras and from_plain_keras, the exit from this package and the way back, in training."""
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -13,6 +9,7 @@ from tests.support import running
 from tests.support.keras import keras_models, plain_training
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.plain_training import CASES, EVERY_CASE, HALF, figures, to_plain
+from tests.support.processes import programs
 
 v1 = tf.compat.v1
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")  # in Keras 2
@@ -154,13 +151,8 @@ def test_it_is_saved_and_loaded_where_this_package_is_not(api, tmp_path):
     path = str(tmp_path / file)
     model.save(path)
     home = "tf.keras" if keras is tf.keras or api is KERAS_3 else "__import__('tf_keras')"
-    done = subprocess.run(
-        [sys.executable, "-c", GO_ON.format(keras=home, keras_2=api is OPTIMIZER_V2), path],
-        cwd=str(tmp_path),
-        env=dict(os.environ),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    go_on = GO_ON.format(keras=home, keras_2=api is OPTIMIZER_V2)
+    done = programs.run_in_new_python("-c", go_on, path, seconds=120, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     fit(model, 2)
     with np.load(path + ".npz") as there:

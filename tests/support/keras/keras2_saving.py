@@ -34,9 +34,8 @@ class RowAdagrad(RuleOptimizer):
 
 
 def native():
-    """Returns Keras' own Adam: the OptimizerV2, where there are two."""
-    home = keras.optimizers
-    return (home if issubclass(home.Adam, versions.optimizer_v2()) else home.legacy).Adam(0.1)
+    """Returns Keras' own Adam."""
+    return OPTIMIZER_V2.optimizers.Adam(0.1)
 
 
 OPTIMIZERS = {

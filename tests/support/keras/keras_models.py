@@ -100,7 +100,7 @@ def loss(gradients, variables):
     return total
 
 
-def loop(problem, optimizer, way="function", between=None, apply=None):
+def loop(problem, optimizer, way="function", between=None, apply=None, variables=None):
     """Trains in a custom loop.
 
     Args:
@@ -109,11 +109,12 @@ def loop(problem, optimizer, way="function", between=None, apply=None):
       way: "function" or "eager".
       between: called with (variables, step number) before each step.
       apply: called with (optimizer, gradients, variables) in place of `apply_gradients`.
+      variables: a dict of variables of any kind; None for those of the problem.
 
     Returns:
       The `Trace`, and how often the step was traced again after the first.
     """
-    variables = variables_of(problem)
+    variables = variables_of(problem) if variables is None else variables
     traces = []
 
     def train(gradients):
@@ -135,21 +136,6 @@ def loop(problem, optimizer, way="function", between=None, apply=None):
         steps.append({name: variable.numpy() for name, variable in variables.items()})
     slots = {key: slot.numpy() for key, slot in slots_of(optimizer, variables).items()}
     return running.Trace(steps, slots), len(traces) - first
-
-
-def trained(variables, optimizer, way, problem):
-    """Trains variables of any kind and returns the values after each step."""
-
-    def step(gradients):
-        optimizer.apply_gradients(pairs(gradients, variables))
-
-    if way == "function":
-        step = tf.function(step, input_signature=[running.signature(problem)])
-    values = []
-    for gradients in problem.gradients:
-        step(constants(gradients))
-        values.append({name: variable.numpy() for name, variable in variables.items()})
-    return values
 
 
 def rates(problem, rate_of):
