@@ -15,7 +15,7 @@ from tests.support.paths import EXAMPLES, ROOT
 
 sys.path.insert(0, str(EXAMPLES))
 
-from flights_processes import free_addresses
+from flights_processes import STARTED, free_addresses
 
 APIS = ["optimizer_v2"] + ["keras3"] * (versions.keras_facts()["generation"] == 3)
 SECONDS = 240
@@ -39,7 +39,7 @@ class Processes:
             process = subprocess.Popen(
                 [sys.executable, "-m", "tests.support.processes.clusters", role] + options,
                 cwd=str(ROOT),
-                env=dict(os.environ, TF_CONFIG=json.dumps(place)),
+                env=dict(os.environ, TF_CONFIG=json.dumps(place), **{STARTED: "1"}),
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,

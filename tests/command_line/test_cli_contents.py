@@ -10,6 +10,7 @@ import legacy_opt
 from legacy_opt import compat, versions
 from legacy_opt.compat import checkpoint_contents
 from legacy_opt.compat.checkpoint_contents import named_contents
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
 Info = collections.namedtuple("Info", "dtype shape parts", defaults=[()])
@@ -382,8 +383,7 @@ def test_strings_and_types_that_tensorflow_does_not_know():
     assert sizes == {"words": (3, 0), "odd": (4, 0)}
 
 
-KERAS = versions.keras_2().optimizers
-KERAS = getattr(KERAS, "legacy", KERAS)
+KERAS = OPTIMIZER_V2.optimizers
 OF_KERAS = {
     "Adam": (lambda: KERAS.Adam(0.1), {"m", "v"}),
     "SGD with momentum": (lambda: KERAS.SGD(0.1, momentum=0.9), {"momentum"}),

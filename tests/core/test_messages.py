@@ -13,6 +13,7 @@ from legacy_opt.compat import (
     to_v1,
 )
 from legacy_opt.compat.checkpoint_files import open_checkpoint
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
@@ -31,11 +32,6 @@ class Unspeakable(ValueError):
 
 def speechless(*_, **__):
     raise Unspeakable
-
-
-def keras_2():
-    home = versions.keras_2().optimizers
-    return getattr(home, "legacy", home)
 
 
 # Paths.
@@ -69,7 +65,7 @@ def test_what_is_no_path(path, tmp_path):
 def test_what_is_no_variable(given):
     variable = tf.compat.v2.Variable([1.0])
     with pytest.raises(TypeError, match="var_list must hold variables, got"):
-        to_v1(keras_2().SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
+        to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
 
 
 # Exceptions that cannot be shown.
@@ -77,7 +73,7 @@ def test_what_is_no_variable(given):
 
 @pytest.mark.defect(21)
 def test_a_configuration_that_raises():
-    class Mine(keras_2().SGD):
+    class Mine(OPTIMIZER_V2.optimizers.SGD):
         get_config = speechless
 
     with pytest.raises(ValueError, match="The settings of this Mine cannot be read: Unspeakable"):
@@ -86,7 +82,7 @@ def test_a_configuration_that_raises():
 
 @pytest.mark.defect(21)
 def test_a_class_that_raises():
-    class Mine(keras_2().SGD):
+    class Mine(OPTIMIZER_V2.optimizers.SGD):
         from_config = speechless
 
     with pytest.raises(ValueError, match="Mine cannot be made anew .* tells: Unspeakable"):

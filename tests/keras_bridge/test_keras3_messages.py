@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
-from tests.support.keras.keras_apis import KERAS_3
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 
 bridged = KERAS_3.bridged
 
@@ -35,8 +35,7 @@ def test_a_variable_of_keras_3_and_an_optimizer_of_keras_3():
 @pytest.mark.parametrize("door", ["minimize", "apply_gradients"])
 def test_a_variable_of_keras_3_and_an_optimizer_of_keras_2(door):
     variable = keras.Variable(np.ones(2, "f"))
-    home = versions.keras_2().optimizers
-    optimizer = to_v1(getattr(home, "legacy", home).SGD(0.5))
+    optimizer = to_v1(OPTIMIZER_V2.optimizers.SGD(0.5))
     with pytest.raises(TypeError, match="variable of Keras 3, and this optimizer is of Keras 2"):
         if door == "minimize":
             optimizer.minimize(lambda: tf.reduce_sum(variable.value), var_list=[variable])

@@ -9,10 +9,10 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.compat import to_v1
+from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
-optimizers = versions.keras_2().optimizers
-KERAS_2 = getattr(optimizers, "legacy", optimizers)
+KERAS_2 = OPTIMIZER_V2.optimizers
 HOMES = {"keras2": KERAS_2}
 if versions.keras_facts()["generation"] == 3:
     HOMES["keras3"] = versions.keras_3().optimizers
@@ -29,7 +29,7 @@ def model():
 def graph(home):
     """Builds a graph; returns its train_op."""
     step = v1.train.get_or_create_global_step()
-    schedule = optimizers.schedules if home is KERAS_2 else home.schedules
+    schedule = (OPTIMIZER_V2.keras.optimizers if home is KERAS_2 else home).schedules
     rate = schedule.ExponentialDecay(0.1, 4, 0.5)
     optimizer = to_v1(lambda: home.Adam(rate, amsgrad=True), name="Adam")
     return optimizer.minimize(model(), global_step=step)
