@@ -112,7 +112,7 @@ def write_over_time(path, flights, predictions):
             stock = any(CATALOGUE[name].stock for name in names)
             style = {"color": "C%d" % number, "linestyle": "--" if stock else "-"}
             gap, label = gaps[names[0]], " = ".join(names)
-            if not np.all(gap < TOP):
+            if not float(np.max(gap)) < TOP:  # or NaN, which NumPy would warn of
                 label += " (goes off the top)"
             each.plot(times, gap, label=label, **style)
         low, high = limits([0], gaps)
