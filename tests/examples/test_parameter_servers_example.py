@@ -69,7 +69,9 @@ def test_estimators_in_a_cluster(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
-    assert 1000 <= step <= 1001 and loss < 0.6, done.stdout  # both may pass the end at once
+    # Each of the two reads the step before its own update: it may take another step after the end,
+    # and one of them may be in the midst of a step then.
+    assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
