@@ -78,6 +78,7 @@ def options(*words, model="build"):
     return ("--model", "users_model:" + model) + words
 
 
+@pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
     """With a layer that Keras cannot make from the file, or refuses to: it need not."""

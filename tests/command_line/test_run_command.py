@@ -102,10 +102,10 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
-# Each of these three takes a process with TensorFlow, and has its turn on lanes of its own: that
-# goes by their names.
+# Each of these three takes a process with TensorFlow; two have turns on different lanes, by name.
 
 
+@pytest.mark.every_lane
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):
     words = ["probe.py", "--"] + words

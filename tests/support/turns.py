@@ -2,9 +2,9 @@
 
 A run of one lane has all daily cells. Where all lanes run, each is told its turn (`--turn 2/5`: the
 second of five), and the cells of a test that takes longer than `BUDGET` are shared: each runs on as
-many lanes as the budget pays for, and on one at least. Cells of one optimizer and dtype stay
-together, since they are compared with the same Sessions, and so do the tests that wait for one
-fixture.
+many lanes as the budget pays for, and on one at least; on each if it is marked so. Cells of one
+optimizer and dtype stay together, since they are compared with the same Sessions, and so do the
+tests that wait for one fixture.
 """
 
 import collections
@@ -166,7 +166,8 @@ def _lanes_with(item, number, total):
     """Returns which lane this is among those that have a cell, and how many these are."""
     if item.get_closest_marker("keras3"):
         return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
-    if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
+    is_everywhere = item.get_closest_marker("contrib") or item.get_closest_marker("every_lane")
+    if is_everywhere or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
     return number, total
 
