@@ -163,8 +163,8 @@ def test_fit_with_xla(api, name):
     if can_fit(api):
         optimizer = bridged(api, name, fused=False)
         actual, model = api.fit(PROBLEM, optimizer, jit_compile=True)
-        was_compiled = "jit_compile" if hasattr(model, "jit_compile") else "_jit_compile"
-        assert getattr(model, was_compiled) is True
+        attribute = "jit_compile" if hasattr(model, "jit_compile") else "_jit_compile"
+        assert getattr(model, attribute) is True
         running.assert_close(actual, session(name, PROBLEM), **TOLERANCE)
 
 

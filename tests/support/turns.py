@@ -166,8 +166,8 @@ def _lanes_with(item, number, total):
     """Returns which lane this is among those that have a cell, and how many these are."""
     if item.get_closest_marker("keras3"):
         return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
-    is_everywhere = item.get_closest_marker("contrib") or item.get_closest_marker("every_lane")
-    if is_everywhere or _NOT_EVERYWHERE.search(item.nodeid):
+    is_never_shared = any(map(item.get_closest_marker, ("contrib", "every_lane")))
+    if is_never_shared or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
     return number, total
 

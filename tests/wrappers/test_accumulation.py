@@ -32,8 +32,8 @@ v1 = tf.compat.v1
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = some(kind, dtype, name)
-    # What is cheapest to run and has the same bits: functions are rewritten, and on 1.15 sparse SGD
-    # rounds the learning rate to float32 for ref variables only.
+    # What is cheapest to run and has the same bits: functions are rewritten, and in old versions
+    # (2.4) sparse SGD rounds the learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
