@@ -5,6 +5,7 @@ import gc
 import inspect
 import re
 import sys
+import types
 
 import pytest
 
@@ -13,6 +14,7 @@ from tests.support import account, turns
 
 # Tests that are marked so run only where there is what they need, and modules, which can be
 # imported only there.
+NO_CELL = types.SimpleNamespace(params={})
 THERE = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 
@@ -29,7 +31,11 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Drops the tests and cells that are marked for what is not there."""
+    """Drops the tests and cells for what is not there; cells of Keras 3 are marked by their API."""
+    for item in items:
+        values = getattr(item, "callspec", NO_CELL).params.values()
+        if any(isinstance(value, str) and value == "keras3" for value in values):
+            item.add_marker("keras3")
     missing = [name for name in THERE if not THERE[name]]
     items[:] = [item for item in items if not any(map(item.get_closest_marker, missing))]
 

@@ -59,13 +59,20 @@ def test_what_checkpoints_lack_is_found(name, forgotten):
     assert re.search(r"\nbits lost [1-5] of 5\n$", output), everything
 
 
+FORKING = {
+    "Life": "from tests.support.faults.lives import Life\n"
+    "with Life(lambda send: time.sleep(600)) as life:\n    number = life.pid\n",
+    "forked": "from tests.support.processes.programs import forked\n"
+    "with forked('-c', 'import time; time.sleep(600)') as program:\n"
+    "    number = program.process.pid\n",
+}
+
+
 @pytest.mark.full
-def test_processes_end_with_the_one_that_forked_them(tmp_path):
-    script = (
-        "import time\nfrom tests.support.faults.lives import Life\n"
-        "with Life(lambda send: time.sleep(600)) as life:\n"
-        "    print(life.pid, flush=True)\n    time.sleep(600)\n"
-    )
+@pytest.mark.parametrize("way", FORKING)
+def test_processes_end_with_the_one_that_forked_them(way):
+    rest = "    print(number, flush=True)\n    time.sleep(600)\n"
+    script = "import time\n" + FORKING[way] + rest
     process = subprocess.Popen(
         [sys.executable, "-c", script], cwd=str(programs.ROOT), stdout=subprocess.PIPE
     )

@@ -41,20 +41,20 @@ MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"]
 # What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
 VERSIONS = """
 def keras_facts():
-    return {"generation": 2}
+    return {"generation": %d}
 
 def has_contrib():
     return False
 """
 
 
-def run_suite(folder, source, *options):
+def run_suite(folder, source, *options, keras=2):
     """Runs pytest on a suite with this project's conftest; returns (exit code, output, account)."""
     suite, package = folder / "tests", folder / "legacy_opt"
     for each in suite, package:
         each.mkdir(exist_ok=True)
         (each / "__init__.py").touch()
-    (package / "versions.py").write_text(VERSIONS)
+    (package / "versions.py").write_text(VERSIONS % keras)
     shutil.copy(str(ROOT / "tests" / "conftest.py"), str(suite))
     if not (suite / "support").exists():
         shutil.copytree(str(ROOT / "tests" / "support"), str(suite / "support"))
@@ -234,12 +234,8 @@ def test_what_needs_no_tensorflow_runs_once(lanes_of):
 
 
 def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
-    cells = [
-        Item("test_it", "contrib"),
-        Item("test_it", api="keras3"),
-        Item("test_it", of="contrib.opt"),
-    ]
-    assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 3
+    cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
+    assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
     # With the oldest Keras 3, which is told that it has the first of two turns.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
@@ -247,6 +243,21 @@ def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
     here = lanes_of(cells, 100)
     others = set(turns.share(cells, 1, 2))
     assert all((5 in each) != (cell in others) for each, cell in zip(here, cells))
+
+
+APIS = """
+import pytest
+
+@pytest.mark.parametrize("api", ["optimizer_v2", "keras3"])
+def test_it(api):
+    pass
+"""
+
+
+def test_cells_of_keras_3_are_marked_by_their_api(tmp_path):
+    for keras, words in (2, []), (3, ["-m", "keras3"]):
+        code, output, account = run_suite(tmp_path, APIS, *words, keras=keras)
+        assert (code, account["outcomes"]) == (0, {"passed": 1}), output
 
 
 @pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b"])

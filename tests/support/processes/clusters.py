@@ -4,9 +4,7 @@
 
 The roles are "workers" (each of two, under MultiWorkerMirroredStrategy), "coordinator" (under
 ParameterServerStrategy) and "server" (its workers and parameter server). The environment variable
-TF_CONFIG tells a process its place, and a closed stdin tells it to stop, so that no process is left
-when the one that started it is gone. tests/clusters/test_clusters.py does that; `mirrored_training`
-tells the options.
+TF_CONFIG tells a process its place; `mirrored_training` tells the options.
 """
 
 import json
@@ -40,11 +38,6 @@ from tests.support.keras.mirrored_training import (
     data,
     run_checks,
 )
-from tests.support.paths import EXAMPLES
-
-sys.path.insert(0, str(EXAMPLES))
-
-from flights_processes import stop_with_parent
 
 # What Keras' own optimizers say where their `fit` does not go with a strategy.
 CANNOT_FIT = {
@@ -168,7 +161,6 @@ def coordinator_of(cluster):
 
 def main(role):
     """Does what a process of this role does."""
-    stop_with_parent()
     place = json.loads(os.environ["TF_CONFIG"])
     if role == "server":
         tf.distribute.Server(

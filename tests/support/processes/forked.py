@@ -3,13 +3,16 @@
 Not imported as a part of `tests`, which turns eager execution on.
 """
 
+import contextlib
 import os
 import runpy
+import signal
 import sys
+import threading
 import types
 
 
-def main(command, outputs, folder, environment):
+def main(command, outputs, folder, environment, starter):
     """Becomes the process that `python COMMAND` would be, but for what is imported already.
 
     Args:
@@ -17,8 +20,10 @@ def main(command, outputs, folder, environment):
       outputs: paths of new files, for stdout and stderr.
       folder: the working directory.
       environment: all variables.
+      starter: a pipe whose other end is the starting process'.
     """
     os.setsid()
+    threading.Thread(target=end_with, args=[starter], daemon=True).start()
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
@@ -36,6 +41,13 @@ def main(command, outputs, folder, environment):
         sys.argv.insert(0, start)
         sys.path.insert(0, os.path.dirname(start))
         runpy.run_path(start, run_name="__main__")
+
+
+def end_with(starter):
+    """Kills this session as soon as the process that started it is gone, however it ended."""
+    with contextlib.suppress(EOFError):
+        starter.recv()
+    os.killpg(0, signal.SIGKILL)
 
 
 main(**REQUEST)  # noqa: F821 - a global that programs.run passes to runpy

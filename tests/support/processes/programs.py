@@ -47,7 +47,53 @@ def run_in_new_python(*command, seconds, **options):
     return subprocess.CompletedProcess(command, program.returncode, *texts)
 
 
-def run(*command, seconds, folder=ROOT, environment=()):
+class Forked:
+    """A program in a process that has been forked; it ends with this process at the latest.
+
+    Args:
+      command, folder, environment: as `run` takes them.
+      home: a directory of its own, for what it writes.
+    """
+
+    def __init__(self, command, folder, environment, home):
+        self.outputs = [pathlib.Path(home, name) for name in ("stdout", "stderr")]
+        # Nothing is ever sent: its end is heard.
+        starter, self._held = CONTEXT.Pipe(duplex=False)
+        request = {
+            "command": [str(word) for word in command],
+            "outputs": [str(path) for path in self.outputs],
+            "folder": str(folder),
+            "environment": dict(os.environ, **dict(environment)),
+            "starter": starter,
+        }
+        self.process = CONTEXT.Process(
+            target=runpy.run_path, args=[str(FORKED), {"REQUEST": request}]
+        )
+        self.process.start()
+        starter.close()
+
+    @property
+    def code(self):
+        """The exit code, or None while it runs."""
+        return self.process.exitcode
+
+    def texts(self):
+        """Returns what it has written to stdout, and to stderr."""
+        return [path.read_text(encoding="utf-8") if path.exists() else "" for path in self.outputs]
+
+
+@contextlib.contextmanager
+def forked(*command, folder=ROOT, environment=()):
+    """A `Forked` program, as `run` takes it, of which nothing outlives the `with` block."""
+    with tempfile.TemporaryDirectory() as home:
+        program = Forked(command, folder, environment, home)
+        try:
+            yield program
+        finally:
+            kill_session(program.process.pid)
+
+
+def run(*command, seconds, **options):
     """Runs a Python program; when it has ended or the time is over, all of it is killed.
 
     TensorFlow and this package are imported already.
@@ -64,26 +110,11 @@ def run(*command, seconds, folder=ROOT, environment=()):
     Raises:
       subprocess.TimeoutExpired: if the time is over.
     """
-    command = [str(word) for word in command]
-    with tempfile.TemporaryDirectory() as home:
-        outputs = [pathlib.Path(home, name) for name in ("stdout", "stderr")]
-        request = {
-            "command": command,
-            "outputs": [str(path) for path in outputs],
-            "folder": str(folder),
-            "environment": dict(os.environ, **dict(environment)),
-        }
-        process = CONTEXT.Process(target=runpy.run_path, args=[str(FORKED), {"REQUEST": request}])
-        process.start()
-        try:
-            process.join(seconds)
-            code = process.exitcode
-        finally:
-            kill_session(process.pid)
-        if code is None:
+    with forked(*command, **options) as program:
+        program.process.join(seconds)
+        if program.code is None:
             raise subprocess.TimeoutExpired(command, seconds)
-        texts = [path.read_text(encoding="utf-8") for path in outputs]
-        return subprocess.CompletedProcess(command, code, *texts)
+        return subprocess.CompletedProcess(command, program.code, *program.texts())
 
 
 def kill_session(number):
