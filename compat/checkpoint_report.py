@@ -1,5 +1,7 @@
 """What became of each tensor when a checkpoint was loaded or written."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import tensorflow as tf

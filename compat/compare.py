@@ -1,5 +1,7 @@
 """Runs a v1 optimizer in a Session and through the bridge, and tells the first difference."""
 
+from __future__ import annotations
+
 import contextlib
 import functools
 from typing import NamedTuple, Optional

@@ -1,5 +1,7 @@
 """How far Keras' own optimizer and a v1 optimizer part: both go on from one state, side by side."""
 
+from __future__ import annotations
+
 import contextlib
 from concurrent import futures
 from typing import NamedTuple, Optional

@@ -1,5 +1,7 @@
 """What a translation between v1 and Keras' own optimizers returns."""
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from legacy_opt.compat import plain_measuring

@@ -1,5 +1,7 @@
 """What passes between RuleOptimizer and an optimizer: one update, and the warnings about it."""
 
+from __future__ import annotations
+
 import sys
 import warnings
 from types import SimpleNamespace

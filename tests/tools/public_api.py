@@ -1,0 +1,127 @@
+"""The public API as text: names, signatures, and the first lines of docstrings.
+
+    python -m tests.tools.public_api          writes docs/public_api.txt
+
+tests/project/test_public_api.py holds the file to what is there, so that a diff shows each change.
+"""
+
+import inspect
+
+import legacy_opt
+from legacy_opt import compat
+from legacy_opt.compat.checkpoint_report import Leftover, Report, Transfer
+from legacy_opt.compat.compare import Comparison
+from legacy_opt.compat.patching import Patch
+from legacy_opt.compat.plain_measuring import Figure
+from legacy_opt.compat.plain_report import Moved, Translation, TranslationReport
+from tests.support.paths import ROOT
+
+PAGE = ROOT / "docs" / "public_api.txt"
+# What public functions return, and what that holds.
+RESULTS = (
+    *(Comparison, Report, Transfer, Leftover, Patch),
+    *(Translation, TranslationReport, Moved, Figure),
+)
+
+
+def text():
+    """Returns the whole file."""
+    parts = []
+    for module in (legacy_opt, compat):
+        names = sorted(module.__all__)
+        parts += [heading(module.__name__), *(entry(name, getattr(module, name)) for name in names)]
+    parts += [heading("Results")] + [entry(cls.__name__, cls) for cls in RESULTS]
+    return "\n".join(parts)
+
+
+def heading(title):
+    """Returns the line above the names of a module."""
+    return "%s\n%s\n" % (title, "=" * len(title))
+
+
+def entry(name, value):
+    """Returns the lines on a name: a function, a class with its members, or a constant."""
+    if inspect.isclass(value):
+        parents = [each.__name__ for each in value.__mro__[1:] if is_public(each)]
+        arguments = "" if issubclass(value, Exception) else signature(value)
+        lines = ["class " + name + arguments, *first_line(value)]
+        lines += ["    is a " + each for each in parents]
+        lines += [line for each in sorted(members(value)) for line in member(value, each)]
+    elif callable(value):
+        lines = ["def %s%s" % (name, signature(value)), *first_line(value)]
+    else:
+        lines = ["%s: %s" % (name, type(value).__name__)]
+    return "\n".join(lines) + "\n"
+
+
+def is_public(cls):
+    """Whether a class is one of this package that users can name."""
+    return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
+
+
+def members(cls):
+    """Returns the names that a class has of this package, but for what public parents have."""
+    ours = [each for each in cls.__mro__ if each.__module__.startswith("legacy_opt")]
+    names = {name for each in ours for name in vars(each) if not name.startswith("_")}
+    public = list(filter(is_public, ours[1:]))
+    return {
+        name
+        for name in names
+        if not any(
+            inspect.getattr_static(each, name, None) is inspect.getattr_static(cls, name)
+            for each in public
+        )
+    }
+
+
+def member(cls, name):
+    """Returns the lines on a member of a class: a method, a property, a field or a constant."""
+    value = inspect.getattr_static(cls, name)
+    if isinstance(value, (classmethod, staticmethod)):
+        return ["    def %s%s" % (name, signature(getattr(cls, name)))]
+    if inspect.isfunction(value):
+        return ["    def %s%s" % (name, signature(value, 1))]
+    return ["    " + name]
+
+
+def first_line(value):
+    """Returns the first line of a docstring, in a list, if there is one."""
+    lines = (value.__doc__ or "").strip().splitlines()[:1]
+    return ["    " + line for line in lines]
+
+
+def signature(function, skipped=0):
+    """Returns the parameters of a function but for the first ones, and what it returns."""
+    found = inspect.signature(function)
+    parameters = list(found.parameters.values())[skipped:]
+    words, is_starred = [], False
+    for each in parameters:
+        if each.kind is each.KEYWORD_ONLY and not is_starred:
+            words.append("*")
+        is_starred = is_starred or each.kind in (each.VAR_POSITIONAL, each.KEYWORD_ONLY)
+        words.append(parameter(each))
+    returns = found.return_annotation
+    ending = "" if returns is found.empty or returns is None else " -> " + annotation(returns)
+    return "(%s)%s" % (", ".join(words), ending)
+
+
+def parameter(each):
+    """Returns a parameter as it stands in the source."""
+    stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
+    text = stars.get(each.kind, "") + each.name
+    if each.annotation is not each.empty:
+        text += ": " + annotation(each.annotation)
+    if each.default is not each.empty:
+        shown = getattr(each.default, "__name__", None) or repr(each.default)
+        text += (" = " if ":" in text else "=") + shown
+    return text
+
+
+def annotation(value):
+    """Returns an annotation as it stands in the source."""
+    value = getattr(value, "__forward_arg__", value)  # a NamedTuple's
+    return value if isinstance(value, str) else value.__name__
+
+
+if __name__ == "__main__":
+    PAGE.write_text(text(), encoding="utf-8")
