@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 ROOT = Path(__file__).resolve().parent
 
@@ -22,7 +22,10 @@ setup(
     license="Apache-2.0",
     python_requires=">=3.7",
     # `compat` is too common a name to claim in site-packages, so it moves below legacy_opt.
-    packages=["legacy_opt", "legacy_opt.wrappers", "legacy_opt.compat"],
+    packages=[
+        *find_packages(include=["legacy_opt", "legacy_opt.*"]),
+        *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
+    ],
     package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
     package_data={"legacy_opt": ["py.typed"]},
     # TensorFlow comes under several names (CPU, GPU, nightly): the user picks one, or an extra.

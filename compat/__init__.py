@@ -1,37 +1,64 @@
 """The bridges between TensorFlow 1 optimizers and Keras; imported as `legacy_opt.compat`."""
 
-import importlib
-import sys
+import importlib as _importlib
+import sys as _sys
+from typing import TYPE_CHECKING as _FOR_TOOLS
 
 if __name__ == "compat":  # imported from the checkout's root: be the same module there
-    sys.modules[__name__] = importlib.import_module("legacy_opt.compat")
+    _sys.modules[__name__] = _importlib.import_module("legacy_opt.compat")
 
-# The public names and the modules they live in, which are imported when a name is first used:
-# the doctor has to run where the others cannot be imported.
+if _FOR_TOOLS:
+    from .checkpoint_files import CheckpointError
+    from .checkpoints.report import CheckpointMismatch
+    from .checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
+    from .cli.doctor_command import diagnose
+    from .keras_bridge.bridge import custom_objects, to_keras
+    from .keras_bridge.session_comparison import compare_with_session
+    from .keras_in_graphs.optimizer import to_v1
+    from .native_keras.translation import from_plain_keras, to_plain_keras
+    from .old_names.patching import patch_tensorflow
+    from .v1_optimizers.serialization import register_optimizer
+
+# The modules that the public names live in, which are imported when a name is first used: the
+# doctor has to run where the others cannot be imported.
 _HOMES = {
     "CheckpointError": "checkpoint_files",
-    "CheckpointMismatch": "checkpoint_report",
-    "compare_with_session": "compare",
-    "custom_objects": "bridge",
-    "diagnose": "doctor",
-    "from_plain_keras": "plain_keras",
-    "load_v1_checkpoint": "checkpoint",
-    "patch_tensorflow": "patching",
-    "register_optimizer": "config",
-    "save_v1_checkpoint": "checkpoint",
-    "to_keras": "bridge",
-    "to_plain_keras": "plain_keras",
-    "to_v1": "as_v1",
+    "CheckpointMismatch": "checkpoints.report",
+    "compare_with_session": "keras_bridge.session_comparison",
+    "custom_objects": "keras_bridge.bridge",
+    "diagnose": "cli.doctor_command",
+    "from_plain_keras": "native_keras.translation",
+    "load_v1_checkpoint": "checkpoints.v1_checkpoint",
+    "patch_tensorflow": "old_names.patching",
+    "register_optimizer": "v1_optimizers.serialization",
+    "save_v1_checkpoint": "checkpoints.v1_checkpoint",
+    "to_keras": "keras_bridge.bridge",
+    "to_plain_keras": "native_keras.translation",
+    "to_v1": "keras_in_graphs.optimizer",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "CheckpointError",
+    "CheckpointMismatch",
+    "compare_with_session",
+    "custom_objects",
+    "diagnose",
+    "from_plain_keras",
+    "load_v1_checkpoint",
+    "patch_tensorflow",
+    "register_optimizer",
+    "save_v1_checkpoint",
+    "to_keras",
+    "to_plain_keras",
+    "to_v1",
+]
 
 
 def __getattr__(name):
     if name not in _HOMES:
-        raise AttributeError("module %r has no attribute %r" % (__name__, name))
-    return getattr(importlib.import_module("legacy_opt.compat." + _HOMES[name]), name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(_importlib.import_module(f"legacy_opt.compat.{_HOMES[name]}"), name)
 
 
 def __dir__():
-    return sorted(set(globals()) | set(_HOMES))
+    return sorted({*globals(), *_HOMES})

@@ -1,50 +1,5 @@
-"""TensorFlow's fused update kernels, found by name.
+"""TensorFlow's fused kernels, for the method `fused` of optimizers."""
 
-For its own optimizers TensorFlow has ``[Resource][Sparse]Apply<Name>`` in `tf.raw_ops`, under the
-same names from 1.15 on. There is no sparse kernel for Adam, AddSign, PowerSign and AdaMax.
-"""
+from legacy_opt.core.fused_kernels import apply, find
 
-import tensorflow as tf
-
-from legacy_opt.access import is_resource
-
-_NOT_IN_BFLOAT16 = ("AdaMax",)  # on CPUs, in any TensorFlow
-
-
-def find(kernel, variable, sparse):
-    """Returns the raw op that updates this kind of variable, or None.
-
-    Args:
-      kernel: the kernel's name without its prefixes, as in "Adagrad".
-      variable: the variable to update; ref and resource variables have ops of their own.
-      sparse: whether the gradient comes as rows.
-    """
-    if kernel in _NOT_IN_BFLOAT16 and variable.dtype.base_dtype == tf.bfloat16:
-        return None
-    prefix = ("Resource" if is_resource(variable) else "") + ("Sparse" if sparse else "")
-    return getattr(tf.raw_ops, prefix + "Apply" + kernel, None)
-
-
-def apply(kernel, update, use_locking=False, **arguments):
-    """Hands one variable's update to the kernel.
-
-    Args:
-      kernel: the kernel's name, as in "Adagrad".
-      update: the `legacy_opt.Update`; its gradient, variable and indices are passed on.
-      use_locking: whether the kernel holds the variables' locks while it writes.
-      **arguments: the kernel's other arguments by their names in `tf.raw_ops`: slot variables,
-        and hyperparameters as tensors of the variable's dtype.
-
-    Returns:
-      The operation; None when executing eagerly; `NotImplemented` if there is no such kernel.
-    """
-    op = find(kernel, update.variable, update.sparse)
-    if op is None:
-        return NotImplemented
-    arguments.update(var=update.variable, grad=update.grad, use_locking=use_locking)
-    if is_resource(update.variable):
-        arguments = {name: getattr(value, "handle", value) for name, value in arguments.items()}
-    if update.sparse:
-        arguments["indices"] = update.access.indices
-    result = op(**arguments)
-    return getattr(result, "op", result)
+__all__ = ["apply", "find"]

@@ -11,43 +11,15 @@ except ModuleNotFoundError as error:
         '(or "legacy-opt[tensorflow]" for GPUs).'
     ) from error
 
-from legacy_opt.adafactor import (
-    AdafactorOptimizer,
-    adafactor_decay_rate_adam,
-    adafactor_decay_rate_pow,
-)
-from legacy_opt.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
-from legacy_opt.adam_async import AdamAsyncOptimizer
-from legacy_opt.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
-from legacy_opt.adam_w import AdamWOptimizer, MomentumWOptimizer
-from legacy_opt.adamax import AdaMaxOptimizer
-from legacy_opt.adaptive_clipping import adaptive_clipping_fn
-from legacy_opt.bert import AdamWeightDecayOptimizer
-from legacy_opt.decoupled_weight_decay import (
-    DecoupledWeightDecayExtension,
-    extend_with_decoupled_weight_decay,
-)
-from legacy_opt.diffgrad import DiffGradOptimizer
-from legacy_opt.gradients import (
+from legacy_opt.core.gradient_values import (
     add_gradients_summaries,
     clip_gradient_norms,
     clip_gradient_norms_fn,
     multiply_gradients,
 )
-from legacy_opt.hooks import ProgressBarHook, SlotSummaryHook
-from legacy_opt.lamb import LAMBOptimizer
-from legacy_opt.lars import LARSOptimizer
-from legacy_opt.lazy_adam import LazyAdamOptimizer
-from legacy_opt.nadam import NadamOptimizer
-from legacy_opt.optimizer_names import OPTIMIZER_CLS_NAMES
-from legacy_opt.reg_adagrad import RegAdagradOptimizer
-from legacy_opt.rule import RuleOptimizer
-from legacy_opt.shampoo import ShampooOptimizer
-from legacy_opt.sign_decay import get_cosine_decay_fn, get_linear_decay_fn, get_restart_decay_fn
-from legacy_opt.signs import AddSignOptimizer, PowerSignOptimizer
-from legacy_opt.slots import RowSlot, ScalarSlot, Slot, TensorSlot
-from legacy_opt.training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
-from legacy_opt.update import (
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
+from legacy_opt.core.update import (
     Addition,
     Fading,
     GlobalStepWarning,
@@ -55,16 +27,48 @@ from legacy_opt.update import (
     Update,
     UseLockingWarning,
 )
-from legacy_opt.wrappers.accumulation import GradientAccumulationOptimizer
+from legacy_opt.optimizers.adafactor import (
+    AdafactorOptimizer,
+    adafactor_decay_rate_adam,
+    adafactor_decay_rate_pow,
+)
+from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
+from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
+from legacy_opt.optimizers.adam_w import AdamWOptimizer, MomentumWOptimizer
+from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer
+from legacy_opt.optimizers.adamax import AdaMaxOptimizer
+from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
+from legacy_opt.optimizers.decoupled_weight_decay import (
+    DecoupledWeightDecayExtension,
+    extend_with_decoupled_weight_decay,
+)
+from legacy_opt.optimizers.diffgrad import DiffGradOptimizer
+from legacy_opt.optimizers.lamb import LAMBOptimizer
+from legacy_opt.optimizers.lars import LARSOptimizer
+from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
+from legacy_opt.optimizers.nadam import NadamOptimizer
+from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
+from legacy_opt.optimizers.shampoo import ShampooOptimizer
+from legacy_opt.optimizers.sign_decay import (
+    get_cosine_decay_fn,
+    get_linear_decay_fn,
+    get_restart_decay_fn,
+)
+from legacy_opt.training.adaptive_clipping import adaptive_clipping_fn
+from legacy_opt.training.contrib_training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
+from legacy_opt.training.hooks import ProgressBarHook, SlotSummaryHook
+from legacy_opt.training.optimizers_by_name import OPTIMIZER_CLS_NAMES
 from legacy_opt.wrappers.base import OptimizerWrapper
-from legacy_opt.wrappers.clipping import (
+from legacy_opt.wrappers.gradient_accumulation import GradientAccumulationOptimizer
+from legacy_opt.wrappers.gradient_clipping import (
     ClipByGlobalNormOptimizer,
     ClipByNormOptimizer,
     ClipByValueOptimizer,
     clip_gradients_by_norm,
 )
 from legacy_opt.wrappers.moving_average import MovingAverageOptimizer
-from legacy_opt.wrappers.multi import MultiOptimizer
+from legacy_opt.wrappers.multi_optimizer import MultiOptimizer
 from legacy_opt.wrappers.multitask import MultitaskOptimizerWrapper, clip_gradients_by_global_norm
 from legacy_opt.wrappers.variable_clipping import VariableClippingOptimizer
 

@@ -4,9 +4,10 @@ import contextlib
 
 import tensorflow as tf
 
-from legacy_opt import checks, pairs, versions
-from legacy_opt.access import after
-from legacy_opt.global_steps import advancing
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core.global_step import advancing
+from legacy_opt.core.variable_access import after
 
 v1 = tf.compat.v1
 
@@ -40,8 +41,10 @@ class OptimizerWrapper(v1.train.Optimizer):
                 setattr(cls, name, tf.autograph.experimental.do_not_convert(method))
 
     def __init__(self, wrapped, use_locking=False, name="OptimizerWrapper"):
-        super().__init__(use_locking, checks.text("name", name))
-        self._wrapped = tuple(checks.optimizer(type(self).__name__, each) for each in wrapped)
+        super().__init__(use_locking, argument_checks.text("name", name))
+        self._wrapped = tuple(
+            argument_checks.optimizer(type(self).__name__, each) for each in wrapped
+        )
         self.track_wrapped()
 
     def track_wrapped(self):
@@ -57,13 +60,13 @@ class OptimizerWrapper(v1.train.Optimizer):
     def compute_gradients(self, loss, var_list=None, *args, **kwargs):
         """Computes gradients as the wrapped optimizer does."""
         (inner,) = self._wrapped
-        pairs.check_variables(type(self).__name__, var_list)
+        gradient_pairs.check_variables(type(self).__name__, var_list)
         return inner.compute_gradients(loss, var_list, *args, **kwargs)
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         """Hands on to the wrapped optimizer."""
         (inner,) = self._wrapped
-        given = pairs.checked(type(self).__name__, grads_and_vars)
+        given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)
         return versions.with_lock(done)
 

@@ -9,11 +9,12 @@ Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, 
 
 import tensorflow as tf
 
-from legacy_opt import checks, pairs, versions
-from legacy_opt.access import WholeVariable, after
-from legacy_opt.hyperparameters import current
-from legacy_opt.slots import first_value
-from legacy_opt.variable_lists import is_partitioned
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.slots import first_value
+from legacy_opt.core.variable_access import WholeVariable, after
+from legacy_opt.core.variable_lists import is_partitioned
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
@@ -63,11 +64,11 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
         super().__init__([opt], name="MovingAverage")
-        self._average_decay = checks.decay_factor("average_decay", average_decay)
+        self._average_decay = argument_checks.decay_factor("average_decay", average_decay)
         self._num_updates = num_updates
         if num_updates is not None:
-            self._num_updates = checks.not_negative("num_updates", num_updates)
-        self._sequential_update = checks.boolean("sequential_update", sequential_update)
+            self._num_updates = argument_checks.not_negative("num_updates", num_updates)
+        self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
     def average(self, variable):
         """Returns the variable that holds the average of another; None if there is none yet."""
@@ -78,7 +79,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
-        with pairs.given(type(self).__name__, grads_and_vars) as given:
+        with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
             return self._apply_and_average(given, global_step, name)
 
     def _apply_and_average(self, grads_and_vars, global_step, name):
@@ -111,7 +112,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
     def _rate(self):
         """Returns 1 minus the decay of this step, of a number in float32, as TensorFlow does."""
         decay = current("average_decay", self._average_decay)
-        if not checks.is_tensor_like(decay) or self._num_updates is not None:
+        if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
         if self._num_updates is not None:
             count = _value_now(current("num_updates", self._num_updates))

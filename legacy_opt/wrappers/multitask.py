@@ -7,10 +7,11 @@ import contextlib
 
 import tensorflow as tf
 
-from legacy_opt import checks, gradients, versions
-from legacy_opt.access import after, here
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.variable_access import after, here
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
-from legacy_opt.wrappers.held import all_held_by, held_by
+from legacy_opt.wrappers.nested_optimizers import all_held_by, held_by
 
 v1 = tf.compat.v1
 _UPDATES = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
@@ -46,7 +47,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
 
     def __init__(self, opt):
-        super().__init__([opt], name=name_of(checks.optimizer(type(self).__name__, opt)))
+        super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):
             if not any(_overrides(each, name) for name in _UPDATES):
                 raise TypeError(
@@ -112,7 +113,7 @@ def _unless_zero(update):
     """Returns a method that updates like `update`, but not where the gradient is all zeros."""
 
     def update_unless_zero(grad, *args, **kwargs):
-        some = tf.reduce_any(tf.math.not_equal(gradients.values_of(grad), 0))
+        some = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))
         building = versions.building()
         if building == versions.EAGER:
             return update(grad, *args, **kwargs) if some.numpy() else None
@@ -156,7 +157,7 @@ def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
       TypeError: an argument has the wrong type.
       ValueError: `clip_norm` is not above zero, or no variable has a gradient.
     """
-    clip_norm = gradients.positive_scalar("clip_norm", clip_norm)
-    pairs = gradients.some_gradients("clip_gradients_by_global_norm", gradients_variables)
-    norm = gradients.global_norm(pairs)
-    return gradients.clip_by_global_norm(pairs, clip_norm, norm), norm
+    clip_norm = gradient_values.positive_scalar("clip_norm", clip_norm)
+    pairs = gradient_values.some_gradients("clip_gradients_by_global_norm", gradients_variables)
+    norm = gradient_values.global_norm(pairs)
+    return gradient_values.clip_by_global_norm(pairs, clip_norm, norm), norm

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from legacy_opt.wrappers.held import all_held_by
+from legacy_opt.wrappers.nested_optimizers import all_held_by
 
 v1 = tf.compat.v1
 

@@ -10,11 +10,12 @@ import contextlib
 
 import tensorflow as tf
 
-from legacy_opt import checks, gradients, versions
-from legacy_opt.access import Rows, WholeVariable, after, is_resource, variable_op
-from legacy_opt.hyperparameters import current
-from legacy_opt.pairs import checked
-from legacy_opt.variable_lists import parts_of
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.gradient_pairs import checked
+from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_op
+from legacy_opt.core.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 
@@ -61,8 +62,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
     ):
         super().__init__([opt], use_locking, name)
         self._clip_dims = _clip_dims(vars_to_clip_dims)
-        self._max_norm = checks.positive_hyperparameter("max_norm", max_norm)
-        self._colocates = checks.boolean("colocate_clip_ops_with_vars", colocate_clip_ops_with_vars)
+        self._max_norm = argument_checks.positive_hyperparameter("max_norm", max_norm)
+        self._colocates = argument_checks.boolean(
+            "colocate_clip_ops_with_vars", colocate_clip_ops_with_vars
+        )
 
     def get_config(self):
         """Refuses to be saved with a model (`to_keras`).
@@ -120,7 +123,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             if values is None:
                 values = variable.read_value()
             limit = current("max_norm", self._max_norm)
-            limit = gradients.in_dtype(limit, variable.dtype.base_dtype)
+            limit = gradient_values.in_dtype(limit, variable.dtype.base_dtype)
             surplus = values - tf.clip_by_norm(values, limit, dims)
         if is_resource(variable):
             return access.subtract(variable, surplus)

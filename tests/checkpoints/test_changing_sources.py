@@ -7,8 +7,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import checkpoint_writer, conversion, load_v1_checkpoint, to_keras
+from legacy_opt.compat import load_v1_checkpoint, to_keras
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
+from legacy_opt.compat.checkpoints import conversion_by_name
 from tests.support.checkpoints.checkpoint_arrays import (
     assert_holds,
     files_in,
@@ -88,7 +90,7 @@ def test_convert(tmp_path, screen, monkeypatch, change):
     (tmp_path / "old").mkdir()
     source = tmp_path / "old" / "model"
     write(source, OLD)
-    move = conversion.Move.write
+    move = conversion_by_name.Move.write
 
     def and_then(self, checkpoint, writer):
         move(self, checkpoint, writer)
@@ -97,7 +99,7 @@ def test_convert(tmp_path, screen, monkeypatch, change):
         elif self.target == "a":
             shutil.rmtree(str(tmp_path / "old"))
 
-    monkeypatch.setattr(conversion.Move, "write", and_then)
+    monkeypatch.setattr(conversion_by_name.Move, "write", and_then)
     told = screen.refused("convert", source, tmp_path / "new" / "model")
     assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
     assert "corrupt" not in told and "model.index" in told
@@ -137,6 +139,6 @@ def test_loading_into_keras(tmp_path, monkeypatch):
 
 
 def checkpoint_reader_read():
-    from legacy_opt.compat.checkpoint_reader import Checkpoint
+    from legacy_opt.compat.checkpoint_files.reader import Checkpoint
 
     return Checkpoint.read

@@ -7,8 +7,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import checkpoint_index, checkpoint_reader, checkpoint_writer
-from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.checkpoint_files import (
+    CheckpointError,
+    CheckpointWriter,
+    index,
+    open_checkpoint,
+)
+from legacy_opt.compat.checkpoint_files import reader as checkpoint_reader
+from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     DATA,
@@ -123,10 +129,10 @@ def patch_index(path, old, new):
 
 def only_block(content):
     """Returns where the only block of a small index is, and its size."""
-    _, position = checkpoint_index._block_handle(content, len(content) - 48)
-    handle, _ = checkpoint_index._block_handle(content, position)
-    ((_, value),) = checkpoint_index._block_records(content, handle)
-    return checkpoint_index._block_handle(value, 0)[0]
+    _, position = index._block_handle(content, len(content) - 48)
+    handle, _ = index._block_handle(content, position)
+    ((_, value),) = index._block_records(content, handle)
+    return index._block_handle(value, 0)[0]
 
 
 def crc32c(data):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import checkpoint_writer
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     RECORDED,

@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from legacy_opt.compat import keras_conversion
+from legacy_opt.compat.checkpoints import conversion_through_keras
 from tests.support.checkpoints.checkpoint_arrays import files_in, write
 from tests.support.processes.command_line import with_users_module
 
@@ -146,16 +146,16 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
     """The second begins while the first writes; it is refused, and the first is whole."""
-    write_files, words = keras_conversion._write, ("--to", "keras", "--model")
+    write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 
     def and_before(*arguments):
-        monkeypatch.setattr(keras_conversion, "_write", write_files)
+        monkeypatch.setattr(conversion_through_keras, "_write", write_files)
         rival.append(screen.run(*words))
         return write_files(*arguments)
 
     rival = []
-    monkeypatch.setattr(keras_conversion, "_write", and_before)
+    monkeypatch.setattr(conversion_through_keras, "_write", and_before)
     assert screen.run(*words)[0] == 0
     assert rival[0][0] == 2 and "is being written by another process" in rival[0][2]
     assert not [name for name in files_in(".") if ".writing" in name]
@@ -164,13 +164,13 @@ def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
 
 @pytest.mark.defect(3)
 def test_what_has_come_in_the_meantime_is_not_replaced(tmp_path, screen, saved, monkeypatch):
-    load = keras_conversion._load_v1
+    load = conversion_through_keras._load_v1
 
     def and_before(*arguments):
         (tmp_path / "out.h5").write_text("of somebody else")
         return load(*arguments)
 
-    monkeypatch.setattr(keras_conversion, "_load_v1", and_before)
+    monkeypatch.setattr(conversion_through_keras, "_load_v1", and_before)
     words = ("v1", "out.h5", "--to", "keras", "--model", "model_of_files:build")
     assert "there already" in screen.refused("convert", *words)
     assert (tmp_path / "out.h5").read_text() == "of somebody else"

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import checkpoint_writer
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter
+from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
 

@@ -6,7 +6,7 @@ import deepctr
 import pytest
 import tf_slim
 
-from legacy_opt.compat.audit import audit
+from legacy_opt.compat.source_analysis.optimizer_uses import audit
 
 # Lines by file and kind; a line that holds two stands there twice.
 TF_SLIM = {

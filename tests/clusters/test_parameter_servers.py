@@ -7,11 +7,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import (
-    AdagradDecayOptimizer,
-    AdagradDecayOptimizerV2,
-    DecoupledWeightDecayExtension,
-)
+from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, DecoupledWeightDecayExtension
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.processes.local_cluster import SECONDS, LocalCluster, bytes_between_servers
 from tests.support.processes.programs import wait_until

@@ -6,7 +6,8 @@ import sys
 
 import pytest
 
-from legacy_opt.compat import named_objects, tables, terminal
+from legacy_opt.compat import user_objects
+from legacy_opt.compat.cli import tables, terminal
 from tests.support.processes.command_line import ROOT, Screen, forget_module, start
 
 TABLE = tables.Table(("name", ">size"), [("a/[bold]kernel", "10"), ("b", "9,000")], "title")
@@ -178,8 +179,8 @@ def folder(tmp_path, monkeypatch):
 
 
 def test_objects_of_the_current_folder(folder):
-    assert named_objects.load("of_a_user:settings").rate == 0.5
-    assert named_objects.load("of_a_user:settings.rate") == 0.5
+    assert user_objects.load("of_a_user:settings").rate == 0.5
+    assert user_objects.load("of_a_user:settings.rate") == 0.5
 
 
 @pytest.mark.parametrize(
@@ -194,11 +195,11 @@ def test_objects_of_the_current_folder(folder):
 )
 def test_objects_that_cannot_be_used(folder, name, words):
     with pytest.raises(ImportError, match=re.escape(words)):
-        named_objects.load(name)
+        user_objects.load(name)
 
 
 def test_a_function_that_raises_tells_where(folder):
-    build = named_objects.load("of_a_user:build")
+    build = user_objects.load("of_a_user:build")
     words = "NameError: name 'undefined_name' is not defined (of_a_user.py, line 5)"
     with pytest.raises(ImportError, match=re.escape(words)):
-        named_objects.call("of_a_user:build", build)
+        user_objects.call("of_a_user:build", build)

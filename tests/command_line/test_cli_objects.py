@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import conversion
+from legacy_opt.compat.checkpoints import conversion_by_name
 from tests.support.checkpoints import v1_checkpoints as training
 from tests.support.checkpoints.v1_checkpoints import AFTER, BEFORE, assert_equal, tensors
 from tests.support.processes.command_line import Screen, forget_module
@@ -143,7 +143,7 @@ def test_powers_are_those_of_a_session(beta):
         session.run(v1.global_variables_initializer())
         for steps in range(901):  # 0.9 to that power is too small for float32
             if steps in (0, 1, 7, 100, 820, 828, 829, 900):
-                found = conversion.power(beta, steps)
+                found = conversion_by_name.power(beta, steps)
                 assert found.dtype == np.float32 and found == session.run(power), steps
             session.run(train_op)
 

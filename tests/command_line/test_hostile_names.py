@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, tables, to_keras
+from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_keras
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
+from legacy_opt.compat.cli import tables
 from tests.support.checkpoints.checkpoint_arrays import ARRAYS, assert_holds, files_in, write
 from tests.support.processes import programs
 from tests.support.processes.command_line import Screen

@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat import run_command
+from legacy_opt.compat.cli import run_command
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 from tests.support.processes.command_line import Screen, start

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt import checks
+from legacy_opt.core import argument_checks
 
 
 def trained(optimizer, dtype):
@@ -39,11 +39,11 @@ def test_what_float32_takes_for_zero_is_not_positive(number):
 
 @pytest.mark.parametrize("number", [3e38, -3e38, 1e-50, 2**63 - 1])
 def test_others_are_taken_as_they_are(number):
-    assert checks.hyperparameter("x", number) is number
+    assert argument_checks.hyperparameter("x", number) is number
 
 
 def test_integers_beyond_int64_are_floats():
-    assert type(checks.hyperparameter("x", 2**63)) is float
+    assert type(argument_checks.hyperparameter("x", 2**63)) is float
     for make in legacy_opt.LazyAdamOptimizer, legacy_opt.AddSignOptimizer:
         for_int, for_float = (trained(make(number), tf.float32) for number in (10**30, 1e30))
         np.testing.assert_array_equal(for_int, for_float)

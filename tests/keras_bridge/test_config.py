@@ -10,7 +10,8 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer
-from legacy_opt.compat import config, custom_objects, register_optimizer
+from legacy_opt.compat import custom_objects, register_optimizer
+from legacy_opt.compat.v1_optimizers import serialization
 from tests.support import rules, running
 from tests.support.keras import keras3_saving as saving
 from tests.support.keras import keras_cases, keras_models
@@ -299,13 +300,13 @@ def test_one_name_is_one_class(registry):
 
     register_optimizer(make_class())
     again = register_optimizer(make_class())  # as a notebook cell does that is run again
-    assert config._find("Twin") is again
+    assert serialization._find("Twin") is again
     with pytest.raises(ValueError, match="'Twin' is the name of .* pass another name="):
         register_optimizer(Twin)
     with pytest.raises(ValueError, match="'AdamOptimizer' is the name of"):
         register_optimizer(Twin, name="AdamOptimizer")
     register_optimizer(Twin, name="other")
-    assert config._find("other") is Twin
+    assert serialization._find("other") is Twin
 
 
 def test_a_twin_is_not_saved_under_the_name_of_a_stock_optimizer(registry):
@@ -378,9 +379,9 @@ before = set(sys.modules)
 import legacy_opt.compat
 legacy_opt.compat.register_optimizer
 new = set(sys.modules) - before
-assert "legacy_opt.compat.config" in new
+assert "legacy_opt.compat.v1_optimizers.serialization" in new
 assert not [name for name in new if "keras" in name.split(".")[0]], new
-assert "legacy_opt.compat.optimizer_v2" not in new
+assert "legacy_opt.compat.keras_bridge.keras2.optimizer" not in new
 """
 
 

@@ -8,12 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import (
-    ClipByValueOptimizer,
-    GradientAccumulationOptimizer,
-    MultiOptimizer,
-    versions,
-)
+from legacy_opt import ClipByValueOptimizer, GradientAccumulationOptimizer, MultiOptimizer, versions
 from legacy_opt.compat import load_v1_checkpoint, save_v1_checkpoint, to_v1
 from tests.support.keras.keras_apis import KERAS_3
 

@@ -20,13 +20,8 @@ from legacy_opt import (
     OptimizerWrapper,
     VariableClippingOptimizer,
 )
-from legacy_opt.compat import (
-    CheckpointMismatch,
-    config,
-    load_v1_checkpoint,
-    save_v1_checkpoint,
-    to_v1,
-)
+from legacy_opt.compat import CheckpointMismatch, load_v1_checkpoint, save_v1_checkpoint, to_v1
+from legacy_opt.compat.v1_optimizers import serialization
 from tests.support import running
 from tests.support.keras import keras_ways, keras_wrappers
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
@@ -279,7 +274,7 @@ class Scaled(OptimizerWrapper):
 
 
 def test_a_wrapper_of_ones_own_crosses_and_is_saved(api, monkeypatch):
-    monkeypatch.setattr(config, "_registered", dict(config._registered))
+    monkeypatch.setattr(serialization, "_registered", dict(serialization._registered))
     w = variable(api, [4.0])
     optimizer = through_json(api, api.bridged(Scaled(sgd(0.5), 0.5)))
     for _ in range(2):

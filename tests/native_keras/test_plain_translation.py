@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat import from_plain_keras, plain_translations, to_plain_keras
+from legacy_opt.compat import from_plain_keras, to_plain_keras
+from legacy_opt.compat.native_keras import counterparts
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
 from tests.support.keras.plain_training import arrays, ones, slots, steps, to_plain
 
@@ -181,7 +182,7 @@ def test_the_report_is_for_people_and_machines(api):
         (ours, theirs, True) for ours, theirs in zip("mv", names)
     ]
     assert [part.v1 for part in report.state[2:]] == ["beta1_power", "beta2_power"]
-    assert [figure.kind for figure in report.figures] == list(plain_translations.KINDS)
+    assert [figure.kind for figure in report.figures] == list(counterparts.KINDS)
     assert [figure.counts for figure in report.figures] == [True, False, False, False]
     dense = report.figures[0]
     assert dense.grade == "rounding" and 0 < dense.largest < 1e-5 < dense.moved

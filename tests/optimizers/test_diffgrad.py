@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import DiffGradOptimizer, UseLockingWarning, diffgrad
+from legacy_opt import DiffGradOptimizer, UseLockingWarning
+from legacy_opt.optimizers import diffgrad
 from tests.support import problems, running
 from tests.support.running import REF_AND_RESOURCE
 

@@ -12,8 +12,9 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import versions
-from legacy_opt.compat import checkpoint_contents, conversion, to_v1
+from legacy_opt.compat import checkpoint_contents, to_v1
 from legacy_opt.compat.checkpoint_files import CheckpointError, open_checkpoint
+from legacy_opt.compat.checkpoints import conversion_by_name
 from tests.support.cases import CASES, one_of_each_class
 from tests.support.running import REF_AND_RESOURCE
 
@@ -241,7 +242,7 @@ def found_in(checkpoint):
 
 def converted(checkpoint, folder, name_map=None):
     path = str(folder / "whole")
-    conversion.write(conversion.to_saver(checkpoint, name_map), checkpoint, path)
+    conversion_by_name.write(conversion_by_name.to_saver(checkpoint, name_map), checkpoint, path)
     return path
 
 
@@ -303,6 +304,9 @@ def test_a_tensor_of_which_parts_are_missing(tmp_path):
         )
     checkpoint = open_checkpoint(path)
     assert found_in(checkpoint)["Adagrad"][0] == "incomplete"
-    for plan in conversion.to_saver, lambda each: conversion.to_decay_layout(each, "V2"):
+    for plan in (
+        conversion_by_name.to_saver,
+        lambda each: conversion_by_name.to_decay_layout(each, "V2"),
+    ):
         with pytest.raises(CheckpointError, match="w/Adagrad cannot be converted: parts of it are"):
             plan(checkpoint)

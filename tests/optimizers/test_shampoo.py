@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from legacy_opt import GlobalStepWarning, ShampooOptimizer, matrix_roots, versions
+from legacy_opt import GlobalStepWarning, ShampooOptimizer, versions
+from legacy_opt.optimizers import shampoo_matrices
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
@@ -109,7 +110,9 @@ def test_a_scalar_is_a_vector_of_one_element():
 
 
 @pytest.mark.parametrize("exponent", [-0.5, -0.25, -1 / 6])
-@pytest.mark.parametrize("power", [matrix_roots.power_by_svd, matrix_roots.power_by_iteration])
+@pytest.mark.parametrize(
+    "power", [shampoo_matrices.power_by_svd, shampoo_matrices.power_by_iteration]
+)
 def test_powers_of_matrices(power, exponent):
     factor = np.random.RandomState(0).randn(4, 4)
     matrix = factor @ factor.T

@@ -14,7 +14,8 @@ from legacy_opt import (
     MomentumWOptimizer,
     extend_with_decoupled_weight_decay,
 )
-from legacy_opt.compat import config, to_keras
+from legacy_opt.compat import to_keras
+from legacy_opt.compat.v1_optimizers import serialization
 from tests.support import rules
 
 v1 = tf.compat.v1
@@ -301,9 +302,9 @@ def test_one_class_for_each_base_which_can_be_found_again():
     assert extend_with_decoupled_weight_decay(v1.train.AdagradOptimizer) is AdagradW
     assert AdagradW.__name__ == "AdagradOptimizerWithDecoupledWeightDecay"
     assert pickle.loads(pickle.dumps(AdagradW)) is AdagradW
-    data = config.to_config(AdagradW(0.5, 0.25), AdagradW, {}, ())
+    data = serialization.to_config(AdagradW(0.5, 0.25), AdagradW, {}, ())
     assert data["class_name"] == "AdagradOptimizerWithDecoupledWeightDecay"
-    again = config.from_config(data)
+    again = serialization.from_config(data)
     assert type(again) is AdagradW
     assert (again._weight_decay, again._learning_rate) == (0.5, 0.25)
 

@@ -97,7 +97,7 @@ def test_wheel_holds_the_package_and_nothing_else(checkout, wheel):
     with zipfile.ZipFile(str(wheel)) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert names == sources(checkout)
-    assert {"legacy_opt/py.typed", "legacy_opt/compat/doctor.py"} <= names
+    assert {"legacy_opt/py.typed", "legacy_opt/compat/keras_bridge/bridge.py"} <= names
     assert wheel.name.endswith("-py3-none-any.whl")
 
 
@@ -131,7 +131,8 @@ def test_metadata(wheel):
 
 def test_wheel_without_tensorflow_says_what_to_install(empty_venv, wheel, tmp_path):
     install(empty_venv, wheel)
-    for statement in ("import legacy_opt", "from legacy_opt import RuleOptimizer"):
+    succeed(empty_venv, "-c", "import legacy_opt; legacy_opt.__version__", cwd=str(tmp_path))
+    for statement in ("import legacy_opt as l; l.Slot", "from legacy_opt import RuleOptimizer"):
         code, _, errors = run(empty_venv, "-c", statement, cwd=str(tmp_path))
         assert code == 1
         last = errors.strip().splitlines()[-1]
@@ -159,13 +160,16 @@ def test_doctor_without_tensorflow(empty_venv, wheel, tmp_path, command):
 
 
 IMPORT_EVERYTHING = """
-import legacy_opt, os, pickle, sys
+import legacy_opt, os, pkgutil, sys
+assert "tensorflow" not in sys.modules
 from legacy_opt import *
 from legacy_opt import RuleOptimizer
 import legacy_opt.compat
 from legacy_opt.compat import diagnose
 assert issubclass(AdagradDecayOptimizer, RuleOptimizer)
 assert set(legacy_opt.__all__) <= set(globals())
+modules = {module.name for module in pkgutil.iter_modules(legacy_opt.__path__)}
+assert {"core", "public"} <= modules and not modules & {"setup", "tests", "lanes"}
 folder = sys.argv[1]
 assert os.path.dirname(os.path.dirname(legacy_opt.__file__)) == folder, legacy_opt.__file__
 assert os.path.dirname(legacy_opt.compat.__file__) == sys.argv[2], legacy_opt.compat.__file__
@@ -174,7 +178,16 @@ try:
 except ImportError:
     print("no compat")
 else:
+    import compat.v1_optimizers.serialization
+    from compat import to_keras
+    from compat.v1_optimizers import nesting
+    from legacy_opt.compat.v1_optimizers import nesting as same
     assert compat is legacy_opt.compat is sys.modules["compat"]
+    assert to_keras is legacy_opt.compat.to_keras and nesting is same
+    for name, module in list(sys.modules.items()):
+        if name.startswith("compat."):
+            assert module is sys.modules["legacy_opt." + name]
+            assert module.__spec__.name == module.__name__ == "legacy_opt." + name
     print("compat")
 """
 
@@ -233,6 +246,9 @@ import sys
 import tensorflow
 before = set(sys.modules)
 import legacy_opt
+alone = set(sys.modules) - before
+assert alone <= {"legacy_opt", "legacy_opt._checkout"}, alone
+legacy_opt.RuleOptimizer
 print(" ".join(sorted(set(sys.modules) - before)))
 """
 
@@ -242,7 +258,7 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
         sys.executable, "-c", NEW_MODULES, cwd=str(tmp_path), environment={"PYTHONPATH": str(ROOT)}
     )
     new = output.split()
-    assert "legacy_opt.rule" in new
+    assert "legacy_opt.core.rule_optimizer" in new
     assert not [name for name in new if name.startswith(("legacy_opt.compat", "compat"))]
     standard = sysconfig.get_path("stdlib")
     script = "import importlib.util, sys\nfor name in sys.argv[1:]:\n"

@@ -8,7 +8,7 @@ import textwrap
 
 import pytest
 
-from legacy_opt.compat.audit import audit
+from legacy_opt.compat.source_analysis.optimizer_uses import audit
 from tests.support.processes.command_line import ROOT, Screen
 
 pytestmark = pytest.mark.once

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from legacy_opt.compat.audit import audit
+from legacy_opt.compat.source_analysis.optimizer_uses import audit
 from tests.support.processes.command_line import Screen
 
 pytestmark = pytest.mark.once

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import missing_names
+from legacy_opt.compat.source_analysis import missing_names
 
 pytestmark = pytest.mark.once
 

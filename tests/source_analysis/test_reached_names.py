@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import compat, versions
-from legacy_opt.compat import run_command
+from legacy_opt.compat.cli import run_command
 from tests.support.processes.command_line import Screen
 
 pytestmark = pytest.mark.once

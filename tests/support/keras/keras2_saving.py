@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, AdagradDecayOptimizerV2, RuleOptimizer, versions
 from legacy_opt.compat import register_optimizer
-from legacy_opt.slots import RowSlot, ScalarSlot
+from legacy_opt.core.slots import RowSlot, ScalarSlot
 from tests.support import rules
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 

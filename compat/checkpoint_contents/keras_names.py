@@ -1,0 +1,106 @@
+"""Keras' optimizers in the graphs of a Saver, into which `to_v1` puts them.
+
+One called Adam keeps `x/Adam/m` for a variable `x`, and beside the variables what it has for all of
+them: `Adam/iter`, `Adam/learning_rate`. The numbers of a second one of that name are `Adam/iter_1`.
+"""
+
+import collections
+import re
+
+from . import slot_signatures
+
+# The slots of Keras' own optimizers, in Keras 2 and 3.
+BY_SLOTS = {
+    ("m", "v"): "Adam, Adamax or Nadam",
+    ("m", "v", "vhat"): "Adam with amsgrad",
+    ("accumulator",): "Adagrad",
+    ("accum_grad", "accum_var"): "Adadelta",
+    ("accumulator", "linear"): "Ftrl",
+    ("momentum",): "SGD with momentum",
+    ("rms",): "RMSprop",
+    ("momentum", "rms"): "RMSprop with momentum",
+    ("mg", "rms"): "centered RMSprop",
+    ("mg", "momentum", "rms"): "centered RMSprop with momentum",
+    ("momentum", "velocity"): "Adam",
+    ("m", "u"): "Adamax",
+    ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
+    ("velocity",): "RMSprop",
+}
+# Classes of Keras, after which to_v1 names optimizers, and whose slots tell no more than the name.
+_CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
+_STEP = re.compile(r"(.+)/(?:iter|iteration)$")
+_NUMBER = re.compile(r"_\d+$")
+
+
+def names(items):
+    """Returns the names of Keras' optimizers in a checkpoint.
+
+    Args:
+      items: a dict from names to `Item`s.
+    """
+    steps = [
+        _STEP.match(name).group(1)
+        for name, item in items.items()
+        if _STEP.match(name) and item.shape == () and slot_signatures.is_integer(item.dtype)
+    ]
+    return {name for name in steps if name + "/learning_rate" in items or _has_slots(name, items)}
+
+
+def _has_slots(name, items):
+    middle = "/%s/" % name
+    return any(middle in each and each.split(middle)[0] in items for each in items)
+
+
+def for_all_variables(items, optimizers):
+    """Returns the `Item`s that these optimizers keep for no single variable.
+
+    Args:
+      items: a dict from names to `Item`s.
+      optimizers: from `names`.
+    """
+    return [
+        item
+        for name, item in items.items()
+        if item.shape == ()
+        and name.rpartition("/")[0] in optimizers
+        # A model may have a scope of that name, too.
+        and not any(_has_slots_of(name, each, items) for each in optimizers)
+    ]
+
+
+def _has_slots_of(variable, optimizer, items):
+    return any(each.startswith("%s/%s/" % (variable, optimizer)) for each in items)
+
+
+def recognise(variables, optimizers):
+    """Finds out what the slots of these optimizers are.
+
+    Args:
+      variables: `Variable`s with their slots.
+      optimizers: from `names`.
+
+    Returns:
+      A Counter of variables by (label for people, name of the optimizer, scope), and a dict from
+      the names of slots to their roles.
+    """
+    slots, roles = collections.defaultdict(dict), {}
+    for variable in variables:
+        for slot in variable.slots:
+            name, _, role = slot.suffix.rpartition("/")
+            if name in optimizers:
+                roles[slot.item.name] = _NUMBER.sub("", role)
+                of_variable = slots[name, slot.scope].setdefault(variable.item.name, [])
+                of_variable.append(roles[slot.item.name])
+    counts = collections.Counter()
+    for (name, scope), by_variable in slots.items():
+        label = _label(name, by_variable.values())
+        counts[label, name, scope] = len(by_variable)
+    return counts, roles
+
+
+def _label(name, roles_of_variables):
+    kinds = tuple(sorted({role for roles in roles_of_variables for role in roles}))
+    what = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
+    label = "Keras' %s in a TF1 graph (to_v1)" % what
+    several = any(len(roles) > len(set(roles)) for roles in roles_of_variables)
+    return label + ", more than one" if several else label

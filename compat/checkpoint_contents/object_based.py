@@ -1,0 +1,78 @@
+"""What an object-based checkpoint holds, as its graph of objects tells it."""
+
+from ..checkpoint_files.object_graph import NAMED_BY_NUMBER, NUMBERED
+from . import Contents, Guess, Slot, Variable, item_of, keras_names, slot_signatures
+
+STEP_NAMES = ("iter", "iteration", "_iterations")
+
+
+def contents(tensors, graph):
+    """Finds out what an object-based checkpoint holds.
+
+    Args:
+      tensors: its tensors, a dict from checkpoint key to what has a `dtype` and a `shape`.
+      graph: its `ObjectGraph`.
+
+    Returns:
+      `Contents`.
+    """
+    slots = {}
+    for optimizer in graph.optimizers:
+        for (variable, slot_name), key in optimizer.slots.items():
+            item = item_of("%s, slot %s" % (variable, slot_name), tensors, (key,))
+            slots.setdefault(variable, []).append(Slot(item, optimizer.path, slot_name, slot_name))
+    variables = tuple(
+        Variable(item_of(name, tensors, (key,)), tuple(slots.get(name, ())))
+        for name, key in sorted(graph.variables.items())
+    )
+    shared, step = [], None
+    for optimizer in graph.optimizers:
+        for name, key in optimizer.variables.items():
+            path = "/".join(filter(None, (optimizer.path, name)))
+            item = item_of(path, tensors, (key,))
+            if local_name(name) in STEP_NAMES and step is None:
+                step = item
+            else:
+                shared.append(item)
+    known = {piece for each in variables for piece in each.item.pieces}
+    known |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
+    known |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
+    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - known))
+    guesses = tuple(_guess(optimizer, tensors, graph) for optimizer in graph.optimizers)
+    return Contents(False, variables, tuple(shared), step, other, guesses)
+
+
+def local_name(path):
+    """Returns the last name of a path, which an inner optimizer's variables have."""
+    return path.rsplit("/", 1)[-1]
+
+
+def is_keras_own(optimizer):
+    """Whether an optimizer (`SavedOptimizer`) is one of Keras, and not one made by `to_keras`."""
+    if optimizer.kind == NAMED_BY_NUMBER:
+        return False
+    # OptimizerV2 saves this hyperparameter; v1's and bridged ones have none, or no need of it.
+    return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
+
+
+def _guess(optimizer, tensors, graph):
+    names = tuple(sorted({name for _, name in optimizer.slots}))
+    trained = {variable for variable, _ in optimizer.slots}
+    if is_keras_own(optimizer):
+        label = "Keras' own " + keras_names.BY_SLOTS.get(names, "optimizer, unknown")
+        if not names:
+            label = "Keras' own, without slots, as SGD"
+    else:
+        label = "made by to_keras, or of v1: " + _like(optimizer, names, tensors, graph)
+    return Guess(label, ", ".join(names) or "none", optimizer.path, len(trained))
+
+
+def _like(optimizer, names, tensors, graph):
+    if not names:
+        return "none has slots, as GradientDescent"
+    powers = {local_name(name).replace("shared_", "") for name in optimizer.variables}
+    layouts = {}
+    for (variable, name), key in optimizer.slots.items():
+        whole = tensors[graph.variables[variable]]
+        layouts.setdefault(variable, {})[name] = slot_signatures.layout(whole, [tensors[key]])[0]
+    return slot_signatures.recognise_roles(list(layouts.values()), powers)

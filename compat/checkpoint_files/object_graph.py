@@ -1,0 +1,314 @@
+"""Object-based checkpoints: which variable of which object a tensor is, optimizers above all.
+
+`tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object
+and save the graph of objects beside them. The graph is read here; there are three ways in which it
+tells the slots of an optimizer:
+
+* as TensorFlow's own relation between a variable, a slot's name and the slot: OptimizerV2, Keras'
+  own and bridged, and v1 optimizers;
+* by the number of the trained variable, `slot_0_m`: bridged Keras 3;
+* as numbered variables, `_variables/7`: optimizers of Keras 3, and the new ones of Keras 2.11 to
+  2.15. Their lists, such as `_momentums`, are in the order of training, and so are variables of the
+  same name; where that order is not saved, names that tell the trained variable have to do. What
+  none of these tells is left unassigned.
+"""
+
+import collections
+import re
+from typing import NamedTuple, Optional
+
+from google.protobuf.message import DecodeError
+from tensorflow.core.protobuf import trackable_object_graph_pb2
+
+from .tensor_names import OBJECT_GRAPH  # noqa: F401
+
+SLOT_VARIABLES, NAMED_BY_NUMBER, NUMBERED = "slot variables", "named by number", "numbered"
+
+_VALUE = "VARIABLE_VALUE"
+_BRIDGED_SLOT = re.compile(r"slot_(\d+)_(.*)")
+_VARIABLES, _TRAINED, _STEP = "_variables", "_trainable_variables", "_iterations"
+
+
+class SavedOptimizer(NamedTuple):
+    """An optimizer in an object-based checkpoint.
+
+    Attributes:
+      path: the path to it from the object that was saved, like "optimizer".
+      kind: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED: how its slots are told.
+      slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
+      variables: a dict from local name to checkpoint key: its hyperparameters, its count of steps
+        and what all variables share.
+      unassigned: the same for those of its variables of which neither can be said.
+    """
+
+    path: str
+    kind: str
+    slots: dict
+    variables: dict
+    unassigned: dict
+
+
+class ObjectGraph(NamedTuple):
+    """What the object graph of a checkpoint tells.
+
+    Attributes:
+      variables: a dict from full name to checkpoint key, without those of optimizers. A full name
+        that several variables have is replaced by the path to each.
+      optimizers: a tuple of SavedOptimizers.
+      save_counter: the checkpoint key of `tf.train.Checkpoint`'s own counter, or None.
+      python_states: a dict from path to checkpoint key: what is no variable, but a string.
+    """
+
+    variables: dict
+    optimizers: tuple
+    save_counter: Optional[str]
+    python_states: dict
+
+    @property
+    def optimizer(self):
+        """The only optimizer; None if there is none.
+
+        Raises:
+          ValueError: there are several.
+        """
+        if len(self.optimizers) > 1:
+            paths = ", ".join(optimizer.path for optimizer in self.optimizers)
+            raise ValueError("The checkpoint holds several optimizers: %s." % paths)
+        return self.optimizers[0] if self.optimizers else None
+
+    @property
+    def slots(self):
+        """A dict from pairs (variable's name, slot's name) to keys, of the only optimizer."""
+        return self.optimizer.slots if self.optimizer else {}
+
+    @property
+    def optimizer_variables(self):
+        """A dict from local name to key: the only optimizer's variables that are no slots."""
+        return self.optimizer.variables if self.optimizer else {}
+
+
+def parse_object_graph(serialized):
+    """Parses the object graph of a checkpoint.
+
+    Args:
+      serialized: the bytes of its tensor `_CHECKPOINTABLE_OBJECT_GRAPH`.
+
+    Returns:
+      An ObjectGraph.
+
+    Raises:
+      ValueError: they are no object graph.
+    """
+    try:
+        proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
+        return _Parser(proto).parse()
+    except (DecodeError, IndexError, KeyError) as error:
+        raise ValueError(str(error) or type(error).__name__) from error
+
+
+class _Node:
+    """A node of the graph: its children, its variable if it is one, and its slots."""
+
+    def __init__(self, proto):
+        self.children = {child.local_name: child.node_id for child in proto.children}
+        self.slots = [
+            (slot.original_variable_node_id, slot.slot_name, slot.slot_variable_node_id)
+            for slot in proto.slot_variables
+        ]
+        self.keys = {each.name: each.checkpoint_key for each in proto.attributes}
+        self.full_name = "".join(each.full_name for each in proto.attributes if each.name == _VALUE)
+
+    @property
+    def key(self):
+        """The checkpoint key of a variable, None for other objects."""
+        return self.keys.get(_VALUE)
+
+    @property
+    def numbered(self):
+        """The children of a list, in order."""
+        numbers = sorted(int(name) for name in self.children if name.isdigit())
+        return [self.children[str(number)] for number in numbers]
+
+
+class _Parser:
+    """Finds optimizers in the nodes of a graph, and tells their variables from the others."""
+
+    def __init__(self, proto):
+        self._nodes = [_Node(node) for node in proto.nodes]
+        self._paths = self._paths_from(0)
+        self._kinds = {
+            number: kind
+            for number in range(len(self._nodes))
+            for kind in [self._kind(number)]
+            if kind is not None
+        }
+        self._trained = {each for number in self._kinds for each in self._trained_by(number)}
+        owned = {each for number in self._kinds for each in self._members(number)}
+        self._others = {
+            number
+            for number in self._paths
+            if self._nodes[number].key and number not in owned - self._trained
+        }
+        self._others.discard(self._nodes[0].children.get("save_counter"))
+        self._names = self._unique_names()
+
+    def parse(self):
+        counter = self._nodes[0].children.get("save_counter")
+        nested = {
+            each
+            for number in self._kinds
+            for each in self._members(number)
+            if each != number and number not in self._members(each)
+        }
+        return ObjectGraph(
+            {self._names[number]: self._nodes[number].key for number in sorted(self._others)},
+            tuple(self._optimizer(number) for number in self._kinds if number not in nested),
+            None if counter is None else self._nodes[counter].key,
+            {
+                path: key
+                for number, path in self._paths.items()
+                for name, key in self._nodes[number].keys.items()
+                if name != _VALUE
+            },
+        )
+
+    def _kind(self, number):
+        """Tells which kind of optimizer a node is, None if it is none."""
+        node = self._nodes[number]
+        if _VARIABLES in node.children and _STEP in node.children:
+            return NUMBERED
+        if "layout" in node.children and "iteration" in node.children:
+            return NAMED_BY_NUMBER
+        step = node.children.get("iter")
+        if node.slots or (step is not None and self._nodes[step].full_name.endswith("/iter")):
+            return SLOT_VARIABLES
+        return None
+
+    def _trained_by(self, number):
+        node = self._nodes[number]
+        if _TRAINED in node.children:
+            return self._nodes[node.children[_TRAINED]].numbered
+        return [variable for variable, _, _ in node.slots]
+
+    def _paths_from(self, start, stop=()):
+        """Returns the shortest path to each node that can be reached, by the nodes' numbers."""
+        paths, queue = {start: ""}, [start]
+        for number in queue:
+            for name, child in self._nodes[number].children.items():
+                if child not in paths and child not in stop:
+                    paths[child] = paths[number] + "/" * bool(paths[number]) + name
+                    queue.append(child)
+        return paths
+
+    def _members(self, number):
+        """Returns the paths to the parts of an optimizer, with those of an inner one."""
+        return self._paths_from(number, self._trained)
+
+    def _unique_names(self):
+        counts = collections.Counter(self._nodes[number].full_name for number in self._others)
+        return {
+            number: name if name and counts[name] == 1 else self._paths[number]
+            for number in self._others
+            for name in [self._nodes[number].full_name]
+        }
+
+    def _optimizer(self, number):
+        members, slots, places = self._members(number), {}, {}
+        for inner in members:
+            places.update(self._places(inner))
+        for slot, (variable, name) in places.items():
+            slots.setdefault((self._names[variable], name), []).append(slot)
+        variables, unassigned = {}, {}
+        for member, path in members.items():
+            if self._nodes[member].key and member not in places:
+                last = path.rsplit("/", 1)[-1]
+                unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
+                (unassigned if unclear else variables)[path] = self._nodes[member].key
+        for key in [key for key, found in slots.items() if len(found) > 1]:
+            for slot in slots.pop(key):  # two for one place: the names do not tell them apart
+                unassigned[members[slot]] = self._nodes[slot].key
+        return SavedOptimizer(
+            self._paths[number],
+            self._kinds[number],
+            {key: self._nodes[slot].key for key, (slot,) in slots.items()},
+            variables,
+            unassigned,
+        )
+
+    def _places(self, number):
+        """Returns pairs (variable, name of the slot) by the numbers of the slots' nodes."""
+        kind = self._kinds.get(number)
+        if kind == SLOT_VARIABLES:
+            return {slot: (variable, name) for variable, name, slot in self._nodes[number].slots}
+        if kind == NAMED_BY_NUMBER:
+            return self._places_by_number(number)
+        return self._places_in_lists(number) if kind == NUMBERED else {}
+
+    def _places_by_number(self, number):
+        slots, places = {}, {}
+        for local_name, child in self._nodes[number].children.items():
+            match = _BRIDGED_SLOT.match(local_name)
+            if match:
+                slots.setdefault(match.group(1), {})[match.group(2)] = child
+        for group in slots.values():
+            fitting = [
+                variable
+                for variable in self._others
+                if all(self._called_after(slot, variable) == name for name, slot in group.items())
+            ]
+            if len(fitting) == 1:
+                places.update((slot, (fitting[0], name)) for name, slot in group.items())
+        return places
+
+    def _places_in_lists(self, number):
+        node, trained = self._nodes[number], self._trained_by(number)
+        places, lists, namesakes = {}, {}, {}
+        for name, child in node.children.items():
+            if name not in (_VARIABLES, _TRAINED):
+                for position, member in enumerate(self._nodes[child].numbered):
+                    lists[member] = (name.strip("_"), position)
+        known = set(node.children.values())
+        for slot in self._nodes[node.children[_VARIABLES]].numbered:
+            if slot in known:
+                continue
+            name, position = lists.get(slot, (None, len(trained)))
+            variables = trained[position : position + 1] or trained or sorted(self._others)
+            variable, called = self._best_name(slot, variables)
+            if called is not None:
+                places[slot] = (variable, called)
+            elif position < len(trained):
+                places[slot] = (trained[position], name)
+            else:
+                namesakes.setdefault(self._local_name(slot), []).append(slot)
+        for name, slots in namesakes.items():
+            if len(slots) == len(trained) > 1:  # Keras made one for each, in the same order
+                places.update(zip(slots, [(variable, name) for variable in trained]))
+        return places
+
+    def _local_name(self, slot):
+        """Returns a slot's full name without that of its optimizer."""
+        return self._nodes[slot].full_name.partition("/")[2]
+
+    def _best_name(self, slot, variables):
+        """Finds the one variable with the longest name after which a slot is called."""
+        found = [(variable, self._called_after(slot, variable)) for variable in variables]
+        found = [(variable, name) for variable, name in found if name is not None]
+        if not found:
+            return None, None
+        longest = min(len(name) for _, name in found)
+        found = [(variable, name) for variable, name in found if len(name) == longest]
+        return found[0] if len(found) == 1 else (None, None)
+
+    def _called_after(self, slot, variable):
+        """Returns the slot's name if it is called after a variable, else None."""
+        local_name = self._local_name(slot)
+        full_name = self._nodes[variable].full_name
+        if not full_name:
+            return None
+        if local_name.endswith("/" + full_name):  # Keras 2.11 to 2.15
+            return local_name[: -len(full_name) - 1]
+        for start in (full_name + "_0_", full_name + "_"):  # the former is a tf.Variable's
+            start = start.replace("/", "_")
+            if local_name.startswith(start):
+                return local_name[len(start) :]
+        return None

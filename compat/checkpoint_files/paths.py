@@ -1,0 +1,235 @@
+"""Which checkpoint a path means, or, where it means none, what is there instead."""
+
+import os
+import re
+import reprlib
+
+import tensorflow as tf
+
+from .. import special_files
+from .index import is_table
+
+V1, V2 = "V1", "V2"
+
+INDEX = ".index"
+_DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
+_V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
+_V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # as the Saver returns and notes it
+
+
+class CheckpointError(ValueError):
+    """A checkpoint is missing, truncated or corrupt, or a file is no checkpoint at all."""
+
+
+def refuse_special(*paths):
+    """Raises a CheckpointError if one of the paths leads to neither a regular file nor a folder."""
+    try:
+        special_files.refuse(*paths)
+    except special_files.SpecialFileError as error:
+        raise CheckpointError(str(error)) from error
+
+
+def reason(error):
+    """Returns the one line of what TensorFlow says that tells what is wrong."""
+    text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
+    before, _, where = text.partition("[[")  # which operation it was, after where it was made
+    return before.strip().splitlines()[-1 if where else 0]
+
+
+def as_text(path, argument="path", order=""):
+    """Returns a path as a string.
+
+    Args:
+      path: the path.
+      argument: what the caller calls it.
+      order: how the caller's arguments are to be given, where others might take its place.
+
+    Raises:
+      TypeError: it is none.
+    """
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise TypeError(
+            "%s must be the path of a checkpoint, a string or os.PathLike, got %s of type %s.%s"
+            % (argument, reprlib.repr(path), type(path).__name__, order and " Pass %s." % order)
+        ) from None
+
+
+def locate(path):
+    """Finds the checkpoint that a path means.
+
+    Args:
+      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; a folder, which
+        means the latest checkpoint in it.
+
+    Returns:
+      A pair: the prefix (of a V1 checkpoint in several files: their pattern), and V1 or V2.
+
+    Raises:
+      CheckpointError: there is none. The message tells what there is.
+    """
+    path = as_text(path)
+    prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
+    if is_file(prefix + INDEX):
+        return prefix, V2
+    refuse_special(path, prefix + INDEX, os.path.join(path, "checkpoint"))
+    if tf.io.gfile.isdir(path):
+        return _latest(path)
+    if is_file(path):
+        return _in_one_file(path)
+    shards = v1_shards(_V1_PATTERN.sub(r"\1", path))
+    patterns = {_V1_SHARD.sub(r"\1-?????\2", shard) for shard in shards}
+    if len(patterns) == 1 or path in patterns:
+        return (path if path in patterns else patterns.pop()), V1
+    raise CheckpointError("%r: there is no such checkpoint.%s" % (path, _what_is_there(path)))
+
+
+def is_file(path):
+    """Whether there is a regular file at a path."""
+    if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
+        return False
+    return special_files.kind(path) is None
+
+
+def data_files(prefix):
+    """Returns the data files of a checkpoint (V2 format), also those that its index lacks."""
+    return _beside(prefix, _DATA_FILE)
+
+
+def v1_shards(prefix):
+    """Returns the files of a checkpoint in V1 format that is saved in several files."""
+    return _beside(prefix, _V1_SHARD)
+
+
+def files_of(prefix):
+    """Returns the files of the checkpoint that has a prefix, in whichever format; or none."""
+    files = [prefix + INDEX] if is_file(prefix + INDEX) else []
+    if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
+        files.append(prefix)
+    return files + data_files(prefix) + v1_shards(prefix)
+
+
+def _beside(prefix, pattern):
+    folder, name = os.path.split(prefix)
+    matches = ((each, pattern.match(each)) for each in _listed(folder))
+    return [os.path.join(folder, each) for each, match in matches if match and match[1] == name]
+
+
+def _listed(folder):
+    folder = folder or os.curdir
+    if not tf.io.gfile.isdir(folder):
+        return []
+    return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(folder))
+
+
+def prefixes(folder):
+    """Returns the names of the checkpoints (V2 format) in a folder."""
+    return [name[: -len(INDEX)] for name in _listed(folder) if name.endswith(INDEX)]
+
+
+def _latest(folder):
+    """Finds the checkpoint that a folder's `checkpoint` file names."""
+    try:
+        latest = tf.train.latest_checkpoint(folder)
+    except (ValueError, tf.errors.OpError):
+        latest = None
+    if latest is not None:
+        return locate(latest)
+    if _is_saved_model(folder):
+        raise CheckpointError(
+            "%r is a SavedModel. Name the checkpoint of its variables: %r"
+            % (folder, os.path.join(folder, "variables", "variables"))
+        )
+    state = tf.train.get_checkpoint_state(folder)
+    if state is not None and state.model_checkpoint_path:
+        problem = "its `checkpoint` file names %r, which is not there." % (
+            state.model_checkpoint_path
+        )
+    else:
+        problem = "no `checkpoint` file there names the latest one."
+    raise CheckpointError("%r is a folder, and %s%s" % (folder, problem, _choice(folder)))
+
+
+def _is_saved_model(folder):
+    return bool({"saved_model.pb", "saved_model.pbtxt"} & set(_listed(folder)))
+
+
+def _choice(folder):
+    found = prefixes(folder)
+    if not found:
+        return " It holds no checkpoint."
+    shown = [os.path.join(folder, name) for name in found[:4]]
+    return " Name one of these: %s%s" % (", ".join(shown), ", …" if len(found) > 4 else "")
+
+
+def _in_one_file(path):
+    """Tells what a file is, which is a checkpoint only if it is in V1 format."""
+    match = _DATA_FILE.match(path)
+    if match:
+        index = match[1] + INDEX
+        raise CheckpointError(
+            "%r is one data file of a checkpoint. Name the checkpoint by its prefix: %r%s"
+            % (path, match[1], "" if is_file(index) else " (whose index, %r, is missing)" % index)
+        )
+    start, end = _start_and_end(path)
+    if is_table(end):
+        match = _V1_SHARD.match(path)
+        return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
+    raise CheckpointError("%r is no checkpoint: it %s" % (path, _looks_like(path, start)))
+
+
+def _start_and_end(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        start = file.read(1024)
+        file.seek(max(0, file.size() - 48))
+        return start, file.read()
+
+
+def _looks_like(path, start):
+    """Tells what a file seems to be, and what to do."""
+    folder, name = os.path.split(path)
+    if not start:
+        return "is empty."
+    if start.startswith(b"\x89HDF\r\n\x1a\n"):
+        return (
+            "is an HDF5 file (.h5), as Keras saves models. Load it with Keras: "
+            "model.load_weights(…) or keras.models.load_model(…)."
+        )
+    if start.startswith(b"PK\x03\x04"):
+        return (
+            "is a zip archive (.keras?), as Keras saves models. Load it with "
+            "keras.models.load_model(…)."
+        )
+    if name == "checkpoint":
+        return "only names checkpoints. Name its folder: %r" % (folder or os.curdir)
+    if name.endswith(".meta"):
+        return "is the graph that belongs to one. Name the checkpoint: %r" % path[: -len(".meta")]
+    if name in ("saved_model.pb", "saved_model.pbtxt"):
+        return "belongs to a SavedModel. Name the checkpoint of its variables: %r" % (
+            os.path.join(folder, "variables", "variables")
+        )
+    if _is_text(start):
+        return "is a text file. Name a checkpoint's prefix, or the folder that it is in."
+    return "is of another kind, or its end is missing. Name a checkpoint's prefix."
+
+
+def _is_text(start):
+    if b"\0" in start:
+        return False
+    try:
+        start[:-4].decode("utf-8", "strict") if len(start) > 4 else start.decode("utf-8")
+    except UnicodeDecodeError as error:
+        return error.start > len(start) - 8  # a character cut in two
+    return True
+
+
+def _what_is_there(path):
+    folder = os.path.dirname(path)
+    if data_files(path):
+        return " Its data files are there, but its index, %r, is missing." % (path + INDEX)
+    if v1_shards(path):
+        return " Files of several checkpoints in V1 format have that name."
+    if not tf.io.gfile.isdir(folder or os.curdir):
+        return " The folder %r does not exist." % folder
+    return _choice(folder).replace(" It holds", " Its folder holds")

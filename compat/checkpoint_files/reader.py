@@ -1,0 +1,307 @@
+"""Reads checkpoints of TensorFlow 1 and 2 as files, tensor by tensor.
+
+TensorFlow's own reader copies what it has read, to twice the size of the tensor, and cannot read
+parts in V1 format. So tensors are read by the Saver's operation, in a graph of their own.
+"""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from . import paths
+from .file_watch import Watch, stamp
+from .index import parse_index
+from .object_graph import OBJECT_GRAPH, parse_object_graph
+from .paths import V1, V2, CheckpointError, reason
+
+
+class UnknownType(NamedTuple):
+    """Stands for the dtype of a tensor whose type this TensorFlow does not have."""
+
+    name: str
+    size: int = 0
+
+
+class TensorInfo(NamedTuple):
+    """What is known of a tensor that has not been read.
+
+    Attributes:
+      dtype: a tf.DType, or an UnknownType.
+      shape: a tuple of ints.
+      nbytes: its size in memory; that of strings, in the file, or 0 where that is not known.
+      parts: pairs (shape, offset), where the tensor is saved in parts, as partitioned variables
+        are. Empty for one that is saved whole, and for all in V1 format, which hides it.
+    """
+
+    dtype: Any
+    shape: tuple
+    nbytes: int
+    parts: tuple = ()
+
+    @property
+    def missing(self):
+        """How many of its numbers are in none of its parts."""
+        held = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
+        return int(np.prod(self.shape, dtype=np.int64)) - held if self.parts else 0
+
+
+def open_checkpoint(path):
+    """Opens a checkpoint, and sees whether it is whole without reading its data.
+
+    Args:
+      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; a folder, which
+        means the latest checkpoint in it.
+
+    Returns:
+      A Checkpoint.
+
+    Raises:
+      CheckpointError: there is none, it is truncated or corrupt, or this is some other file.
+    """
+    return Checkpoint(*paths.locate(path))
+
+
+class Checkpoint:
+    """A checkpoint to read from; made by `open_checkpoint`.
+
+    Attributes:
+      path: its prefix; in V1 format, its file or the pattern of its files.
+      format: "V1" or "V2".
+      tensors: a dict from name to TensorInfo, without TensorFlow's own bookkeeping.
+    """
+
+    def __init__(self, path, format):
+        self.path = path
+        self.format = format
+        self._watch = Watch([self._listing] if format == V2 else self._open_v1_files())
+        try:
+            reader = tf.compat.v1.train.NewCheckpointReader(path)
+            index = _content(self._listing) if format == V2 else b""
+        except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
+            self._refuse_change()
+            raise CheckpointError(
+                "%r is corrupt, or no checkpoint: %s" % (self._listing, reason(error))
+            ) from error
+        self._digest = hashlib.sha256(index).digest()
+        infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
+        self._infos = dict(sorted(infos.items()))
+        self.tensors = {name: i for name, i in self._infos.items() if name != OBJECT_GRAPH}
+        self._object_graph = None
+
+    @property
+    def _listing(self):
+        return self.path if self.format == V1 else self.path + paths.INDEX
+
+    def _open_v1_files(self):
+        files = tf.io.gfile.glob(self.path) if "?" in self.path else [self.path]
+        paths.refuse_special(*files)
+        return files
+
+    def _infos_v2(self, content):
+        try:
+            index = parse_index(content)
+        except ValueError as error:
+            raise CheckpointError("%r is corrupt: %s" % (self._listing, error)) from error
+        names = [
+            "%s.data-%05d-of-%05d" % (self.path, shard, len(index.data_bytes))
+            for shard in range(len(index.data_bytes))
+        ]
+        for name, needed in zip(names, index.data_bytes):
+            self._check_data(name, needed)
+        self._watch = Watch([self._listing] + names)
+        infos = {
+            name: _info(entry.dtype, entry.shape, entry.nbytes, entry.parts)
+            for name, entry in index.entries.items()
+        }
+        for name, entry in index.entries.items():
+            self._check_size(name, entry, infos[name])
+        return infos
+
+    def _check_data(self, data_file, needed):
+        paths.refuse_special(data_file)
+        if not tf.io.gfile.exists(data_file):
+            self._refuse_change()
+            raise CheckpointError(
+                "%r is incomplete: the data file %r is missing. Copy it from where the checkpoint "
+                "was written." % (self.path, data_file)
+            )
+        found = tf.io.gfile.stat(data_file).length
+        if found < needed:
+            self._refuse_change()
+            raise CheckpointError(
+                "%r is truncated: the data file %r has %d bytes, and the index needs %d. Copy it "
+                "anew from where the checkpoint was written."
+                % (self.path, data_file, found, needed)
+            )
+
+    def _check_size(self, name, entry, info):
+        """Refuses a shape for which there are no data: TensorFlow would allocate it first."""
+        needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
+        if needed > entry.nbytes or any(size < 0 for size in info.shape):
+            raise CheckpointError(
+                "%r is corrupt: the tensor %r has %d bytes, and its shape %s needs %d."
+                % (self._listing, name, entry.nbytes, list(info.shape), needed)
+            )
+
+    def check_unchanged(self):
+        """Sees whether the checkpoint is still the one that was opened.
+
+        Raises:
+          CheckpointError: it was written anew, or deleted, since.
+        """
+        if self.format == V1:
+            self._refuse_change()
+        elif self._is_another_index():
+            raise _changed(self._watch.changes() or "%r was written anew." % self._listing)
+
+    def _is_another_index(self):
+        """Whether the index differs; it holds the checksums of all data."""
+        now = stamp(self._listing)
+        if now is not None and now == self._watch.stamps[self._listing]:
+            return False
+        try:
+            same = hashlib.sha256(_content(self._listing)).digest() == self._digest
+        except tf.errors.OpError:
+            return True
+        if same:
+            self._watch.stamps[self._listing] = now
+        return not same
+
+    def _refuse_change(self):
+        changes = self._watch.changes()
+        if changes is not None:
+            raise _changed(changes)
+
+    def info(self, name):
+        """Returns the TensorInfo of a tensor.
+
+        Raises:
+          CheckpointError: there is none of that name.
+        """
+        if name not in self._infos:
+            raise CheckpointError("%r holds no tensor %r." % (self.path, name))
+        return self._infos[name]
+
+    def read(self, name, part=None):
+        """Reads a tensor.
+
+        Args:
+          name: its name.
+          part: which part of it, as a pair (shape, offset); None for all of it.
+
+        Returns:
+          A NumPy array.
+
+        Raises:
+          CheckpointError: there is none of that name, its data are lost, or the checkpoint has
+            been written anew since it was opened.
+        """
+        info = self.info(name)
+        if isinstance(info.dtype, UnknownType):
+            raise CheckpointError(
+                "%r: TensorFlow %s cannot read the tensor %r, whose dtype (%s) it does not know."
+                % (self.path, versions.tensorflow_version(), name, info.dtype.name)
+            )
+        try:
+            with tf.Graph().as_default(), session() as sess:
+                spec = "" if part is None else slice_spec(info.shape, *part)
+                value = sess.run(restored(self.path, [name], [info.dtype], [spec])[0])
+        except tf.errors.OpError as error:
+            self._refuse_change()
+            raise CheckpointError(
+                "%r is corrupt: the tensor %r cannot be read: %s. Copy the checkpoint anew from "
+                "where it was written." % (self.path, name, reason(error).rstrip("."))
+            ) from error
+        self.check_unchanged()
+        return as_array(value)
+
+    @property
+    def object_graph(self):
+        """The ObjectGraph of an object-based checkpoint; None where it is name-based.
+
+        Raises:
+          CheckpointError: its data are lost.
+        """
+        if OBJECT_GRAPH not in self._infos or self._object_graph is not None:
+            return self._object_graph
+        try:
+            self._object_graph = parse_object_graph(self.read(OBJECT_GRAPH).item())
+            return self._object_graph
+        except ValueError as error:
+            raise CheckpointError(
+                "%r is corrupt: its object graph cannot be read: %s" % (self.path, error)
+            ) from error
+
+
+def _content(path):
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read()
+
+
+def _changed(what):
+    return CheckpointError(
+        "%s Begin again; if that does not help, copy the checkpoint to where nothing changes it."
+        % what
+    )
+
+
+def _infos_v1(reader):
+    dtypes = reader.get_variable_to_dtype_map()
+    return {
+        name: _info(dtypes[name], tuple(shape))
+        for name, shape in reader.get_variable_to_shape_map().items()
+    }
+
+
+def _info(dtype, shape, nbytes=0, parts=()):
+    try:
+        dtype = tf.as_dtype(dtype)
+    except (TypeError, KeyError, ValueError):
+        dtype = UnknownType("type %s" % dtype)
+    if parts == ((shape, (0,) * len(shape)),):  # one that is all of it
+        parts = ()
+    return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
+
+
+def nbytes_of(dtype, shape):
+    """Returns the size of a tensor in memory, 0 for strings."""
+    size = 0 if dtype == tf.string else dtype.size
+    return int(np.prod(shape, dtype=np.int64)) * size
+
+
+def as_array(value):
+    """Returns an array. A string would lose zeros at its end in one of NumPy's string types."""
+    return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
+
+
+def session():
+    """Makes a Session that leaves GPUs alone, for the graph that is the default."""
+    config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
+    return tf.compat.v1.Session(config=config)
+
+
+def slice_spec(full_shape, shape, offset):
+    """Returns how the Saver's operations are told of a part of a tensor."""
+    extents = ":".join("%d,%d" % pair for pair in zip(offset, shape))
+    return " ".join([str(int(size)) for size in full_shape] + [extents])
+
+
+def restored(path, names, dtypes, specs):
+    """Adds the operation that reads tensors of a checkpoint, in either format, to the graph.
+
+    Args:
+      path: the checkpoint's `path`.
+      names: the names of the tensors.
+      dtypes: their dtypes.
+      specs: which parts of them to read, in the Saver's notation; "" means all.
+
+    Returns:
+      A list of tensors.
+    """
+    return tf.raw_ops.RestoreV2(
+        prefix=path, tensor_names=names, shape_and_slices=specs, dtypes=dtypes
+    )

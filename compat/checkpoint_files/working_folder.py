@@ -1,0 +1,123 @@
+"""The hidden folder in which files are written before they are renamed: one writer at a time."""
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from .paths import CheckpointError
+
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
+_LOCK = ".lock"
+
+
+class WorkingFolder:
+    """The folder `.NAME.writing` beside what is to be written; a context manager.
+
+    A lock in it, which ends with its process, keeps other threads and processes out. What a killed
+    process left there is removed. There is no lock on Windows, where the file system has none, and
+    where TensorFlow alone reaches it (`gs://…`).
+
+    Args:
+      target: the path of what is to be written. Its folder is made if need be, and removed at the
+        end if it is still empty then.
+      wait: whether to wait for another writer; else there is an error.
+
+    Attributes:
+      path: the folder.
+      left_behind: whether a killed process had left something in it.
+
+    Raises:
+      CheckpointError: on entering: another writer has the folder.
+    """
+
+    def __init__(self, target, wait=False):
+        self._target, self._wait = target, wait
+        self._parent, name = os.path.split(target)
+        self.path = os.path.join(self._parent, ".%s.writing" % name)
+        self.left_behind = False
+        self._is_local = "://" not in target
+        self._lock = None
+        self._made_folders = []
+
+    def __enter__(self):
+        folder = self._parent
+        while folder and not tf.io.gfile.exists(folder):
+            self._made_folders.append(folder)
+            folder = os.path.dirname(folder)
+        try:
+            self._take()
+            self.left_behind = self._empty()
+        except BaseException:
+            self._release()
+            self._remove_made_folders()
+            raise
+        return self
+
+    def _take(self):
+        while self._lock is None:
+            tf.io.gfile.makedirs(self.path)
+            if fcntl is None or not self._is_local:
+                return
+            path = os.path.join(self.path, _LOCK)
+            with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
+                lock = opened.enter_context(open(path, "a"))
+                self._await(lock)
+                # Another writer may have removed the file, and the folder, in the meantime.
+                if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
+                    opened.pop_all()
+                    self._lock = lock
+
+    def _await(self, lock):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            raise CheckpointError(
+                "%r is being written by another process or thread. Wait until that is done, or "
+                "choose another name." % self._target
+            ) from None
+        except OSError:  # no locks on this file system
+            pass
+
+    def written(self):
+        """Returns the names of the files and folders that have been written in it."""
+        return {name.rstrip("/") for name in tf.io.gfile.listdir(self.path)} - {_LOCK}
+
+    def _empty(self):
+        """Removes all but the lock; returns whether there was anything."""
+        names = self.written()
+        for path in (os.path.join(self.path, name) for name in names):
+            (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
+        return bool(names)
+
+    def __exit__(self, kind, error, traceback):
+        try:
+            self._empty()
+        finally:
+            if self._is_local:
+                with contextlib.suppress(OSError):  # the lock last: then the folder is another's
+                    if self._lock is not None:
+                        os.remove(self._lock.name)
+                    os.rmdir(self.path)
+            else:
+                tf.io.gfile.rmtree(self.path)
+            self._release()
+            self._remove_made_folders()
+
+    def _release(self):
+        if self._lock is not None:
+            self._lock.close()
+        self._lock = None
+
+    def _remove_made_folders(self):
+        """Removes those folders that were made on entering and that nothing is in."""
+        for folder in self._made_folders:
+            if self._is_local:
+                with contextlib.suppress(OSError):
+                    os.rmdir(folder)
+            elif not tf.io.gfile.listdir(folder):
+                tf.io.gfile.rmtree(folder)

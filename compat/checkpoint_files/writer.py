@@ -1,0 +1,323 @@
+"""Writes checkpoints as files, tensor by tensor, whole or not at all."""
+
+import contextlib
+import os
+import time
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from . import paths as checkpoint_paths
+from . import reader, tensor_names
+from .paths import CheckpointError, reason
+from .working_folder import WorkingFolder
+
+v1 = tf.compat.v1
+
+# Small tensors share a data file of this size; a tensor of this size or more has one of its own.
+SHARD_BYTES = 64 << 20
+_STATE_FILE = "checkpoint"
+
+
+class CheckpointWriter:
+    """Writes a checkpoint (V2 format), as `tf.compat.v1.train.Saver` restores it; streams.
+
+    A context manager. The checkpoint appears when its block ends, whole or not at all: until then
+    all is in a hidden folder beside it, which an exception removes, and a later write if the
+    process was killed. That folder has one writer at a time, of all threads and processes. At most
+    one large tensor is in memory at a time, or small ones of 64 MB together. The folder's
+    `checkpoint` file names the new checkpoint as the latest, as `Saver.save` leaves it.
+
+    A checkpoint that is overwritten stays readable up to the instant when the new one replaces it.
+    (One exception: if the new one has as many data files, and fewer than two small tensors, there
+    is no checkpoint for as long as it takes to rename files.)
+
+    Args:
+      path: the prefix of the checkpoint. Its folder is made if need be.
+      overwrite: whether to replace a checkpoint that is there.
+
+    Raises:
+      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, there is a checkpoint
+        and `overwrite` is False, or another writer has begun to write it; on leaving: writing
+        failed, there is nothing to write, or a checkpoint that was copied from has changed.
+    """
+
+    def __init__(self, path, overwrite=False):
+        path = checkpoint_paths.as_text(path)
+        self.path = path[: -len(checkpoint_paths.INDEX)] if path.endswith(".index") else path
+        self._folder, self._name = os.path.split(self.path)
+        self._working = WorkingFolder(self.path)
+        self._overwrite = overwrite
+        self._names = set()
+        self._pending = []
+        self._shards = []
+        self._sources = {}
+
+    def __enter__(self):
+        self._check_path()
+        with self._errors("cannot be written"):
+            self._working.__enter__()
+            try:
+                self._check_what_is_there()
+            except BaseException:
+                self._clean_up()
+                raise
+        return self
+
+    @contextlib.contextmanager
+    def _errors(self, what):
+        try:
+            yield
+        except (tf.errors.OpError, OSError) as failure:
+            text = "%r %s: %s" % (self.path, what, reason(failure))
+            raise CheckpointError(text) from failure
+
+    def _check_path(self):
+        if set(self.path) & set("*?[]"):
+            raise CheckpointError(
+                "%r: TensorFlow takes *, ?, [ and ] in a path for a pattern, and could not read "
+                "the checkpoint again. Choose another name." % self.path
+            )
+        if not self._name or tf.io.gfile.isdir(self.path):
+            raise CheckpointError(
+                "%r is a folder. Name the checkpoint in it: %r"
+                % (self.path, os.path.join(self.path, "model.ckpt"))
+            )
+        state = os.path.join(self._folder, _STATE_FILE)
+        checkpoint_paths.refuse_special(self.path, self.path + checkpoint_paths.INDEX, state)
+        if tf.io.gfile.isdir(state):
+            raise CheckpointError(
+                "%r is a folder, where TensorFlow keeps the name of the latest checkpoint. Choose "
+                "another folder for %r." % (state, self._name)
+            )
+
+    def _check_what_is_there(self):
+        if self._overwrite:
+            return
+        there = checkpoint_paths.files_of(self.path)
+        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in there:
+            return  # what a killed process left while it renamed its files
+        if there:
+            raise CheckpointError(
+                "%r is there already: %s. Choose another name, or pass overwrite=True."
+                % (self.path, there[0])
+            )
+
+    def __exit__(self, kind, error, traceback):
+        try:
+            if kind is None:
+                with self._errors("could not be written"):
+                    self._finish()
+        finally:
+            self._clean_up()
+
+    def _clean_up(self):
+        self._working.__exit__(None, None, None)
+
+    def add(self, name, array, part=None):
+        """Writes an array.
+
+        Args:
+          name: the tensor's name.
+          array: its value.
+          part: where the array is a part of the tensor, a pair: the shape of the whole tensor, and
+            the position of the array in it. There may be one call for each part.
+
+        Raises:
+          CheckpointError: no tensor can have that name, there is one already, or writing failed.
+        """
+        array = reader.as_array(array)
+        dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
+        if array.nbytes < SHARD_BYTES:
+            array = array.copy()  # it is written later
+        spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
+        self._write(_Item(name, spec, dtype, array.nbytes, array=array))
+
+    def copy(self, name, checkpoint, source_name=None, part=None):
+        """Copies a tensor from another checkpoint. One that is saved in parts stays so.
+
+        Args:
+          name: its new name.
+          checkpoint: the Checkpoint that holds it.
+          source_name: its name there, by default the same.
+          part: where it becomes a part of a bigger tensor, a pair as in `add`.
+
+        Raises:
+          CheckpointError: `checkpoint` does not hold it, its data are lost, no tensor can have the
+            new name, there is one already, or writing failed.
+        """
+        source_name = name if source_name is None else source_name
+        self._sources[id(checkpoint)] = checkpoint
+        info = checkpoint.info(source_name)
+        if isinstance(info.dtype, reader.UnknownType):
+            checkpoint.read(source_name)  # raises
+        source = _Item(name, "", info.dtype, info.nbytes, checkpoint, source_name)
+        if part is not None:
+            self._write(source._replace(spec=reader.slice_spec(part[0], info.shape, part[1])))
+        elif not info.parts:
+            self._write(source)
+        for shape, offset in info.parts if part is None else ():
+            spec = reader.slice_spec(info.shape, shape, offset)
+            nbytes = reader.nbytes_of(info.dtype, shape)
+            self._write(source._replace(spec=spec, source_spec=spec, nbytes=nbytes))
+
+    def _write(self, item):
+        problem = tensor_names.problem(item.name)
+        if problem is not None and item.name != item.source_name:  # a graph is copied as it is
+            raise CheckpointError(
+                "%r: %r can be no tensor's name: it %s." % (self.path, item.name, problem)
+            )
+        if (item.name, item.spec) in self._names or (item.name, "") in self._names:
+            raise CheckpointError("%r: the tensor %r is written twice." % (self.path, item.name))
+        self._names.add((item.name, item.spec))
+        if item.nbytes >= SHARD_BYTES:
+            self._save_shard([item])
+            return
+        if sum(each.nbytes for each in self._pending) + item.nbytes > SHARD_BYTES:
+            self._flush()
+        self._pending.append(item)
+
+    def _flush(self):
+        if self._pending:
+            self._save_shard(self._pending)
+        self._pending = []
+
+    def _save_shard(self, items):
+        prefix = os.path.join(self._working.path, "shard-%d" % len(self._shards), "part")
+        try:
+            _save(prefix, items)
+        except tf.errors.OpError as error:
+            for item in items:
+                if item.checkpoint is not None:
+                    item.checkpoint.read(item.source_name)  # raises if its data are lost
+            raise CheckpointError(
+                "%r could not be written: %s" % (self.path, reason(error))
+            ) from error
+        self._shards.append(prefix)
+
+    def _finish(self):
+        if not self._names:
+            raise CheckpointError("%r: there is nothing to write." % self.path)
+        # With as many data files as the old checkpoint has, there would be the index of one with
+        # files of the other while they are being renamed.
+        if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
+            last = self._pending.pop()
+            self._flush()
+            self._pending = [last]
+        self._flush()
+        for checkpoint in self._sources.values():
+            checkpoint.check_unchanged()
+        merged = os.path.join(self._working.path, self._name)
+        _merge(self._shards, merged)
+        self._publish(merged)
+        _name_as_latest(self._folder, self._name)
+
+    def _publish(self, merged):
+        """Moves the files to their place, the index last; then removes those of an old one."""
+        sources = checkpoint_paths.data_files(merged)
+        new_files = [self.path + each[len(merged) :] for each in sources]
+        old_files = checkpoint_paths.files_of(self.path)
+        index = self.path + checkpoint_paths.INDEX
+        if index in old_files and set(new_files) & set(old_files):
+            tf.io.gfile.remove(index)
+        for source, target in zip(sources, new_files):
+            tf.io.gfile.rename(source, target, overwrite=True)
+        tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
+        for old in set(old_files) - set(new_files) - {index}:
+            tf.io.gfile.remove(old)
+
+
+class _Item(NamedTuple):
+    """A tensor, or a part of one, that is to be written."""
+
+    name: str
+    spec: str
+    dtype: tf.DType
+    nbytes: int
+    checkpoint: reader.Checkpoint = None
+    source_name: str = None
+    source_spec: str = ""
+    array: np.ndarray = None
+
+
+def _save(prefix, items):
+    """Saves tensors in one data file, with an index of its own."""
+    with tf.Graph().as_default():
+        tensors, feeds = _restored(items), {}
+        for number, item in enumerate(items):
+            if item.array is not None:
+                tensors[number] = v1.placeholder(item.dtype, item.array.shape)
+                feeds[tensors[number]] = item.array
+        save = tf.raw_ops.SaveV2(
+            prefix=prefix,
+            tensor_names=[item.name for item in items],
+            shape_and_slices=[item.spec for item in items],
+            tensors=[tensors[number] for number in range(len(items))],
+        )
+        with reader.session() as session:
+            session.run(save, feeds)
+
+
+def _merge(shards, merged):
+    """Makes one checkpoint of several, whose data files it takes."""
+    with tf.Graph().as_default():
+        merge = tf.raw_ops.MergeV2Checkpoints(
+            checkpoint_prefixes=shards, destination_prefix=merged, delete_old_dirs=False
+        )
+        with reader.session() as session:
+            session.run(merge)
+
+
+def _restored(items):
+    """Returns the tensors of those items that are to be copied, by the items' numbers."""
+    groups, tensors = {}, {}
+    for number, item in enumerate(items):
+        if item.checkpoint is not None:
+            groups.setdefault(item.checkpoint.path, {})[number] = item
+    for path, group in groups.items():
+        restored = reader.restored(
+            path,
+            [item.source_name for item in group.values()],
+            [item.dtype for item in group.values()],
+            [item.source_spec for item in group.values()],
+        )
+        tensors.update(zip(group, restored))
+    return tensors
+
+
+def _shard_counts(prefix):
+    return {int(each.rsplit("-", 1)[1]) for each in checkpoint_paths.data_files(prefix)}
+
+
+def _name_as_latest(folder, name):
+    """Names a checkpoint in the folder's `checkpoint` file, and keeps the others there."""
+    folder = folder or os.curdir
+    file_name = os.path.join(folder, _STATE_FILE)
+    with WorkingFolder(file_name, wait=True) as working:  # others may name theirs
+        new_file = os.path.join(working.path, _STATE_FILE)
+        with tf.io.gfile.GFile(new_file, "w") as file:
+            file.write(str(_state_with(folder, name)))
+        tf.io.gfile.rename(new_file, file_name, overwrite=True)
+
+
+def _state_with(folder, name):
+    """Returns the content of a `checkpoint` file that names one more checkpoint, the latest."""
+    inside, paths, times = os.path.join(folder, ""), [], []
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except ValueError:  # the file names no checkpoint
+        state = None
+    if state is not None:
+        paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
+        paths = [path[len(inside) :] if path.startswith(inside) else path for path in paths]
+    # Only some of those that write the file write times.
+    times = dict(zip(paths, list(times) or [None] * len(paths)))
+    times.pop(name, None)
+    times[name] = None if None in times.values() or not times else time.time()
+    return v1.train.generate_checkpoint_state_proto(
+        os.sep,  # not the folder: relative paths are to stay what they are
+        name,
+        all_model_checkpoint_paths=list(times),
+        all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),
+    )

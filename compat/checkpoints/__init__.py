@@ -1,0 +1,1 @@
+"""Moves state between checkpoints and Keras, and converts checkpoints."""

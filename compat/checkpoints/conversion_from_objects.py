@@ -1,0 +1,258 @@
+"""From an object-based checkpoint to the names of v1."""
+
+import functools
+
+import numpy as np
+import tensorflow as tf
+
+from .. import user_objects
+from ..checkpoint_contents import adagrad_decay_counts
+from ..checkpoint_contents.object_based import STEP_NAMES, is_keras_own, local_name
+from ..checkpoint_files import CheckpointError
+from ..checkpoint_files.object_graph import NUMBERED
+from ..v1_optimizers import graph_names, owned_state
+from . import conversion_by_name
+from .conversion_by_name import Move, Renaming
+from .report import CheckpointMismatch, Leftover
+
+# What Keras' own optimizers call slots that v1 has, too, under other names.
+_KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
+_KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
+_BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
+_HYPER = "hyper_"
+_RATES = ("learning_rate", "decay")
+_NO_PLACE = "the v1 optimizer has no such slot"
+
+
+def plan(checkpoint, optimizer_name, name_map=None, partial=False):
+    """Plans the checkpoint of a v1 graph with the same variables and optimizer.
+
+    Args:
+      checkpoint: an object-based `Checkpoint`.
+      optimizer_name: the user's v1 optimizer as module:object, or None.
+      name_map: a dict from names of variables there, or usual v1 names of slots, shared variables
+        and the step, to new names; None leaves something out.
+      partial: whether some of the state may be left over.
+
+    Returns:
+      A list of `Move` and the `Report`.
+
+    Raises:
+      CheckpointError: it cannot be done with what is given.
+      CheckpointMismatch: some of the state has no place, and `partial` is false.
+    """
+    graph = checkpoint.object_graph
+    try:
+        saved = graph.optimizer
+    except ValueError as error:
+        raise CheckpointError("%r: %s" % (checkpoint.path, error)) from error
+    _refuse(checkpoint, saved, optimizer_name)
+    rename = Renaming(checkpoint, name_map)
+    names = {full_name: rename(full_name) for full_name in graph.variables}
+    moves = [_copy(checkpoint, key, names[full_name]) for full_name, key in graph.variables.items()]
+    left, missing = [], []
+    if saved is not None:
+        optimizer = None
+        if optimizer_name is not None:
+            optimizer = load_optimizer(optimizer_name)
+        state = _State(checkpoint, saved, names, optimizer)
+        moves += [move._replace(target=rename(move.target)) for move in state.moves]
+        left, missing = state.left, state.missing
+    rename.check()
+    moves = [move for move in moves if move.target is not None]
+    labels = _labels(graph)
+    notes = _notes(checkpoint, labels, moves, left)
+    report = conversion_by_name.report(moves, notes, labels)
+    report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
+    if not report.complete and not partial:
+        raise CheckpointMismatch(
+            "%r does not fit %s. --partial writes what fits."
+            % (checkpoint.path, optimizer_name or "a v1 graph"),
+            report,
+        )
+    return moves, report
+
+
+def load_optimizer(name):
+    """Returns the optimizer that a user names: the object, or what the function returns."""
+    found = user_objects.load(name)
+    return user_objects.call(name, found) if callable(found) else found
+
+
+def _refuse(checkpoint, saved, optimizer_name):
+    if saved is None:
+        return
+    if saved.kind == NUMBERED:
+        raise CheckpointError(
+            "%r was written with an optimizer of Keras 3, or a new one of Keras 2.11 to 2.15, "
+            "whose state no v1 optimizer takes as it is. In Python, translate it with "
+            "compat.from_plain_keras and write it with compat.save_v1_checkpoint." % checkpoint.path
+        )
+    slots = {slot for _, slot in saved.slots}
+    if slots == {"momentum"} and is_keras_own(saved):
+        raise CheckpointError(
+            "%r was written with Keras' own SGD, whose momentum has the learning rate in it, other "
+            "than v1's. In Python, translate it with compat.from_plain_keras and write it with "
+            "compat.save_v1_checkpoint." % checkpoint.path
+        )
+    if slots and optimizer_name is None:
+        raise CheckpointError(
+            "%r holds the slots %s. Pass --optimizer module:object, the v1 optimizer that is to go "
+            "on from them, whose names they get." % (checkpoint.path, ", ".join(sorted(slots)))
+        )
+
+
+def _copy(checkpoint, key, target, note=""):
+    info = checkpoint.tensors[key]
+    return Move(target, (key,), info.shape, info.dtype, note)
+
+
+def _labels(graph):
+    """Returns what people call the tensors, by their keys."""
+    labels = {key: name for name, key in graph.variables.items()}
+    labels.update((key, name) for name, key in graph.optimizer_variables.items())
+    labels.update((key, "%s, slot %s" % pair) for pair, key in graph.slots.items())
+    labels.update((key, path) for path, key in graph.python_states.items())
+    labels[graph.save_counter] = "save_counter"
+    return labels
+
+
+def _notes(checkpoint, labels, moves, left):
+    used = {key for move in moves for key in move.sources}
+    names = {labels.get(key, key) for key in set(checkpoint.tensors) - used}
+    names -= {each.name for each in left}
+    if not names:
+        return []
+    return ["not needed, or left out by the name map: %s" % ", ".join(sorted(names))]
+
+
+class _State:
+    """What becomes of an optimizer's state.
+
+    Attributes:
+      moves: a list of `Move`, under the usual names of v1.
+      left: a list of `Leftover`, what has no place in v1.
+      missing: a list of `Leftover`, what v1 needs and is not there.
+    """
+
+    def __init__(self, checkpoint, saved, names, optimizer):
+        self.moves, self.left, self.missing = [], [], []
+        self._checkpoint = checkpoint
+        self._saved = saved
+        self._is_keras_own = is_keras_own(saved)
+        self._variables = {local_name(name): key for name, key in saved.variables.items()}
+        self._optimizer = optimizer
+        graph = checkpoint.object_graph
+        trained = sorted({full_name for full_name, _ in saved.slots})
+        trained = [full_name for full_name in trained if names[full_name] is not None]
+        if optimizer is not None:
+            infos = {name: checkpoint.tensors[graph.variables[name]] for name in trained}
+            specs = {names[name]: (infos[name].shape, infos[name].dtype) for name in trained}
+            wanted = graph_names.names(optimizer, specs)
+            self._place_slots({names[name]: name for name in trained}, wanted.slots)
+            self._place_shared(wanted.shared)
+            if not self._is_keras_own:
+                self._leave_shared()
+        for path, key in saved.unassigned.items():
+            why = "the checkpoint does not tell which variable it belongs to"
+            self._leave(path, key, why)
+        step = self._step_key()
+        if step is not None:
+            note = "" if checkpoint.tensors[step].dtype == tf.int64 else "cast"
+            make = None if not note else lambda value: value.astype(np.int64)
+            self.moves.append(Move("global_step", (step,), (), tf.int64, note, make))
+
+    def _step_key(self):
+        found = [self._variables[name] for name in STEP_NAMES if name in self._variables]
+        return found[0] if found else None
+
+    def _leave(self, name, key, why):
+        info = self._checkpoint.tensors[key]
+        self.left.append(Leftover(name, info.shape, info.dtype, why))
+
+    def _place_slots(self, full_names, wanted):
+        taken = set()
+        for (variable, slot_name), tensor in wanted.items():
+            full_name = full_names[variable]
+            key = self._slot_key(full_name, slot_name)
+            label = "%s, slot %s" % (full_name, slot_name)
+            if key is None and self._is_keras_own and slot_name == "momentum":
+                zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
+                note = "0, as Keras' own has no momentum"
+                self.moves.append(Move(tensor.name, (), tensor.shape, tensor.dtype, note, zeros))
+                continue
+            if key is None:
+                why = "the v1 optimizer has it, the checkpoint has not"
+                self.missing.append(Leftover(label, tensor.shape, tensor.dtype, why))
+                continue
+            taken.add(key)
+            info = self._checkpoint.tensors[key]
+            is_counts = (
+                slot_name == adagrad_decay_counts.SLOT and info.shape[:1] == tensor.shape[:1]
+            )
+            if info.dtype != tensor.dtype or (info.shape != tensor.shape and not is_counts):
+                why = "it is %s %s in v1" % (tensor.dtype.name, list(tensor.shape))
+                self._leave(label, key, why)
+            elif info.shape != tensor.shape:
+                self.moves.append(_counts(key, tensor))
+            else:
+                self.moves.append(_copy(self._checkpoint, key, tensor.name))
+        for (full_name, slot_name), key in self._saved.slots.items():
+            if key not in taken and full_name in full_names.values():
+                self._leave("%s, slot %s" % (full_name, slot_name), key, _NO_PLACE)
+
+    def _slot_key(self, full_name, slot_name):
+        """Returns the checkpoint's key of what v1 calls so, or None."""
+        candidates = [slot_name]
+        if self._is_keras_own:
+            for names in (_KERAS_ADADELTA, _KERAS_NAMES):
+                candidates.append(names.get(slot_name))
+        for candidate in candidates:
+            if (full_name, candidate) in self._saved.slots:
+                return self._saved.slots[full_name, candidate]
+        return None
+
+    def _place_shared(self, wanted):
+        for name, tensor in wanted.items():
+            key = self._variables.get("shared_" + name, self._variables.get(name))
+            if key is not None:
+                self.moves.append(_copy(self._checkpoint, key, tensor.name))
+            elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
+                self.moves.append(self._power(name, tensor))
+            else:
+                why = "the v1 optimizer has it, the checkpoint has not"
+                self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
+
+    def _leave_shared(self):
+        """Leaves what is neither a hyperparameter nor of use to this optimizer."""
+        used = {key for move in self.moves for key in move.sources}
+        optimizer = self._optimizer
+        if graph_names.is_bridged(optimizer):
+            optimizer = owned_state.fresh_copy(optimizer._adopted)
+        for name, key in self._variables.items():
+            if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
+                continue
+            if not hasattr(optimizer, "_" + name) and not hasattr(optimizer, name):
+                self._leave(name, key, "the v1 optimizer has no such variable")
+
+    def _power(self, name, tensor):
+        """Computes what v1's Adam would keep after as many steps."""
+        beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
+        own = getattr(self._optimizer, "_" + name.split("_")[0], None)
+        if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):
+            raise CheckpointError(
+                "%r was trained with %s=%g, and the v1 optimizer has %g: its powers would be "
+                "others. Make it with the same." % (self._checkpoint.path, _BETAS[name], beta, own)
+            )
+        steps = int(self._checkpoint.read(self._step_key()))
+        note = "%g to the power of %d" % (beta, steps + 1)
+        make = functools.partial(conversion_by_name.power, beta, steps)
+        return Move(tensor.name, (), tensor.shape, tensor.dtype, note, make)
+
+
+def _counts(key, tensor):
+    def relay(counts):
+        return adagrad_decay_counts.from_rows(adagrad_decay_counts.by_rows(counts), tensor.shape)
+
+    note = "counts in the other layout of AdagradDecay"
+    return Move(tensor.name, (key,), tensor.shape, tensor.dtype, note, relay)

@@ -1,0 +1,265 @@
+"""Between v1 checkpoints and files of Keras, through a model that the user's function returns."""
+
+import contextlib
+import os
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from .. import messages, special_files, user_objects
+from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
+from ..checkpoint_files.file_watch import Watch
+from ..checkpoint_files.working_folder import WorkingFolder
+from ..cli.tables import counted
+from .report import CheckpointMismatch, Leftover
+from .v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
+
+
+def convert(arguments, name_map):
+    """Converts with a model.
+
+    Args:
+      arguments: those of the command: `source`, `destination`, `to`, `model`, `like`, `ignore`,
+        `partial`, `overwrite`.
+      name_map: for `load_v1_checkpoint` and `save_v1_checkpoint`.
+
+    Returns:
+      A `Report`.
+
+    Raises:
+      CheckpointError: a file is missing, damaged, or there already.
+      CheckpointMismatch: not all of the state fits.
+      ImportError: the function cannot be imported, or raises.
+      ValueError: it returns no built Keras model.
+    """
+    if arguments.to == "keras":
+        open_checkpoint(arguments.source)  # before the model is built, which may take long
+        model, optimizer = _model(arguments.model)
+        report = _load_v1(model, optimizer, arguments, name_map)
+        return _save(model, optimizer, arguments, report)
+    model, optimizer = _model(arguments.model)
+    _load(arguments.source, model, optimizer)
+    return _save_v1(model, optimizer, arguments, name_map)
+
+
+def _load_v1(model, optimizer, arguments, name_map):
+    try:
+        return load_v1_checkpoint(
+            arguments.source,
+            model,
+            optimizer,
+            name_map,
+            strict=not arguments.partial,
+            ignore=arguments.ignore or (),
+        )
+    except CheckpointMismatch as mismatch:
+        if arguments.partial or mismatch.report.complete:  # a value that does not go
+            raise
+        # The same, in the words of the command line.
+        transferred = len(mismatch.report.transferred)
+        raise CheckpointMismatch(
+            "%r does not fit the model of %s. Tell names with --name-map, allow leftovers in the "
+            "checkpoint with --ignore REGEX, or take what fits (%s) with --partial."
+            % (arguments.source, arguments.model, counted(transferred, "tensor")),
+            mismatch.report,
+        ) from mismatch
+
+
+def _save_v1(model, optimizer, arguments, name_map):
+    try:
+        return save_v1_checkpoint(
+            arguments.destination,
+            model,
+            optimizer,
+            name_map,
+            like=arguments.like,
+            overwrite=arguments.overwrite,
+        )
+    except CheckpointMismatch as mismatch:
+        if mismatch.report.complete:
+            raise
+        raise CheckpointMismatch(
+            "%r, which is to be followed, has no place for some of the model of %s or its "
+            "optimizer. Tell names with --name-map." % (arguments.like, arguments.model),
+            mismatch.report,
+        ) from mismatch
+
+
+def _model(name):
+    """Returns the model and its optimizer (or None) of the user's function."""
+    function = user_objects.load(name)
+    made = user_objects.call(name, function) if callable(function) else function
+    if hasattr(made, "trainable_variables") and hasattr(made, "get_layer"):
+        # as what LossScaleOptimizer wraps
+        optimizer = getattr(made, "optimizer", None)
+        return made, getattr(optimizer, "inner_optimizer", optimizer)
+    if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "trainable_variables"):
+        return made
+    raise ValueError(
+        "%r must return a Keras model, compiled with to_keras(…), or a pair (model, optimizer); it "
+        "returned a %s." % (name, type(made).__name__)
+    )
+
+
+# To Keras
+
+
+def _save(model, optimizer, arguments, report):
+    """Saves under a temporary name, then renames; returns the report with what was not kept."""
+    path = arguments.destination
+    folder, name = os.path.split(os.path.abspath(path))
+    done = False
+    with WorkingFolder(os.path.join(folder, name)) as working:
+        special_files.refuse_existing(path, arguments.overwrite)  # which may have come since
+        kept = _write(os.path.join(working.path, name), model, optimizer)
+        if not kept:
+            report = report._replace(left_in_checkpoint=_lost(report, path))
+        if kept or arguments.partial:
+            _rename_all(working, folder)
+            done = True
+    if not done:
+        reason = (
+            "Keras does not keep the optimizer's state in %r. Take another ending of DST, or write "
+            "the rest with --partial." % path
+        )
+        raise CheckpointMismatch(reason, report)
+    return report
+
+
+def _lost(report, path):
+    ending = os.path.splitext(path)[1]
+    why = "this Keras keeps no such optimizer's state in a file of this kind (%s)" % ending
+    return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
+
+
+def _write(path, model, optimizer):
+    """Writes one file, or the files of a checkpoint; returns whether the optimizer is in it."""
+    if path.endswith((".weights.h5", ".weights.hdf5")):
+        model.save_weights(path)
+    elif path.endswith(keras_files.ENDINGS):
+        model.save(path)
+    else:
+        saved = {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+        options = {}
+        if versions.for_a_session():
+            options["session"] = versions.keras_2().backend.get_session()
+        # `save`, for its counter, without which `restore` is never complete.
+        _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
+        return True
+    return optimizer is None or keras_files.holds_optimizer(path)
+
+
+def _rename_counted(written, path):
+    """Takes the number from a checkpoint's name, and what names it as the latest."""
+    folder = os.path.dirname(path)
+    for name in os.listdir(folder):
+        if name.startswith(os.path.basename(written) + "."):
+            ending = name[len(os.path.basename(written)) :]
+            os.replace(os.path.join(folder, name), path + ending)
+    os.remove(os.path.join(folder, "checkpoint"))
+
+
+def _rename_all(working, folder):
+    """Renames the files to where they belong, an index last, with which a checkpoint is there."""
+    names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
+    with contextlib.suppress(FileNotFoundError):
+        if names[-1].endswith(".index"):  # an old one must not stand for new data
+            os.remove(os.path.join(folder, names[-1]))
+    for name in names:
+        os.replace(os.path.join(working.path, name), os.path.join(folder, name))
+
+
+# From Keras
+
+
+def _load(path, model, optimizer):
+    """Loads a file of Keras, or a tf.train.Checkpoint, into the model and the optimizer."""
+    if path.endswith(keras_files.ENDINGS):
+        special_files.refuse(path)
+        if not os.path.isfile(path):
+            raise CheckpointError("%r: there is no such file." % path)
+        _load_file(path, model, optimizer)
+        return
+    checkpoint = open_checkpoint(path)
+    if checkpoint.object_graph is None:
+        raise CheckpointError(
+            "%r is a checkpoint of v1 by names already: convert it without --model, or --to keras."
+            % checkpoint.path
+        )
+    _build(model, optimizer)
+    _restore(checkpoint, model, optimizer)
+
+
+def _build(model, optimizer):
+    """Creates the optimizer's variables, so that all there is to load is seen to be loaded."""
+    if optimizer is not None:
+        versions.create_optimizer_weights(optimizer, model.trainable_variables)
+
+
+def _restore(checkpoint, model, optimizer):
+    """Restores a checkpoint, all that the model and its optimizer have."""
+    if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
+        objects = (
+            {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
+        )
+        status = _read(tf.train.Checkpoint(**objects), checkpoint.path)
+    elif _is_keras_3(model):
+        status = _read(tf.train.Checkpoint(model), checkpoint.path)
+    else:  # as save_weights writes it
+        status = model.load_weights(checkpoint.path)
+    try:
+        status.assert_existing_objects_matched()
+    except AssertionError as error:
+        raise CheckpointError(
+            "%r does not hold all of the model that --model returns: %s" % (checkpoint.path, error)
+        ) from error
+    checkpoint.check_unchanged()
+    if versions.for_a_session():
+        status.run_restore_ops(versions.keras_2().backend.get_session())
+
+
+def _read(objects, path):
+    # `restore` wants the counter, too, that `save` writes and `write` does not.
+    return getattr(objects, "read", objects.restore)(path)
+
+
+def _load_file(path, model, optimizer):
+    """Loads a file of Keras into a model, without making that which the file describes."""
+    watch = Watch([path])
+    try:
+        keras_files.check_size(path, model)
+        if optimizer is not None and not keras_files.holds_optimizer(path):
+            raise CheckpointError(
+                "%r holds no state of an optimizer, and --model's is compiled with one. For the "
+                "weights alone let it return (model, None)." % path
+            )
+        _build(model, optimizer)
+        model.load_weights(path)
+        state = None if optimizer is None else keras_files.state_in_h5(path)
+        if state is not None:
+            optimizer.set_weights(state)
+        elif optimizer is not None and not _is_compiled_with(model, optimizer):
+            raise CheckpointError(
+                "%r: Keras loads the state of an optimizer from a file of this kind only if the "
+                "model is compiled with it." % path
+            )
+        changes = watch.changes()
+    except CheckpointError:
+        raise
+    except Exception as error:  # of zip archives, of HDF5, of Keras: any may come
+        changes = watch.changes()
+        if changes is None:
+            text = messages.text_of(error) or type(error).__name__
+            raise CheckpointError("%r cannot be loaded by Keras: %s" % (path, text)) from error
+    if changes is not None:
+        raise CheckpointError(changes + " Begin again.")
+
+
+def _is_compiled_with(model, optimizer):
+    of_model = getattr(model, "optimizer", None)
+    return optimizer in (of_model, getattr(of_model, "inner_optimizer", None))
+
+
+def _is_keras_3(model):
+    return any(versions.is_keras_3_variable(variable) for variable in model.weights)

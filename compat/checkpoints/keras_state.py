@@ -1,0 +1,349 @@
+"""What a Keras model and its bridged optimizer hold, under the names of a v1 checkpoint."""
+
+import collections
+import re
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from ..checkpoint_files import tensor_names
+from ..v1_optimizers import graph_names
+
+VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
+_STEP_NAME = "global_step"
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # of an operation in a graph
+
+
+class Part(NamedTuple):
+    """One tensor of a model or its optimizer.
+
+    Attributes:
+      kind: VARIABLE, SLOT, SHARED or STEP.
+      label: what people call it here, as in "dense/kernel" or "dense/kernel, slot m".
+      name: what a v1 checkpoint calls it, apart from a scope before it.
+      shape: a tuple of ints.
+      dtype: a `tf.DType`.
+      variable: the v1 name of the variable that it is, or belongs to; None if there is none.
+      slot: the name of the slot, or of the shared variable; None for others.
+    """
+
+    kind: str
+    label: str
+    name: str
+    shape: tuple
+    dtype: tf.DType
+    variable: str = None
+    slot: str = None
+
+
+class KerasState:
+    """The variables of a model and the state of its bridged optimizer.
+
+    Args:
+      model_or_variables: a Keras model, variables, or a dict from v1 names to variables.
+      optimizer: an optimizer made by `to_keras`, or None.
+      name_map: see `load_v1_checkpoint`.
+
+    Attributes:
+      parts: a list of `Part`.
+
+    Raises:
+      TypeError: an argument is something else.
+      ValueError: a variable has no name of its own, or the optimizer trains other variables.
+    """
+
+    def __init__(self, model_or_variables, optimizer, name_map=None):
+        check_optimizer(optimizer)
+        if not tf.executing_eagerly() and not versions.for_a_session():
+            raise ValueError("Checkpoints are read and written outside of tf.function.")
+        if versions.for_a_session() and _of_keras_3(optimizer):
+            raise ValueError(
+                "Keras 3 has no session of its own, so its variables cannot be read or assigned in "
+                "a TF1 graph. Call this where TensorFlow executes eagerly."
+            )
+        self.optimizer = optimizer
+        self._usual_names = set()
+        self._rename, self._rename_state = _renaming(name_map)
+        self._labels, self._variables = self._named(model_or_variables)
+        self._trained = [] if optimizer is None else self._find_trained(model_or_variables)
+        self.parts = list(self._find_parts())
+        self._check_map(name_map)
+
+    def _named(self, model_or_variables):
+        """Returns dicts from v1 names to labels and to variables."""
+        if isinstance(model_or_variables, collections.abc.Mapping):
+            given = {name: (name, each) for name, each in model_or_variables.items()}
+        else:
+            given = {}
+            for variable in _variables(model_or_variables):
+                _check_variable(variable)
+                label = _keras_name(variable)
+                self._usual_names.add(label)
+                name = self._rename(label)
+                if name is None:
+                    continue
+                if name in given:
+                    raise ValueError(
+                        "Two variables are called %r. Pass a dict from names in the checkpoint to "
+                        "variables as model_or_variables." % name
+                    )
+                given[name] = label, variable
+        for name, (_, variable) in given.items():
+            _check_variable(variable)
+            if not isinstance(name, str) or not _NAME.fullmatch(name):
+                raise ValueError(
+                    "%r can be the name of no variable in a TF1 graph. Tell its name there with "
+                    "name_map, or pass a dict from names to variables." % (name,)
+                )
+        if len({id(variable) for _, variable in given.values()}) < len(given):
+            raise ValueError("model_or_variables has the same variable under two names.")
+        return (
+            collections.OrderedDict((name, label) for name, (label, _) in given.items()),
+            collections.OrderedDict((name, each) for name, (_, each) in given.items()),
+        )
+
+    def _find_trained(self, model_or_variables):
+        """Returns the variables that the optimizer trains, or has trained before they were frozen.
+
+        Raises:
+          ValueError: it has begun to train others, or cannot train some of these.
+        """
+        optimizer, trained = self.optimizer, _trainable(model_or_variables)
+        keys = [_slot_key(optimizer, variable) for variable in trained]
+        started = _keys_with_slots(optimizer)
+        if _of_keras_3(optimizer) and optimizer._trainable_variables:
+            built = [_slot_key(optimizer, each) for each in optimizer._trainable_variables]
+            if any(key not in built for key in keys):
+                raise ValueError(
+                    "The optimizer %r was built for %d variables, and here are %d to train. "
+                    "Optimizers of Keras 3 are built once: make a new one with to_keras."
+                    % (optimizer.name, len(built), len(keys))
+                )
+        for variable in self._variables.values():
+            key = _slot_key(optimizer, variable)
+            if key in started and key not in keys:
+                trained.append(variable)
+                keys.append(key)
+        foreign = [key for key in started if key not in keys]
+        if foreign:
+            raise ValueError(
+                "The optimizer %r has slots for %d variables that are not among "
+                "model_or_variables: pass all that it trains, or a new optimizer."
+                % (optimizer._adopted.get_name(), len(foreign))
+            )
+        return trained
+
+    def _check_map(self, name_map):
+        """Refuses names that are none here, as misspelled ones."""
+        if not isinstance(name_map, collections.abc.Mapping):
+            return
+        # The map may be that of a call with the optimizer.
+        unknown = [] if self.optimizer is None else sorted(set(name_map) - self._usual_names)
+        if unknown:
+            raise ValueError(
+                "name_map has %s, and there is nothing of that name here, but %s."
+                % (", ".join(map(repr, unknown)), ", ".join(sorted(self._usual_names)))
+            )
+
+    def _find_parts(self):
+        for name, variable in self._variables.items():
+            yield Part(VARIABLE, self._labels[name], name, _shape(variable), _dtype(variable), name)
+        if self.optimizer is None:
+            return
+        trained = {id(variable) for variable in self._trained}
+        specs = collections.OrderedDict(
+            (name, (_shape(each), _dtype(each)))
+            for name, each in self._variables.items()
+            if id(each) in trained
+        )
+        found = graph_names.names(self.optimizer, specs, self._variables)
+        for (variable, slot_name), (name, shape, dtype) in found.slots.items():
+            label = "%s, slot %s" % (self._labels[variable], slot_name)
+            name = self._renamed(name)
+            if name is not None:
+                yield Part(SLOT, label, name, shape, dtype, variable, slot_name)
+        for shared_name, (name, shape, dtype) in found.shared.items():
+            name = self._renamed(name)
+            if name is not None:
+                yield Part(SHARED, shared_name, name, shape, dtype, None, shared_name)
+        step = self._renamed(_STEP_NAME)
+        if step is not None:
+            dtype = tf.as_dtype(self.optimizer._step_dtype)
+            # Shampoo reckons with its step as a float; the step itself is an integer.
+            yield Part(STEP, "iterations", step, (), dtype if dtype.is_integer else tf.int64)
+
+    def _renamed(self, usual_name):
+        self._usual_names.add(usual_name)
+        return self._rename_state(usual_name)
+
+    @property
+    def needs_step(self):
+        """Whether the next steps depend on how many have been done."""
+        optimizer = self.optimizer
+        goes_by_it = optimizer.goes_by_the_step
+        for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
+            goes_by_it = goes_by_it or bool(getattr(optimizer, option, None))
+        rate = optimizer._v1_numbers.get("learning_rate", 0.0)
+        return goes_by_it or not isinstance(rate, (int, float, np.number))
+
+    def build(self):
+        """Creates the optimizer's state, where it is not there yet."""
+        if self._trained:
+            versions.create_optimizer_weights(self.optimizer, self._trained)
+
+    def variable_of(self, part):
+        """Returns the variable that holds a part, once all is built."""
+        if part.kind == VARIABLE:
+            return self._variables[part.variable]
+        if part.kind == SLOT:
+            variable = versions.tf_variable(self._variables[part.variable])
+            return self.optimizer.adopted_slot(variable, part.slot)
+        if part.kind == SHARED:
+            return self.optimizer.non_slots[part.slot]
+        if _of_keras_3(self.optimizer):  # where `iterations` may be no variable, but a quotient
+            return self.optimizer._iterations
+        return self.optimizer.iterations
+
+    def value(self, part):
+        """Returns a part's value as an array."""
+        value = versions.value_of(self.variable_of(part))
+        return value // self._batches_a_step if part.kind == STEP else value
+
+    def assign(self, part, value):
+        """Gives a part a value."""
+        if part.kind == STEP:
+            value = value * self._batches_a_step
+        versions.assign_to(self.variable_of(part), value)
+
+    @property
+    def _batches_a_step(self):
+        # Keras 3 counts batches where it accumulates gradients; v1 counts updates.
+        return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
+
+    def begin_anew(self):
+        """Lets what only Keras 3 keeps begin anew, from what has been assigned."""
+        if getattr(self.optimizer, "use_ema", False):
+            averages = self.optimizer._model_variables_moving_average
+            for average, variable in zip(averages, self.optimizer._trainable_variables):
+                versions.assign_to(average, versions.value_of(variable))
+        if self._batches_a_step > 1:
+            for total in self.optimizer._accumulated_gradients:
+                versions.assign_to(total, np.zeros_like(versions.value_of(total)))
+
+
+def check_optimizer(optimizer):
+    """Refuses what `to_keras` has not made.
+
+    Raises:
+      TypeError: it has not; the message tells the way out.
+    """
+    if optimizer is None or graph_names.is_bridged(optimizer):
+        return
+    name = type(optimizer).__name__
+    inner = getattr(optimizer, "inner_optimizer", None) or getattr(optimizer, "_optimizer", None)
+    if inner is not None and graph_names.is_bridged(inner):
+        way_out = "Pass the optimizer inside it: optimizer.inner_optimizer."
+    elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
+        way_out = (
+            "Keras needs it as to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
+            "restores it."
+        )
+    else:
+        way_out = (
+            "A v1 checkpoint holds the state of to_keras(…): load into that and turn it into "
+            "Keras' own with to_plain_keras; or turn Keras' own into that with from_plain_keras, "
+            "and save it. For the weights alone pass optimizer=None."
+        )
+    raise TypeError("optimizer must be made by to_keras, got a %s. %s" % (name, way_out))
+
+
+def _keys_with_slots(optimizer):
+    """Returns the keys of the variables that a bridged optimizer has slots for."""
+    return list(optimizer._slots_of if _of_keras_3(optimizer) else optimizer._slot_order)
+
+
+def _slot_key(optimizer, variable):
+    if _of_keras_3(optimizer):
+        return optimizer._var_key(versions.tf_variable(variable))
+    return versions.slot_key(variable)
+
+
+def _of_keras_3(optimizer):
+    return getattr(optimizer, "_kind", ("", ""))[1] == "keras3"
+
+
+def _renaming(name_map):
+    """Returns two functions from a usual name to that in the checkpoint, or None to leave it out.
+
+    The first one is for variables, the second for slots, shared variables and the step.
+    """
+
+    def usual(name):
+        return name
+
+    if name_map is None:
+        return usual, usual
+    if callable(name_map):
+        return name_map, usual
+    if isinstance(name_map, collections.abc.Mapping):
+        for name in name_map.values():
+            if name is not None and (tensor_names.problem(name) or ":" in name):
+                raise ValueError(
+                    "name_map: %r is no name of a tensor in a checkpoint. It is a string without "
+                    "':0', or None to leave a variable out." % (name,)
+                )
+
+        def mapped(name):
+            return name_map.get(name, name)
+
+        return mapped, mapped
+    raise TypeError("name_map must be a dict or a function, got %r." % (name_map,))
+
+
+def _variables(model_or_variables):
+    if not hasattr(model_or_variables, "weights"):
+        try:
+            return list(model_or_variables)
+        except TypeError:
+            return [model_or_variables]  # which is no variable
+    model = model_or_variables
+    # Keras 2 raises a ValueError of its own where there are none yet.
+    variables = list(model.weights)
+    if not variables:
+        raise ValueError(
+            "The model %r has no variables yet: build it, or call it once, first." % model.name
+        )
+    return variables
+
+
+def _check_variable(value):
+    if not hasattr(value, "assign") or not hasattr(value, "shape"):
+        raise TypeError(
+            "model_or_variables must be a Keras model, a list of variables or a dict from names to "
+            "variables; got %r, which is no variable." % (value,)
+        )
+
+
+def _trainable(model_or_variables):
+    if hasattr(model_or_variables, "trainable_variables"):
+        return list(model_or_variables.trainable_variables)
+    variables = model_or_variables
+    if isinstance(variables, collections.abc.Mapping):
+        variables = variables.values()
+    return [variable for variable in variables if variable.trainable]
+
+
+def _keras_name(variable):
+    path = getattr(variable, "path", None) if versions.is_keras_3_variable(variable) else None
+    return path or variable.name.split(":")[0]
+
+
+def _shape(variable):
+    return tuple(tf.TensorShape(variable.shape).as_list())
+
+
+def _dtype(variable):
+    return tf.as_dtype(variable.dtype).base_dtype

@@ -1,0 +1,70 @@
+"""Name maps as text: JSON, which Python reads as well, or a dict of Python."""
+
+import ast
+import json
+import re
+
+from .. import special_files
+from ..checkpoint_files import tensor_names
+
+_ARGUMENT = re.compile(r"\s*name_map\s*=\s*")
+
+
+def as_text(name_map):
+    """Returns a dict of strings as text that JSON and Python read alike."""
+    return json.dumps(name_map, ensure_ascii=False)
+
+
+def read(path):
+    """Reads a name map from a file.
+
+    Args:
+      path: the file: an object of JSON, or a dict of Python, also with `name_map=` before it.
+
+    Returns:
+      A dict from strings to strings or None.
+
+    Raises:
+      ValueError: the file cannot be read, holds something else, has a key twice, or a name that no
+        tensor can have.
+    """
+    try:
+        special_files.refuse(path)
+        with open(path, encoding="utf-8") as file:
+            pairs = _parse(file.read())
+    except (OSError, ValueError, RecursionError, MemoryError) as error:
+        text = str(error) or type(error).__name__
+        raise ValueError("The name map %r cannot be read: %s" % (path, text)) from error
+    if not isinstance(pairs, tuple) or not all(
+        isinstance(old, str) and (new is None or isinstance(new, str)) for old, new in pairs
+    ):
+        raise ValueError("The name map %r must be one object, {old name: new name or null}." % path)
+    name_map = {}
+    for old, new in pairs:
+        problem = None if new is None else tensor_names.problem(new)
+        if problem is not None:
+            raise ValueError(
+                "The name map %r calls %r %r, but that can be no tensor's name: it %s."
+                % (path, old, new, problem)
+            )
+        if old in name_map:
+            raise ValueError("The name map %r has %r twice." % (path, old))
+        name_map[old] = new
+    return name_map
+
+
+def _parse(text):
+    """Returns what a text says; a dict as a tuple of pairs, so that none is lost."""
+    try:
+        return json.loads(text, object_pairs_hook=tuple)
+    except ValueError as error:
+        try:
+            node = ast.parse(_ARGUMENT.sub("", text, 1).strip(), mode="eval").body
+            if not isinstance(node, ast.Dict):
+                raise error
+            return tuple(
+                (ast.literal_eval(old), ast.literal_eval(new))
+                for old, new in zip(node.keys, node.values)
+            )
+        except (SyntaxError, ValueError, TypeError):
+            raise error from None

@@ -1,0 +1,45 @@
+"""The `legacy-opt` command."""
+
+from legacy_opt import __version__
+
+from . import (
+    audit_command,
+    compare_command,
+    convert_command,
+    doctor_command,
+    inspect_command,
+    run_command,
+    terminal,
+)
+
+_EPILOG = """\
+Exit codes: 0, all is well; 1, something needs a person; 2, bad input: one line on stderr says
+which, and nothing has been written. COMMAND --help tells more, with an example.
+"""
+
+
+def main(arguments=None):
+    """Runs the command line and returns the exit code.
+
+    Args:
+      arguments: the words after the program's name; None takes those of the process.
+    """
+    parser = terminal.Parser(
+        prog="legacy-opt",
+        description="Tools for optimizers of TensorFlow 1 graphs.",
+        epilog=_EPILOG,
+    )
+    parser.add_argument("--version", action="version", version="legacy-opt " + __version__)
+    commands = parser.add_subparsers(title="commands", dest="command", metavar="COMMAND")
+    commands.required = True
+    for command in (
+        doctor_command,
+        inspect_command,
+        convert_command,
+        compare_command,
+        audit_command,
+        run_command,
+    ):
+        command.add_command(commands)
+    parsed = parser.parse_args(arguments)
+    return parsed.run(parsed)

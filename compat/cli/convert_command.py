@@ -1,0 +1,225 @@
+"""`legacy-opt convert`: a checkpoint in another form."""
+
+import os
+
+from .. import special_files
+from ..checkpoints import name_maps
+from . import tables, terminal
+
+_DESCRIPTION = """\
+Writes a checkpoint in another form, state and all. --to says which:
+
+  v1                a checkpoint by names, as tf.compat.v1.train.Saver writes and restores it (V2
+                    format): of one in V1 format, of variables in parts (x/part_0), of a
+                    tf.train.Checkpoint (with --optimizer or --model), of a Keras file (with
+                    --model)
+  adagrad-decay-v1  the same checkpoint with the counts of AdagradDecay as AdagradDecayOptimizer has
+  adagrad-decay-v2  them; or as AdagradDecayOptimizerV2 has them
+  keras             of a v1 checkpoint: with --model, a file of Keras (.keras, .h5, .weights.h5 by
+                    the ending of DST), or else a tf.train.Checkpoint with that prefix
+"""
+_EPILOG = """\
+examples:
+  legacy-opt convert old/model.ckpt-1000 new/model.ckpt-1000
+  legacy-opt convert keras/ckpt-7 v1/model.ckpt --optimizer training:make_optimizer
+  legacy-opt convert training/model.ckpt-1000 model.keras --to keras --model training:build
+
+DST appears whole or not at all. exit codes: 0, all of the state has gone over; 1, some has not, and
+nothing was written, or with --partial only what fits; 2, bad input, nothing was written
+"""
+FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
+
+
+def add_command(commands):
+    """Adds `convert` to the command line."""
+    parser = terminal.add_parser(
+        commands, "convert", "write a checkpoint in another form", _DESCRIPTION, _EPILOG
+    )
+    parser.add_argument("source", metavar="SRC", help="the checkpoint, or a file of Keras")
+    parser.add_argument("destination", metavar="DST", help="what to write")
+    parser.add_argument("--to", choices=FORMS, default="v1", help="default: %(default)s")
+    parser.add_argument(
+        "--model",
+        metavar="MODULE:FUNCTION",
+        help="a function that returns a built Keras model, compiled with to_keras(…), or a pair "
+        "(model, optimizer); also looked for in the current folder",
+    )
+    parser.add_argument(
+        "--optimizer",
+        metavar="MODULE:OBJECT",
+        help="the v1 optimizer, or a function that returns one, whose names the slots get",
+    )
+    parser.add_argument(
+        "--name-map",
+        metavar="FILE.json",
+        help="new names, {old: new}, as JSON or as a dict of Python; with --model, from Keras' "
+        "names to those of the v1 checkpoint; null leaves something out",
+    )
+    parser.add_argument(
+        "--like",
+        metavar="CKPT",
+        help="with --model: a v1 checkpoint of the graph that is to restore DST, whose names, "
+        "scopes and parts to follow",
+    )
+    parser.add_argument(
+        "--ignore",
+        metavar="REGEX",
+        action="append",
+        help="with --to keras: names in SRC that may be left over, matched from the beginning; may "
+        "be given several times",
+    )
+    parser.add_argument("--partial", action="store_true", help="write what fits, if not all does")
+    parser.add_argument("--overwrite", action="store_true", help="replace DST if it is there")
+    parser.set_defaults(run=lambda arguments: terminal.run("convert", work, arguments))
+
+
+def work(arguments, screen):
+    """Converts; returns an `Outcome`."""
+    _check(arguments)
+    special_files.refuse_existing(arguments.destination, arguments.overwrite)
+    from ..checkpoints.report import CheckpointMismatch
+
+    name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
+    try:
+        if arguments.model is not None:
+            from ..checkpoints import conversion_through_keras
+
+            report = conversion_through_keras.convert(arguments, name_map)
+        else:
+            report = _convert_files(arguments, name_map, screen)
+    except CheckpointMismatch as mismatch:
+        return _outcome(arguments, mismatch.report, str(mismatch).splitlines()[0])
+    return _outcome(arguments, report)
+
+
+def _check(arguments):
+    """Refuses options that do not go together."""
+    to, source = arguments.to, arguments.source
+    if to == "keras" and arguments.model is None:
+        raise ValueError(
+            "--to keras needs --model module:function, which returns the Keras model to load %r "
+            "into, compiled with to_keras(…)." % source
+        )
+    if arguments.model is None and _is_keras_file(source) and os.path.exists(source):
+        raise ValueError(
+            "%r is a file of Keras, whose variables only their model can name: pass --model "
+            "module:function, which returns it." % source
+        )
+    for option, given, needed in (
+        ("--like", arguments.like, arguments.model is not None and to == "v1"),
+        ("--optimizer", arguments.optimizer, arguments.model is None and to == "v1"),
+        ("--ignore", arguments.ignore, to == "keras"),
+        ("--name-map", arguments.name_map, to in ("v1", "keras")),
+        ("--model", arguments.model, to in ("v1", "keras")),
+    ):
+        if given is not None and not needed:
+            beside = " and --model" if arguments.model is not None else ""
+            raise ValueError("%s has no meaning with --to %s%s." % (option, to, beside))
+
+
+def _is_keras_file(path):
+    return path.endswith((".keras", ".h5", ".hdf5"))
+
+
+def _convert_files(arguments, name_map, screen):
+    from ..checkpoint_files import open_checkpoint
+    from ..checkpoints import conversion_by_name
+
+    checkpoint = open_checkpoint(arguments.source)
+    moves, report = _plan(arguments, checkpoint, name_map)
+    total = sum(move.nbytes(checkpoint) for move in moves)
+    with tables.progress("convert", total, screen) as advance:
+        conversion_by_name.write(
+            moves, checkpoint, arguments.destination, arguments.overwrite, advance
+        )
+    return report
+
+
+def _plan(arguments, checkpoint, name_map):
+    """Returns the moves and the report of them."""
+    from ..checkpoints import conversion_by_name
+
+    if checkpoint.object_graph is not None:
+        if arguments.to != "v1":
+            raise ValueError(
+                "%r is object-based, as tf.train.Checkpoint writes it. Make a v1 checkpoint of it "
+                "first: --to v1" % checkpoint.path
+            )
+        from ..checkpoints import conversion_from_objects
+
+        return conversion_from_objects.plan(
+            checkpoint, arguments.optimizer, name_map, arguments.partial
+        )
+    if arguments.optimizer is not None:
+        raise ValueError(
+            "--optimizer is for checkpoints of tf.train.Checkpoint; the slots of %r have their v1 "
+            "names already." % checkpoint.path
+        )
+    if arguments.to == "v1":
+        moves = conversion_by_name.to_saver(checkpoint, name_map)
+    else:
+        moves = conversion_by_name.to_decay_layout(checkpoint, arguments.to[-2:].upper())
+    used = {name for move in moves for name in move.sources}
+    left_out = [name for name in checkpoint.tensors if name not in used]
+    notes = ["left out by the name map: " + name for name in left_out]
+    return moves, conversion_by_name.report(moves, notes)
+
+
+def _outcome(arguments, report, mismatch=None):
+    complete = mismatch is None and report.complete
+    facts = {
+        "source": arguments.source,
+        "destination": arguments.destination,
+        "to": arguments.to,
+        "written": mismatch is None,
+        "complete": complete,
+        "error": mismatch,
+        "transferred": [_facts_of(each) for each in report.transferred],
+        "left_in_source": [_facts_of(each) for each in report.left_in_checkpoint],
+        "missing_in_source": [_facts_of(each) for each in report.left_in_model],
+        "notes": list(report.notes),
+    }
+    code = terminal.FINE if complete else terminal.NEEDS_A_PERSON
+    return terminal.Outcome(code, facts, tuple(_blocks(arguments, report, mismatch)))
+
+
+def _facts_of(each):
+    facts = each._asdict()
+    dtype, shape = facts["dtype"], facts["shape"]
+    facts.update(dtype=dtype and dtype.name, shape=None if shape is None else list(shape))
+    return facts
+
+
+def _blocks(arguments, report, mismatch):
+    if report.transferred and mismatch is None:
+        rows = [
+            (each.source, each.target, each.dtype.name, str(list(each.shape)), each.note)
+            for each in report.transferred
+        ]
+        yield tables.Table(("from", "to", "dtype", "shape", "note"), rows)
+    for heading, left in (
+        ("left over in the source", report.left_in_checkpoint),
+        ("not found in the source", report.left_in_model),
+    ):
+        if left:
+            rows = [
+                (
+                    each.name,
+                    each.dtype.name if each.dtype else "?",
+                    "?" if each.shape is None else str(list(each.shape)),
+                    each.why,
+                )
+                for each in left
+            ]
+            yield tables.Table((heading, "dtype", "shape", "why"), rows)
+    yield from report.notes
+    if mismatch is None:
+        count = tables.counted(len(report.transferred), "tensor")
+        yield "written: %s, %s%s" % (
+            arguments.destination,
+            count,
+            "" if report.complete else "; not all of the state",
+        )
+    else:
+        yield mismatch
+        yield "Nothing was written."

@@ -1,0 +1,127 @@
+"""`legacy-opt inspect`: what a checkpoint holds."""
+
+from . import tables, terminal
+
+_DESCRIPTION = """\
+Tells what a checkpoint holds: its variables, each with its slots below it, what all variables
+share, the global step, and which optimizer the slots look like. It reads the index, no tensors.
+"""
+_EPILOG = """\
+CKPT is a prefix, as model.ckpt-1000, a folder (its latest checkpoint), or a file in V1 format.
+
+example: legacy-opt inspect training/model.ckpt-1000
+
+exit codes: 0; 2, there is no such checkpoint, or it is damaged
+"""
+
+
+def add_command(commands):
+    """Adds `inspect` to the command line."""
+    parser = terminal.add_parser(
+        commands, "inspect", "tell what a checkpoint holds", _DESCRIPTION, _EPILOG
+    )
+    parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
+    parser.set_defaults(run=lambda arguments: terminal.run("inspect", work, arguments))
+
+
+def work(arguments, screen):
+    """Inspects; returns an `Outcome`."""
+    del screen
+    from .. import checkpoint_contents
+    from ..checkpoint_files import open_checkpoint
+
+    checkpoint = open_checkpoint(arguments.checkpoint)
+    found = checkpoint_contents.contents(checkpoint)
+    facts = as_facts(checkpoint, found)
+    return terminal.Outcome(terminal.FINE, facts, (*_heading(facts), _table(found)))
+
+
+def as_facts(checkpoint, found):
+    """Returns what is in a checkpoint as a dict that `json` can write.
+
+    Args:
+      checkpoint: from `open_checkpoint`.
+      found: its `Contents`.
+    """
+    items = list(found.items())
+    return {
+        "path": checkpoint.path,
+        "format": checkpoint.format,
+        "kind": "name-based" if found.by_name else "object-based",
+        "step": None if found.step is None else int(checkpoint.read(found.step.pieces[0])),
+        "step_name": None if found.step is None else found.step.name,
+        "tensors": sum(len(item.pieces) for item in items),
+        "numbers": sum(item.numbers for item in items),
+        "bytes": sum(item.bytes for item in items),
+        "optimizers": [guess._asdict() for guess in found.optimizers],
+        "variables": [
+            dict(
+                _facts_of(variable.item),
+                slots=[
+                    dict(_facts_of(slot.item), role=slot.role, scope=slot.scope, suffix=slot.suffix)
+                    for slot in variable.slots
+                ],
+            )
+            for variable in found.variables
+        ],
+        "shared": [_facts_of(item) for item in found.shared],
+        "other": [_facts_of(item) for item in found.other],
+    }
+
+
+def _facts_of(item):
+    facts = item._asdict()
+    facts.update(
+        dtype=item.dtype.name,
+        shape=None if item.shape is None else list(item.shape),
+        pieces=list(item.pieces),
+    )
+    return facts
+
+
+def _heading(facts):
+    lines = [
+        "%s: %s, format %s" % (facts["path"], facts["kind"], facts["format"]),
+        "%s, %s, %s"
+        % (
+            tables.counted(facts["tensors"], "tensor"),
+            tables.counted(facts["numbers"], "number"),
+            tables.size(facts["bytes"]),
+        ),
+        "step: %s" % ("none" if facts["step"] is None else "{step} ({step_name})".format(**facts)),
+    ]
+    for guess in facts["optimizers"]:
+        scope = " in the scope %s" if facts["kind"] == "name-based" else " of the object %s"
+        scope = scope % guess["scope"] if guess["scope"] else ""
+        where = tables.counted(guess["variables"], "variable")
+        lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
+    if not facts["optimizers"]:
+        lines.append("optimizer: no slots; one without, as GradientDescent, or weights alone")
+    return lines + [""]
+
+
+def _table(found):
+    rows = []
+    for variable in found.variables:
+        rows.append(_row("", variable.item, ""))
+        rows += [_row("  ", slot.item, slot.role or "?") for slot in variable.slots]
+    of_all = "shared by all" if found.by_name else "of the optimizer"
+    rows += [_row("", item, of_all) for item in found.shared]
+    rows += [_row("", item, "the step") for item in ([found.step] if found.step else [])]
+    rows += [_row("", item, "other") for item in found.other]
+    return tables.Table(("variable, slots", "dtype", "shape", ">size", "what it is"), rows)
+
+
+def _row(indent, item, what):
+    notes = [what] if what else []
+    if item.kind == "parts":
+        notes.append(tables.counted(len(item.pieces), "part"))
+    elif item.kind == "of each part":
+        notes.append("of each of %s its own" % tables.counted(len(item.pieces), "part"))
+    elif item.kind == "incomplete":
+        notes.append("INCOMPLETE: parts of it are not in the file")
+    elif item.kind == "EmbeddingVariable":
+        notes.append("EmbeddingVariable of DeepRec, %s" % tables.counted(item.shape[0], "row"))
+    shape = "?" if item.shape is None else str(list(item.shape))
+    size = tables.size(item.bytes) if item.bytes or not item.numbers else "?"
+    return (indent + item.name, item.dtype.name, shape, size, ", ".join(notes))

@@ -1,0 +1,1 @@
+"""to_keras: a v1 optimizer inside a Keras optimizer."""

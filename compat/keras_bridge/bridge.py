@@ -1,0 +1,114 @@
+"""to_keras: the door from a v1 optimizer to a Keras optimizer."""
+
+from legacy_opt import versions
+
+_APIS = ("auto", "optimizer_v2", "keras3")
+
+
+def to_keras(
+    optimizer,
+    learning_rate=None,
+    name=None,
+    api="auto",
+    lr_attr=None,
+    global_step_attr=None,
+    fused=True,
+    **keras_arguments,
+):
+    """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
+
+    It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
+    distribution strategies, and works on a copy: `optimizer` stays as it is. Slots keep their v1
+    names. The global step is Keras' `iterations`. Numbers that the v1 optimizer reads anew in each
+    step (`_prepare`) are hyperparameters: ``keras_optimizer.momentum = 0.5``. What this
+    package's wrappers hold is bridged with them.
+
+    Args:
+      optimizer: any `tf.compat.v1.train.Optimizer`: TensorFlow's, this package's, your own.
+      learning_rate: a number, callable, or Keras schedule; None takes the optimizer's own. For a
+        wrapper it is that of the optimizer inside; where there are several, each keeps its own.
+      name: the name of the Keras optimizer; None takes the optimizer's own.
+      api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (on TensorFlow 2.16 and newer
+        that of tf_keras), "keras3", or "auto" for what `tf.keras` is on this machine.
+      lr_attr: the attribute in which the optimizer keeps its learning rate, where that is not
+        `_learning_rate` or `_lr`; False if it has none.
+      global_step_attr: the attribute in which it keeps the global step, if not `_global_step`.
+      fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass
+        False to train embeddings with jit_compile=True.
+      **keras_arguments: what Keras' own optimizers take: `clipnorm`, `clipvalue`,
+        `global_clipnorm`; in Keras 2 `decay`, `gradient_aggregator`, `gradient_transformers`; in
+        Keras 3 `weight_decay`, `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
+        `loss_scale_factor`, `gradient_accumulation_steps`.
+
+    Returns:
+      A `tf.keras.optimizers.Optimizer` (for Keras 2 from TensorFlow 2.11 on a
+      `tf.keras.optimizers.legacy.Optimizer`).
+
+    Raises:
+      ImportError: the Keras that is asked for is not installed, or not on TensorFlow.
+      TypeError: `optimizer` is no v1 optimizer, or cannot update resource variables.
+      ValueError: the learning rate or the step is in no known attribute, or the optimizer would
+        train but not as it should; the message tells why.
+    """
+    if hasattr(optimizer, "new_keras_optimizer"):
+        options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
+        return _out_of_v1(optimizer, api, any(option is not None for option in options))
+    return bridge_class(api)(
+        optimizer,
+        learning_rate=learning_rate,
+        name=name,
+        lr_attr=lr_attr,
+        global_step_attr=global_step_attr,
+        fused=fused,
+        **keras_arguments,
+    )
+
+
+def _out_of_v1(optimizer, api, changed):
+    """Returns a Keras optimizer of the settings of one that `to_v1` has taken in."""
+    made = optimizer.new_keras_optimizer()
+    kind = versions.kind_of_keras_optimizer(made)
+    if api not in ("auto", kind) or changed:
+        raise ValueError(
+            "%s was made by to_v1 of a Keras optimizer (api=%r), which to_keras returns as it is. "
+            "Pass no other api, and set other arguments on that." % (optimizer.get_name(), kind)
+        )
+    return made
+
+
+def bridge_class(api):
+    """Returns the Keras optimizer class of an `api`, and imports its Keras.
+
+    Raises:
+      ImportError: that Keras is not installed, or runs on something else than TensorFlow.
+      ValueError: there is no such `api`.
+    """
+    if api not in _APIS:
+        raise ValueError("api must be one of %s, got %r." % (", ".join(map(repr, _APIS)), api))
+    if api == "auto":
+        api = "keras3" if versions.keras_facts()["generation"] == 3 else "optimizer_v2"
+    if api == "keras3":
+        from .keras3.optimizer import BridgedOptimizer
+    else:
+        from .keras2.optimizer import BridgedOptimizer
+    return BridgedOptimizer
+
+
+def custom_objects(api="auto"):
+    """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
+
+    ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a
+    process that has made no such optimizer yet. v1 classes of your own must be registered with
+    `register_optimizer`, too.
+
+    Args:
+      api: the kind of Keras optimizer, as for `to_keras`.
+
+    Returns:
+      A dict from names to classes.
+
+    Raises:
+      ImportError: that Keras is not installed.
+    """
+    cls = bridge_class(api)
+    return {cls.__name__: cls, "%s>%s" % (versions.KERAS_PACKAGE, cls.__name__): cls}

@@ -1,0 +1,1 @@
+"""The bridge to OptimizerV2, of Keras 2."""

@@ -1,0 +1,215 @@
+"""The OptimizerV2 bridge: a Keras 2 optimizer that computes what a v1 optimizer computes.
+
+Keras keeps the books (hyperparameters, slots, iterations, checkpoints, replicas); the v1 optimizer,
+adopted, does the arithmetic. Importing this module imports Keras 2.
+"""
+
+import functools
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.variable_access import after
+
+from ...v1_optimizers import schedules
+from ..driver import Drives
+from .state import OwnsState
+
+
+class BridgedOptimizer(Drives, OwnsState):
+    """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
+
+    Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
+    those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
+    graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
+    (A configuration tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the
+    schedule was one of v1's decays; and `learning_rates`, the schedules of several optimizers
+    inside.)
+    """
+
+    _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
+    _graph_is_built = False
+    _kind = "Keras 2", "optimizer_v2"
+
+    def __init__(
+        self,
+        optimizer,
+        learning_rate=None,
+        name=None,
+        lr_attr=None,
+        global_step_attr=None,
+        fused=True,
+        step_dtype=None,
+        by_updates=None,
+        learning_rates=None,
+        **keras_arguments,
+    ):
+        self._study(
+            optimizer,
+            learning_rate,
+            lr_attr=lr_attr,
+            global_step_attr=global_step_attr,
+            fused=fused,
+            step_dtype=step_dtype,
+            learning_rates=learning_rates,
+            by_updates=by_updates,
+        )
+        super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
+        self._adopt(optimizer)
+        self._constants = set()  # the names of the hyperparameters that a graph holds as constants
+        decay = keras_arguments.get("decay")
+        if decay:
+            if "decay" in self._v1_numbers:
+                raise ValueError(
+                    "decay=%r: %s has a decay of its own, so Keras' learning rate decay has no "
+                    "place. Pass a learning rate schedule." % (decay, type(optimizer).__name__)
+                )
+            self._set_hyper("decay", decay)
+        for hyperparameter, value in self._v1_numbers.items():
+            self._set_hyper(hyperparameter, value)
+
+    # The step.
+
+    def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
+        pairs = list(grads_and_vars)
+        with self._driving(pairs):
+            if self._whole:
+                return self._apply_all(pairs, kwargs.get("name"))
+            self._prepare_v1()
+            done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
+            finished = self._finish(distribution, [variable for _, variable in pairs])
+        if tf.executing_eagerly():
+            return done
+        with tf.control_dependencies([done]):
+            driven = schedules.advance_steps_behind(self._v1_rates(), self)
+        parts = []
+        for value in [done, finished] + driven:
+            for item in distribution.experimental_local_results(value):
+                parts += [part for part in tf.nest.flatten(item) if part is not None]
+        return tf.group(*parts)
+
+    def _apply_all(self, pairs, name):
+        """Calls the optimizer's own apply_gradients, and advances the steps that go with it."""
+        if tf.executing_eagerly():
+            return self._apply_whole(pairs, self.iterations, name)
+        before = self.iterations.read_value()
+        with after(before):
+            done = self._apply_whole(pairs, self.iterations, name)
+        with after(done):
+            made = self.iterations.read_value() - before  # none while gradients are accumulated
+            return tf.group(done, *schedules.advance_steps_behind(self._v1_rates(), self, made))
+
+    def _resource_apply_dense(self, grad, handle, apply_state=None):
+        return self._update_dense(grad, handle)
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
+        return self._update_sparse(grad, handle, indices)
+
+    def _resource_apply_sparse(self, grad, handle, indices, apply_state=None):
+        return self._update_sparse(grad, handle, indices)
+
+    def _current_rate(self):
+        return self._decayed_lr(tf.float32)
+
+    def _decayed_lr(self, var_dtype):
+        schedule = self._hyper["learning_rate"]
+        if not (self._by_updates and hasattr(schedule, "get_config")):
+            return super()._decayed_lr(var_dtype)
+        # Keras would round the step to a float, which v1's decays compare as an integer.
+        self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
+        try:
+            return super()._decayed_lr(var_dtype)
+        finally:
+            self._hyper["learning_rate"] = schedule
+
+    def _held_rate(self):
+        return self._hyper.get("learning_rate")
+
+    def _current_step(self):
+        return self.iterations.read_value()
+
+    def _step_variable(self):
+        return self.iterations
+
+    # Hyperparameters and configuration.
+
+    def _current_hyperparameters(self):
+        if self._constants and not tf.executing_eagerly():
+            self._graph_is_built = True
+        names = [name for name in self._other_names() if name not in self._constants]
+        return {name: tf.convert_to_tensor(self._get_hyper(name)) for name in names}
+
+    def _set_hyper(self, name, value):
+        if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
+            value = value.item() if isinstance(value, np.generic) else value
+            constant = name in self._constants
+            if constant and self._graph_is_built:
+                raise RuntimeError(
+                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
+                    "since it would compute other bits from a variable. Set it before the first "
+                    "step." % (name, value, name)
+                )
+            self._number_is_set(name, value)
+            if constant:
+                return
+        elif name in self._constants:
+            self._constants.remove(name)
+        super()._set_hyper(name, value)
+
+    def _create_hypers(self):
+        if not self._hypers_created:
+            with tf.init_scope():
+                if not tf.executing_eagerly() or versions.regroups_constant_factors():
+                    # TensorFlow's graph rewriting computes other bits with a constant than with a
+                    # variable, and in v1 it is a constant. Keras makes no variable of a callable.
+                    for name in self._other_names():
+                        if isinstance(self._hyper[name], numbers.Real):
+                            self._constants.add(name)
+                            number = functools.partial(dict.get, self._v1_numbers, name)
+                            self._hyper[name] = number
+        super()._create_hypers()
+
+    def __setattr__(self, name, value):
+        if name not in vars(self).get("_hyper", ()):
+            self._check_settable(name)
+        if name not in ("learning_rate", "lr") or self._adopted is None or not self._rates:
+            super().__setattr__(name, value)
+            return
+        rate = schedules.for_keras(value, self, self._keras())
+        super().__setattr__(name, rate)
+        self._rate_is_set(value, rate)
+
+    def _present_value(self, name):
+        value = self._serialize_hyperparameter(name)
+        if tf.is_tensor(value):  # what a function returned
+            value = versions.keras_2().backend.get_value(value)
+        return value
+
+    def get_config(self):
+        """Returns plain data from which `from_config` makes the same optimizer, without its state.
+
+        Raises:
+          ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+        """
+        result = self._with_v1(super().get_config())
+        if self._initial_decay:
+            result["decay"] = self._initial_decay
+        return result
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the v1 optimizer's class is not registered.
+        """
+        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
+
+    @classmethod
+    def _keras(cls):
+        return versions.keras_2()
+
+
+versions.register_with_keras_2(BridgedOptimizer)

@@ -1,0 +1,1 @@
+"""The bridge to the optimizers of Keras 3."""

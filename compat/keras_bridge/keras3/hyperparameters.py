@@ -1,0 +1,193 @@
+"""The learning rate and the other hyperparameters of the Keras 3 bridge: variables of Keras'."""
+
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks
+
+from ...v1_optimizers import schedules
+
+keras = versions.keras_3()
+_OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
+_APPLY = (
+    "Compute gradients with a tf.GradientTape and call optimizer.apply(gradients, variables), or "
+    "pass api='optimizer_v2' to to_keras for the optimizer of Keras 2, which has minimize."
+)
+
+
+class HasHyperparameters:
+    """Hyperparameters that can be set while training; mixed in before a Keras 3 optimizer."""
+
+    _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
+
+    def __init__(self, learning_rate, **keras_arguments):
+        super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
+        variable = self._learning_rate
+        if getattr(variable, "dtype", "float32") != "float32":  # then floatx says otherwise
+            self._untrack_variable(variable)
+            self._learning_rate = self._add_number("learning_rate", learning_rate)
+
+    def _make_hyperparameters(self):
+        """Makes variables of what v1 reads anew in each step, but for what Keras has itself."""
+        # Keras has a weight decay, too, but not besides one of v1's.
+        taken = [n for n in self._other_names() if hasattr(self, n) and n != "weight_decay"]
+        for name in taken:
+            del self._v1_numbers[name]
+        names = self._other_names()
+        vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
+
+    def _add_hyperparameter(self, name):
+        variable = self._add_number(name, self._v1_numbers[name])
+        self._name("hyper_" + name, variable)
+        return variable
+
+    def _add_number(self, name, number):
+        return self.add_variable(
+            shape=(),
+            dtype="float32",
+            initializer=keras.initializers.Constant(number),
+            name=name,
+            aggregation="only_first_replica",
+        )
+
+    def _current_hyperparameters(self):
+        if self._graph_is_built:
+            return {}
+        return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
+
+    def __getattr__(self, name):
+        hyper = vars(self).get("_hyper", {})
+        if name in hyper:
+            return hyper[name]
+        if name in _OF_KERAS_2:
+            raise AttributeError("Optimizers of Keras 3 have no %s. %s" % (name, _APPLY))
+        raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+
+    def __setattr__(self, name, value):
+        if name in vars(self).get("_hyper", ()):
+            if self._graph_is_built:
+                raise RuntimeError(
+                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
+                    "since it would compute other bits from a variable. Set it before the first "
+                    "step." % (name, value, name)
+                )
+            value = argument_checks.hyperparameter(name, value)
+            self._number_is_set(name, value)
+            self._hyper[name].assign(value)
+            return
+        if self._adopted is not None:  # else it is Keras' own constructor that sets
+            self._check_settable(name)
+            if name == "lr":
+                raise AttributeError("Keras 3 has no lr. Set learning_rate.")
+        super().__setattr__(name, value)
+
+    # The weight decay: v1's own in the place of Keras', if it has one that can be set.
+
+    @property
+    def weight_decay(self):
+        """The weight decay of the v1 optimizer if it has one, else that of Keras."""
+        return vars(self).get("_hyper", {}).get("weight_decay", vars(self).get("weight_decay"))
+
+    @weight_decay.setter
+    def weight_decay(self, value):
+        vars(self)["weight_decay"] = value
+
+    def _apply_weight_decay(self, variables):
+        if "weight_decay" not in self._hyper:
+            super()._apply_weight_decay(variables)
+
+    def decays(self, variable):
+        """Whether a variable is not among those of `exclude_from_weight_decay`."""
+        return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
+
+    # The learning rate.
+
+    def _get_current_learning_rate(self):
+        is_schedule = isinstance(
+            self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
+        )
+        if self._by_updates and is_schedule:
+            return self._learning_rate(self.iterations)
+        return super()._get_current_learning_rate()
+
+    @property
+    def learning_rate(self):
+        """This step's learning rate; set to a number, schedule or function."""
+        return self._get_current_learning_rate()
+
+    @learning_rate.setter
+    def learning_rate(self, rate):
+        if not self._rates:
+            raise AttributeError("%s has no learning rate." % type(self._adopted).__name__)
+        if versions.for_a_session():
+            raise RuntimeError(
+                "learning_rate=%r cannot be set in a TF1 graph, where nothing would run the "
+                "assignment. Run it: session.run(optimizer.learning_rate.value.assign(…)), or pass "
+                "learning_rate to to_keras." % (rate,)
+            )
+        if versions.is_keras_3_variable(rate):
+            rate = tf.convert_to_tensor(rate)
+        if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
+            # The value that it has now, as in Keras' own.
+            self._assign_rate(rate)
+            self._v1_numbers["learning_rate"] = None
+            return
+        given, rate = rate, schedules.for_keras(rate, self, keras)
+        if isinstance(rate, (numbers.Real, np.generic)):
+            self._assign_rate(rate)
+        else:
+            rate_of_keras = super(HasHyperparameters, type(self)).learning_rate
+            rate_of_keras.fset(self, _as_keras_takes_it(rate))
+        self._rate_is_set(given, rate)
+
+    def _assign_rate(self, value):
+        if not hasattr(self._learning_rate, "assign"):
+            raise TypeError(
+                "The learning rate is not settable to %r: it is a schedule or function, in whose "
+                "place goes only another one." % (value,)
+            )
+        self._learning_rate.assign(value)
+
+    def _present_value(self, name):
+        if name != "learning_rate":
+            return self._hyper[name].numpy()
+        rate = self._configuration_of_keras()["learning_rate"]
+        return np.float32(rate) if isinstance(rate, float) else rate
+
+    def _configuration_of_keras(self):
+        """Returns Keras' part; a learning rate function is in it as the number that it is now."""
+        rate, hyper = self._learning_rate, self._hyper
+        is_function = callable(rate) and not hasattr(rate, "get_config")
+        vars(self).update(_hyper={})  # without v1's weight decay
+        if is_function:
+            vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
+        try:
+            return super().get_config()
+        finally:
+            vars(self).update(_learning_rate=rate, _hyper=hyper)
+
+
+def _as_keras_takes_it(rate):
+    """Returns a learning rate as Keras 3 takes it: a float, schedule or function."""
+    if isinstance(rate, (numbers.Real, np.generic)):
+        return float(rate)
+    if isinstance(rate, tf.Variable) or versions.is_symbolic(rate):
+        return _Reading(rate)
+    if tf.is_tensor(rate):
+        return float(rate)
+    return rate
+
+
+class _Reading:
+    """A learning rate function that reads a variable, or a tensor of a graph."""
+
+    def __init__(self, source):
+        self.source = source
+        if hasattr(source, "assign"):
+            self.assign = source.assign
+
+    def __call__(self):
+        return tf.convert_to_tensor(self.source)

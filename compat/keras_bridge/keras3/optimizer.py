@@ -1,0 +1,273 @@
+"""The Keras 3 bridge: a Keras 3 optimizer that computes what a v1 optimizer computes.
+
+Keras keeps the books (learning rate, iterations, clipping, averages, checkpoints, replicas); the v1
+optimizer, adopted, does the arithmetic. Importing this module imports Keras 3.
+"""
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks
+
+from ...v1_optimizers import schedules
+from ..driver import Drives
+from ..keras2 import clipping
+from .hyperparameters import HasHyperparameters
+from .state import OwnsVariables, keras
+
+
+class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
+    """A Keras 3 optimizer around a copy of a `tf.compat.v1.train.Optimizer`.
+
+    Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
+    those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function` and `fit`.
+    `get_slot(variable, name)` and `get_slot_names()` know slots by their v1 names. (A configuration
+    tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the schedule was one of
+    v1's decays, which count updates; and `learning_rates`, the schedules of several inside.)
+    """
+
+    _kind = "Keras 3", "keras3"
+
+    def __init__(
+        self,
+        optimizer,
+        learning_rate=None,
+        name=None,
+        lr_attr=None,
+        global_step_attr=None,
+        fused=True,
+        step_dtype=None,
+        by_updates=None,
+        learning_rates=None,
+        **keras_arguments,
+    ):
+        self._study(
+            optimizer,
+            learning_rate,
+            lr_attr=lr_attr,
+            global_step_attr=global_step_attr,
+            fused=fused,
+            step_dtype=step_dtype,
+            learning_rates=learning_rates,
+            by_updates=by_updates,
+        )
+        _check(keras_arguments, has_rate=bool(self._rates))
+        _check_accumulation(keras_arguments, self._accumulates)
+        _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
+        super().__init__(
+            self._v1_numbers.get("learning_rate", 0.0),
+            name=optimizer.get_name().replace("/", "_") if name is None else name,
+            **keras_arguments,
+        )
+        self._adopt(optimizer)
+        self._make_hyperparameters()
+
+    # The step.
+
+    def apply(self, grads, trainable_variables=None):
+        """Updates variables, and builds the optimizer if that is still to be done.
+
+        Args:
+          grads: gradients, a list of tensors, IndexedSlices or None.
+          trainable_variables: their variables; None for those that the optimizer was built with.
+
+        Raises:
+          ValueError: a variable is unknown, or the call is stateless.
+        """
+        self._check_stateful()
+        grads = [_as_gradient(grad) for grad in grads]
+        variables = None if trainable_variables is None else list(trainable_variables)
+        if self.built and variables and not self._trainable_variables:
+            self.build(variables)  # Keras has built it for no variables, loading a model from .h5
+        with self.alone():
+            if versions.for_a_session():
+                return self._apply_in_graph(grads, variables)
+            return super().apply(grads, variables)
+
+    def apply_gradients(self, grads_and_vars):
+        """Updates variables: `apply` for (gradient, variable) pairs.
+
+        Returns:
+          The number of steps, a keras.Variable; in a TF1 graph an operation to run.
+        """
+        pairs = list(grads_and_vars)
+        done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
+        return self._iterations if done is None else done
+
+    def _apply_in_graph(self, grads, variables):
+        """Returns an operation, of which Keras would return none to run in a Session."""
+        for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
+            if getattr(self, option):
+                raise ValueError(
+                    "%s=%r works in no TF1 graph: Keras asks there whether a tensor equals a "
+                    "number in a way that is always false." % (option, getattr(self, option))
+                )
+        if variables is not None and not self.built:
+            self.build(variables)
+        vars(self)["_graph_is_built"] = True
+
+        @tf.function(autograph=False)
+        def step():
+            before = self._current_step()
+            super(BridgedOptimizer, self).apply(grads, variables)
+            made = self._current_step() - before  # none while gradients are accumulated
+            schedules.advance_steps_behind(self._v1_rates(), self, made)
+            return tf.convert_to_tensor(self._iterations)
+
+        return step().op
+
+    def _clip_gradients(self, grads):
+        if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
+            return grads
+        # Keras clips each occurrence of an id by itself, and not all kinds of sparse gradients.
+        pairs = clipping.gathered([(grad, None) for grad in grads])
+        clipped = super()._clip_gradients([_values(grad) for grad, _ in pairs])
+        return [_with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
+
+    def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
+        pairs = list(grads_and_vars)
+        with self._driving(pairs):
+            if self._whole:
+                self._apply_and_count(pairs)
+                return
+            self._prepare_v1()
+            super()._distributed_tf_update_step(distribution, pairs, learning_rate)
+            self._finish(distribution, [variable for _, variable in pairs])
+
+    def _apply_and_count(self, pairs):
+        """Calls the optimizer's own apply_gradients, which may advance the step or not."""
+        step = self._step_variable()
+        before = step.read_value()
+        step.assign(self._current_step())  # fewer, if Keras accumulates gradients
+        try:
+            self._apply_whole([(_of_dtype(*pair), pair[1]) for pair in pairs], step)
+            if self._accumulates:
+                before = step.read_value() - 1  # it counts updates
+        finally:
+            step.assign(before)  # Keras advances it
+
+    def update_step(self, gradient, variable, learning_rate):
+        """Updates one variable; Keras calls it."""
+        del learning_rate  # the adopted optimizer has it
+        gradient = _of_dtype(gradient, variable)
+        if isinstance(gradient, tf.IndexedSlices):
+            self._update_sparse(gradient.values, variable, gradient.indices)
+        else:
+            self._update_dense(gradient, variable)
+
+    def _current_rate(self):
+        return tf.cast(tf.convert_to_tensor(self._get_current_learning_rate()), tf.float32)
+
+    def _current_step(self):
+        return tf.convert_to_tensor(self.iterations)
+
+    def _step_variable(self):
+        return versions.tf_variable(self._iterations)
+
+    # Configuration.
+
+    def get_config(self):
+        """Returns plain data from which `from_config` makes the same optimizer, without its state.
+
+        Raises:
+          ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+        """
+        configuration = self._configuration_of_keras()
+        if not self._rates:
+            del configuration["learning_rate"]
+        return self._with_v1(configuration)
+
+    @classmethod
+    def from_config(cls, config_, custom_objects=None):
+        """Makes the optimizer that `get_config` described.
+
+        Raises:
+          ValueError: the v1 optimizer's class is not registered.
+        """
+        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
+
+    @classmethod
+    def _keras(cls):
+        return keras
+
+
+class _Rows(tf.IndexedSlices):
+    """A sparse gradient that can be divided, which Keras does to undo its loss scale."""
+
+    @classmethod
+    def of(cls, slices):
+        return cls(slices.values, slices.indices, slices.dense_shape)
+
+    def __truediv__(self, divisor):
+        return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))
+
+
+def _as_gradient(grad):
+    if isinstance(grad, tf.IndexedSlices):
+        return _Rows.of(grad)
+    is_array = grad is None or hasattr(grad, "dtype")
+    return grad if is_array else tf.convert_to_tensor(grad)
+
+
+def _of_dtype(grad, variable):
+    """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
+    if grad is None or grad.dtype == variable.dtype:
+        return grad
+    return _with_values(grad, tf.cast(_values(grad), variable.dtype))
+
+
+def _values(grad):
+    return grad.values if isinstance(grad, tf.IndexedSlices) else grad
+
+
+def _with_values(grad, values):
+    if not isinstance(grad, tf.IndexedSlices):
+        return values
+    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+
+
+def _check(keras_arguments, has_rate):
+    """Refuses what Keras would take without a word, and then not do."""
+    if keras_arguments.get("decay") is not None:
+        raise ValueError(
+            "decay=%r: Keras 3 has no learning rate decay of that kind. Pass a schedule as "
+            "learning_rate." % keras_arguments["decay"]
+        )
+    for name in ("clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"):
+        if keras_arguments.get(name) is not None:
+            argument_checks.positive(name, keras_arguments[name])
+    steps = keras_arguments.get("gradient_accumulation_steps")
+    if steps is not None:
+        argument_checks.positive_integer("gradient_accumulation_steps", steps)
+    decay = keras_arguments.get("weight_decay")
+    if decay is not None and argument_checks.number("weight_decay", decay) < 0:
+        raise ValueError("weight_decay must not be negative, got %r." % decay)
+    if decay and not has_rate:
+        raise ValueError(
+            "weight_decay=%r: Keras multiplies it by the learning rate, which this optimizer does "
+            "not have." % decay
+        )
+
+
+def _check_accumulation(keras_arguments, accumulates):
+    """Refuses what Keras would do in each batch, where several make one update."""
+    for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
+        if accumulates and keras_arguments.get(name):
+            raise ValueError(
+                "%s=%r: Keras would do it in each batch, of which GradientAccumulationOptimizer "
+                "makes one update of several. Leave it to an optimizer inside, or leave the "
+                "accumulation to Keras." % (name, keras_arguments[name])
+            )
+
+
+def _check_names(keras_arguments, own, v1_name):
+    """Refuses what both Keras and the v1 optimizer would do."""
+    for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
+        if name in own and keras_arguments.get(name) is not None:
+            raise ValueError(
+                "%s=%r: Keras would do it besides %s, which has an argument of that name itself. "
+                "Set it there." % (name, keras_arguments[name], v1_name)
+            )
+
+
+versions.register_with_keras_3(BridgedOptimizer)

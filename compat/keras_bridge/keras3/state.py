@@ -1,0 +1,179 @@
+"""The state of the Keras 3 bridge: Keras owns it, the adopted optimizer says what there is."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from ...v1_optimizers import owned_state
+from .saving import SavedByName
+
+keras = versions.keras_3()
+
+
+class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
+    """A Keras 3 optimizer that owns the variables which an adopted v1 optimizer asks for.
+
+    Attributes are set in `vars(self)`: Keras would track, and save, what is assigned.
+    """
+
+    creates_variables = False  # whether a variable that is being created is this optimizer's own
+
+    def __init__(self, **keras_arguments):
+        strategy = tf.distribute.get_strategy()
+        if not versions.keras_3_distributes(strategy):
+            raise ImportError(
+                "Keras %s is too old for %s: its fit would train with the gradient times the "
+                "number of replicas. Install a newer one with: pip install -U keras"
+                % (keras.__version__, type(strategy).__name__)
+            )
+        super().__init__(**keras_arguments)
+        vars(self).update(
+            non_slots={},  # name -> tf.Variable
+            _slots_of={},  # a variable's key -> slot name -> keras.Variable
+            _slot_names=[],
+        )
+
+    def build(self, variables):
+        """Creates all state for these variables, the only ones that can be trained.
+
+        Args:
+          variables: a list of keras.Variable or tf.Variable. Without any, as Keras calls it when it
+            loads a model without weights, there is nothing to do.
+        """
+        self._check_stateful()
+        variables = list(variables)
+        if self.built and self._trainable_variables:
+            self._check_variables_are_known(variables)
+            return
+        self._check_strategy(variables)
+        if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
+            # Replicas are threads. What a checkpoint restores is assigned to all of them at once.
+            context = tf.distribute.get_replica_context()
+            context.merge_call(lambda strategy: self._build_for(variables))
+        else:
+            self._build_for(variables)
+
+    def _build_for(self, variables):
+        with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
+            super().build(variables)
+            if variables:
+                with self._fed_for_slots(True), owned_state.no_foreign_variables(
+                    self._adopted, self
+                ):
+                    self._adopted._create_slots([versions.tf_variable(each) for each in variables])
+
+    def _check_stateful(self):
+        if versions.in_stateless_scope():
+            raise ValueError(
+                "%s keeps and updates variables in place, so it has no stateless use. Call build "
+                "and apply_gradients outside of a StatelessScope." % type(self._adopted).__name__
+            )
+
+    def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
+        """Returns the slot variable, which is created if it is not there.
+
+        Args:
+          variable: the tf.Variable it belongs to.
+          slot_name: its name.
+          shape: its shape, which may differ from the variable's.
+          dtype: its dtype, likewise.
+          initial_value: called without arguments to get the tensor that it starts from.
+        """
+        slots = self._slots_of.setdefault(self._var_key(variable), {})
+        if slot_name not in slots:
+            if slot_name not in self._slot_names:
+                self._slot_names.append(slot_name)
+            with self._distribution_strategy.extended.colocate_vars_with(variable):
+                slots[slot_name] = self._create(
+                    "%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value
+                )
+            self._name(
+                "slot_%d_%s" % (self._get_variable_index(variable), slot_name), slots[slot_name]
+            )
+        return versions.tf_variable(slots[slot_name])
+
+    def adopt_non_slot(self, place, name, initial_value):
+        """Returns the variable that all share, which is created if it is not there.
+
+        Args:
+          place: the `Place` of the optimizer that asks for it.
+          name: what it calls it.
+          initial_value: the value to start from, or a function that returns it.
+        """
+        name = place.shared(name)
+        if name not in self.non_slots:
+            value = owned_state.starting_value(initial_value)
+            variable = self._create(
+                name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
+            )
+            self.non_slots[name] = versions.tf_variable(variable)
+            self._name("shared_" + name, variable)
+        return self.non_slots[name]
+
+    def adopted_slot(self, variable, slot_name):
+        """Returns the slot variable, or None."""
+        slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
+        return None if slot is None else versions.tf_variable(slot)
+
+    def get_slot(self, variable, slot_name):
+        """Returns a slot of a variable, a keras.Variable.
+
+        Raises:
+          KeyError: there is none of that name, or none yet.
+        """
+        return self._slots_of[self._var_key(variable)][slot_name]
+
+    def get_slot_names(self):
+        """Returns the names of the slots; there are none before `build`."""
+        return list(self._slot_names)
+
+    def __dir__(self):
+        # TensorFlow's checkpoints look for this name, and then refuse slots that are saved with the
+        # optimizer's other variables, as Keras saves them.
+        return [name for name in super().__dir__() if name != "get_slot_names"]
+
+    @property
+    def weights(self):
+        """All variables of this optimizer as tf.Variables, in the order of `variables`."""
+        return [versions.tf_variable(variable) for variable in self.variables]
+
+    def _create(self, name, shape, dtype, initial_value, **options):
+        vars(self)["creates_variables"] = True
+        try:
+            return self.add_variable(
+                shape=tuple(tf.TensorShape(shape).as_list()),
+                dtype=tf.as_dtype(dtype).name,
+                initializer=lambda shape, dtype=None: initial_value(),
+                name=name.replace("/", "_"),
+                **options,
+            )
+        finally:
+            vars(self)["creates_variables"] = False
+
+    def name_of(self, variable):
+        """Returns the path of a variable, which tells all its layers, or its name."""
+        original = variable
+        if not versions.is_keras_3_variable(variable):
+            original = self._trainable_variables[self._get_variable_index(variable)]
+        return getattr(original, "path", None) or original.name
+
+    def _path_of(self, variable):
+        """Returns a name for a variable that tells its layer, where there is one."""
+        return self.name_of(variable).replace("/", "_").replace(":", "_")
+
+    def _check_strategy(self, variables):
+        for variable in variables:
+            strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
+            if strategy is not None and strategy is not self._distribution_strategy:
+                raise ValueError(
+                    "The variable %r was made under a %s, and the optimizer %r was not. Make it in "
+                    "the strategy's scope, too: with strategy.scope(): …"
+                    % (variable.name, type(strategy).__name__, self.name)
+                )
+
+    def _own_strategy(self):
+        """The scope of the strategy that this optimizer was made in."""
+        inside = tf.distribute.has_strategy()
+        return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

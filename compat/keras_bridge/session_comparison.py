@@ -1,0 +1,236 @@
+"""Runs a v1 optimizer in a Session and through the bridge, and tells the first difference."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+
+from .. import arrays
+from ..v1_optimizers import inspection, owned_state, schedules
+from .bridge import to_keras
+
+v1 = tf.compat.v1
+_SHAPES = {"kernel": (6, 4), "bias": (4,), "table": (9, 3)}
+_SPARSE = ("table",)
+
+
+class Comparison(NamedTuple):
+    """What `compare_with_session` found; true if both runs are equal bit for bit.
+
+    Attributes:
+      equal: whether all variables after each step and all slots after the last are equal.
+      steps: how many steps were run.
+      variables: the names of the variables that were compared.
+      step: the first step that differs, from 1 on; None if equal.
+      variable: the first variable or slot that differs, as "table" or "table/momentum".
+      difference: the largest absolute difference there.
+    """
+
+    equal: bool
+    steps: int
+    variables: tuple
+    step: Optional[int] = None
+    variable: Optional[str] = None
+    difference: float = 0.0
+
+    def __bool__(self):
+        return self.equal
+
+    def __str__(self):
+        if self.equal:
+            what = "%d steps of %s" % (self.steps, ", ".join(self.variables))
+            left_out = [name for name in _SHAPES if name not in self.variables]
+            note = " (without %s: no sparse update)" % ", ".join(left_out) if left_out else ""
+            return "equal bit for bit: %s, and all slots%s" % (what, note)
+        return "different at step %d of %d: %s by up to %g" % (
+            self.step,
+            self.steps,
+            self.variable,
+            self.difference,
+        )
+
+
+def compare_with_session(optimizer, steps=20, **to_keras_arguments):
+    """Tells whether a v1 optimizer computes the same through the bridge as in a Session.
+
+    Both train two dense variables and an embedding table, with the same fed gradients and repeated
+    ids, in scratch graphs. The bridged run is a `tf.function`, or a graph where TensorFlow does not
+    execute eagerly. A learning rate that is no number is taken at its present value; v1's decays
+    by a global step decay in both runs.
+
+    Args:
+      optimizer: any `tf.compat.v1.train.Optimizer`, which stays as it is. If it has no sparse
+        update, the dense variables alone are compared.
+      steps: how many steps to run.
+      **to_keras_arguments: for `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
+
+    Returns:
+      A `Comparison`.
+
+    Raises:
+      ValueError: `steps` is not positive, or the learning rate is a tensor of a graph.
+    """
+    argument_checks.positive_integer("steps", steps)
+    inspection.check_class(optimizer)
+    rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
+    step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
+    problem = _Problem(optimizer, steps)
+    expected = _session_run(_replica(optimizer, rates), rates, step, problem)
+    make = functools.partial(to_keras, _replica(optimizer, rates), **to_keras_arguments)
+    run = _function_run if tf.executing_eagerly() else _graph_run
+    actual = run(make, problem)
+    return _first_difference(expected, actual, problem)
+
+
+class _Problem:
+    """Starting values, and for each step a gradient for each variable."""
+
+    def __init__(self, optimizer, steps):
+        random = np.random.RandomState(0)
+        shapes = dict(_SHAPES)
+        if not _has_sparse_update(optimizer):
+            for name in _SPARSE:
+                del shapes[name]
+        draw = lambda *shape: random.standard_normal(shape).astype(np.float32)  # noqa: E731
+        self.values = {name: draw(*shape) for name, shape in shapes.items()}
+        self.steps = [[self._gradient(name, random, draw) for name in shapes] for _ in range(steps)]
+
+    def _gradient(self, name, random, draw):
+        if name not in _SPARSE:
+            return draw(*_SHAPES[name])
+        ids = random.randint(0, _SHAPES[name][0], size=5)
+        ids[-1] = ids[0]
+        return draw(5, *_SHAPES[name][1:]), ids.astype(np.int64)
+
+    def specs(self):
+        """Returns the gradients' dtypes and shapes, flat, as they are fed."""
+        for name, value in self.values.items():
+            if name in _SPARSE:
+                yield tf.float32, (None,) + value.shape[1:]
+                yield tf.int64, (None,)
+            else:
+                yield tf.float32, value.shape
+
+    def pairs(self, tensors, variables):
+        """Pairs one step's flat tensors with the variables."""
+        tensors = iter(tensors)
+        for name, variable in variables.items():
+            grad = next(tensors)
+            if name in _SPARSE:
+                grad = tf.IndexedSlices(grad, next(tensors), variable.shape)
+            yield grad, variable
+
+
+def _has_sparse_update(optimizer):
+    cls, base = type(optimizer), inspection.BASE
+    return (
+        cls._resource_apply_sparse is not base._resource_apply_sparse
+        or cls._resource_apply_sparse_duplicate_indices
+        is not base._resource_apply_sparse_duplicate_indices
+    )
+
+
+def _replica(optimizer, rates):
+    """Returns a copy without state, with a learning rate that any graph can use."""
+    replica = owned_state.fresh_copy(optimizer)
+    for attribute in rates:
+        vars(replica)[attribute] = _portable(vars(replica)[attribute])
+    return replica
+
+
+def _portable(rate):
+    if isinstance(rate, functools.partial):  # a v1 decay, bound to a global step
+        return rate
+    if callable(rate) and not argument_checks.is_tensor_like(rate):
+        rate = rate()
+    if argument_checks.is_tensor_like(rate):
+        if not hasattr(rate, "numpy") or not tf.executing_eagerly():
+            raise ValueError(
+                "compare_with_session needs a learning rate with a value, got %r. Pass an "
+                "optimizer with a number." % (rate,)
+            )
+        rate = rate.numpy().item()
+    return rate
+
+
+def _session_run(optimizer, rates, step_attribute, problem):
+    with tf.Graph().as_default() as graph:
+        variables = {
+            name: v1.get_variable(name, initializer=value, use_resource=True)
+            for name, value in problem.values.items()
+        }
+        step = v1.train.get_or_create_global_step(graph)
+        if step_attribute is not None:
+            vars(optimizer)[step_attribute] = step
+        for attribute in rates:
+            rate = vars(optimizer)[attribute]
+            if isinstance(rate, functools.partial):
+                vars(optimizer)[attribute] = schedules.in_plain_numbers(rate.func)(step)
+        inputs = [v1.placeholder(*spec) for spec in problem.specs()]
+        train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)), step)
+        return _run(train_op, inputs, variables, optimizer, problem)
+
+
+def _graph_run(make, problem):
+    with tf.Graph().as_default():
+        optimizer = make()  # Keras 3 creates its first variables here
+        variables = _keras_variables(problem)
+        inputs = [v1.placeholder(*spec) for spec in problem.specs()]
+        train_op = optimizer.apply_gradients(list(problem.pairs(inputs, variables)))
+        return _run(train_op, inputs, variables, optimizer, problem)
+
+
+def _run(train_op, inputs, variables, optimizer, problem):
+    with v1.Session() as session:
+        session.run(v1.global_variables_initializer())
+        seen = []
+        for step in problem.steps:
+            session.run(train_op, dict(zip(inputs, tf.nest.flatten(step))))
+            seen.append(session.run(variables))
+        return seen, session.run(_slots(optimizer, variables))
+
+
+def _function_run(make, problem):
+    optimizer = make()
+    variables = _keras_variables(problem)
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, kind) for kind, shape in problem.specs()])
+    def train(*tensors):
+        optimizer.apply_gradients(list(problem.pairs(tensors, variables)))
+
+    seen = []
+    for step in problem.steps:
+        train(*map(tf.constant, tf.nest.flatten(step)))
+        seen.append({name: variable.numpy() for name, variable in variables.items()})
+    return seen, {key: slot.numpy() for key, slot in _slots(optimizer, variables).items()}
+
+
+def _keras_variables(problem):
+    return {name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()}
+
+
+def _slots(optimizer, variables):
+    found = {}
+    for name, variable in variables.items():
+        for slot_name in sorted(optimizer.get_slot_names()):
+            with contextlib.suppress(KeyError):  # a Keras optimizer without this slot
+                found["%s/%s" % (name, slot_name)] = optimizer.get_slot(variable, slot_name)
+    return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
+
+
+def _first_difference(expected, actual, problem):
+    names = tuple(problem.values)
+    rounds = list(zip(expected[0], actual[0])) + [(expected[1], actual[1])]
+    for number, (one, other) in enumerate(rounds, start=1):
+        for name in one:
+            if not arrays.same(one[name], other[name]):
+                gap = arrays.largest_difference(one[name], other[name])
+                step = min(number, len(problem.steps))
+                return Comparison(False, len(problem.steps), names, step, name, gap)
+    return Comparison(True, len(problem.steps), names)

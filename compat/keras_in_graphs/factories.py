@@ -1,0 +1,323 @@
+"""What to_v1 is given, turned into a function that makes a Keras optimizer for each graph."""
+
+import inspect
+import numbers
+import re
+import threading
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from .. import messages
+from ..v1_optimizers import nesting, owned_state, schedules
+
+v1 = tf.compat.v1
+_FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
+
+
+def find(given):
+    """Returns a function that makes the Keras optimizer, and its name; or a v1 optimizer.
+
+    Raises:
+      ImportError: the Keras that it needs is not installed.
+      TypeError: what is given leads to no Keras optimizer.
+      ValueError: the settings of an instance cannot be told in full.
+    """
+    if isinstance(given, str):
+        given = _class_named(given)
+    is_class = isinstance(given, type)
+    if isinstance(given, v1.train.Optimizer) or is_class and issubclass(given, v1.train.Optimizer):
+        raise TypeError("to_v1 takes a Keras optimizer, and %r is of v1 already." % (given,))
+    if not is_class and versions.kind_of_keras_optimizer(given) is not None:
+        original = _bridged_from(given)
+        if original is not None:
+            return original
+        return _maker_from(given), _stable_name(given)
+    if is_class or not callable(given):
+        _refuse_unless_known(given)
+    return given, given.__name__ if is_class else "KerasOptimizer"
+
+
+def checked(optimizer):
+    """Returns what a factory has made.
+
+    Raises:
+      TypeError: it is no Keras optimizer.
+      ValueError: it advances the step of a graph, as v1 does.
+    """
+    if versions.kind_of_keras_optimizer(optimizer) is None:
+        _refuse_unless_known(optimizer)
+    rate = getattr(optimizer, "_v1_numbers", {}).get("learning_rate")
+    if schedules.step_behind(rate) is not None:
+        raise ValueError(
+            "%r has a learning rate that goes by the graph's global step, which v1 would advance "
+            "once more. Take its v1 optimizer as it is, without to_keras and to_v1." % (optimizer,)
+        )
+    return optimizer
+
+
+def _refuse_unless_known(given):
+    cls = given if isinstance(given, type) else type(given)
+    if versions.kind_of_keras_optimizer(cls) is not None:
+        return
+    if hasattr(cls, "add_variable_from_reference"):
+        raise TypeError(
+            "%s is of Keras 2.11 to 2.15's second kind of optimizers, which need TensorFlow 2 "
+            "throughout. Pass tf.keras.optimizers.legacy.%s." % (cls.__name__, cls.__name__)
+        )
+    raise TypeError(
+        "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, its "
+        "class or its name, got %r." % (given,)
+    )
+
+
+def _class_named(name):
+    """Returns the class of a Keras optimizer by its name in any case.
+
+    Raises:
+      ValueError: there is none of that name.
+    """
+    if versions.keras_facts()["generation"] == 3:
+        home = versions.keras_3().optimizers
+    else:
+        home = versions.keras_2().optimizers
+        home = getattr(home, "legacy", home)
+    known = {
+        key: cls
+        for key, cls in inspect.getmembers(home, inspect.isclass)
+        if versions.kind_of_keras_optimizer(cls) is not None and key != "Optimizer"
+    }
+    for key, cls in known.items():
+        if key.lower() == name.replace("_", "").lower():
+            return cls
+    raise ValueError("There is no optimizer %r in Keras, but %s." % (name, ", ".join(known)))
+
+
+def _stable_name(optimizer):
+    """Returns an optimizer's name, but its class where Keras has counted the instances."""
+    name = getattr(optimizer, "name", None) or optimizer._name
+    cls = type(optimizer).__name__
+    snake = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", cls)).lower()
+    return cls if re.fullmatch(re.escape(snake) + r"(_\d+)?", name) else name
+
+
+# What to_keras has made.
+
+
+def _bridged_from(optimizer):
+    """Returns the v1 optimizer of a bridged one, or None if it is none, or does more."""
+    inner = getattr(optimizer, "_adopted", None)
+    if inner is None or _does_more(optimizer):
+        return None
+    if any(_goes_by_another_schedule(leaf) for leaf in nesting.leaves(inner)):
+        return None
+    result = owned_state.fresh_copy(inner)
+    state = vars(nesting.leaves(result)[0])
+    for name, number in optimizer._v1_numbers.items():
+        attributes = optimizer._rates if name == "learning_rate" else ("_" + name,)
+        for attribute in attributes:
+            state[attribute] = _present(optimizer, name, number, state[attribute])
+    if any(state[attribute] is None for attribute in optimizer._rates):
+        return None
+    return result
+
+
+def _goes_by_another_schedule(leaf):
+    """Whether an optimizer inside goes by a schedule that v1 does not have at it."""
+    feed = leaf._feed
+    return feed.schedule is not None and not schedules.is_v1_decay(vars(leaf)[feed.rates[0]])
+
+
+def _does_more(optimizer):
+    """Whether Keras does something besides, as clipping."""
+    options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
+    options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
+    theirs = [option for option in options if option not in optimizer._v1_numbers]
+    if "weight_decay" in optimizer._v1_numbers and any(
+        getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
+    ):
+        return True
+    if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
+        return True
+    return any(getattr(optimizer, option, None) for option in theirs)
+
+
+def _present(optimizer, name, number, in_v1):
+    """Returns a hyperparameter as v1 takes it; None if it goes by Keras' iterations."""
+    if name == "learning_rate" and optimizer._by_updates:
+        return in_v1 if schedules.is_v1_decay(in_v1) else None
+    if _is_schedule(number):
+        return None
+    is_number = isinstance(number, numbers.Real)
+    if number is in_v1 and (not is_number or _is_in_a_graph(optimizer)):
+        return in_v1
+    if not is_number:
+        return None
+    present = _eagerly(lambda: optimizer._current_number(name))
+    return None if isinstance(present, dict) else present
+
+
+def _is_in_a_graph(optimizer):
+    """Whether an optimizer's variables are of a graph, whose Session alone can read them."""
+    step = versions.tf_variable(optimizer._iterations)  # Keras 2 makes it later
+    return step is not None and versions.is_symbolic(step.handle)
+
+
+# Other instances.
+
+
+def _maker_from(optimizer):
+    """Returns a function that makes optimizers with the settings that this one has now."""
+    cls = type(optimizer)
+    if versions.kind_of_keras_optimizer(optimizer) == "keras3":
+        settings = _settings_of_keras_3(optimizer)
+    else:
+        settings = _settings_of_keras_2(optimizer)
+    not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
+    if not hasattr(cls, "_adopted"):  # to_keras has its own way to tell all
+        _check_complete(cls, settings)
+
+    def make():
+        # A copy: some versions change it. A schedule is used as it is.
+        arguments = {key: _copied(value) for key, value in settings.items()}
+        inner = arguments.get("inner_optimizer")
+        if callable(inner):
+            return cls(**dict(arguments, inner_optimizer=inner()))
+        made = cls.from_config(arguments)
+        if not_decayed is not None:
+            made._exclude_from_weight_decay_pattern = not_decayed
+        return made
+
+    try:
+        with tf.Graph().as_default():
+            checked(make())
+    except Exception as error:
+        raise ValueError(
+            "%s cannot be made anew from what its get_config tells: %s. %s"
+            % (cls.__name__, _first_line(error), _FACTORY % cls.__name__)
+        ) from error
+    return make
+
+
+def _copied(value):
+    if isinstance(value, dict):
+        return {key: _copied(item) for key, item in value.items()}
+    return [_copied(item) for item in value] if isinstance(value, list) else value
+
+
+def _settings_of_keras_2(optimizer):
+    bridged = getattr(optimizer, "_adopted", None) is not None
+    hyper = getattr(optimizer, "_hyper", {})
+    for name, value in hyper.items():
+        if name == "learning_rate" or not bridged:
+            _check_settled(optimizer, name, value)
+    for each in (optimizer, getattr(optimizer, "inner_optimizer", None)):
+        functions = {
+            "gradient_transformers": getattr(each, "gradient_transformers", None),
+            "gradient_aggregator": versions.own_aggregator(each),
+        }
+        for name in filter(functions.get, functions):
+            raise ValueError(
+                "%s has %s, which its get_config does not tell. %s"
+                % (type(each).__name__, name, _FACTORY % type(each).__name__)
+            )
+    settings = dict(_config_of(optimizer))
+    if _is_schedule(hyper.get("learning_rate")):
+        settings["learning_rate"] = hyper["learning_rate"]
+    return settings
+
+
+def _settings_of_keras_3(optimizer):
+    if _is_in_a_graph(optimizer):
+        raise ValueError(
+            "This %s was made in a TF1 graph, where it has left variables whose names Keras counts:"
+            " the next process could not restore its checkpoint. %s"
+            % (type(optimizer).__name__, _FACTORY % type(optimizer).__name__)
+        )
+    if getattr(optimizer, "_exclude_from_weight_decay", None):
+        raise ValueError(
+            "exclude_from_weight_decay(var_list=…) of this %s names variables, and a graph's are "
+            "others. Name them, as var_names=[…], or pass a factory, which takes its graph's."
+            % type(optimizer).__name__
+        )
+    inner = getattr(optimizer, "inner_optimizer", None)
+    if inner is not None:
+        return {
+            "name": optimizer.name,
+            "inner_optimizer": _maker_from(inner),
+            "initial_scale": optimizer.initial_scale,
+            "dynamic_growth_steps": optimizer.dynamic_growth_steps,
+        }
+    rate = optimizer._learning_rate
+    if not versions.is_keras_3_variable(rate):
+        _check_settled(optimizer, "learning_rate", rate)
+        settings = dict(_config_of(optimizer))
+        if "learning_rate" in settings:
+            settings["learning_rate"] = rate
+        return settings
+    return dict(_config_of(optimizer))
+
+
+def _is_schedule(value):
+    return callable(value) and hasattr(value, "get_config")
+
+
+def _check_settled(optimizer, name, value):
+    """Refuses what get_config tells as the number that it is now."""
+    if _is_schedule(value) or isinstance(value, tf.Variable):
+        return
+    if callable(value) or tf.is_tensor(value):
+        raise ValueError(
+            "%s of %s is %r, which a copy of the optimizer would hold as the number that it is "
+            "now. %s" % (name, type(optimizer).__name__, value, _FACTORY % type(optimizer).__name__)
+        )
+
+
+def _config_of(optimizer):
+    try:
+        return _eagerly(optimizer.get_config)
+    except Exception as error:
+        raise ValueError(
+            "The settings of this %s cannot be read: %s. %s"
+            % (type(optimizer).__name__, _first_line(error), _FACTORY % type(optimizer).__name__)
+        ) from error
+
+
+def _first_line(error):
+    return messages.first_line(error).rstrip(".")
+
+
+def _check_complete(cls, settings):
+    """Refuses a class of the user's own whose get_config leaves something out."""
+    for name, parameter in inspect.signature(cls.__init__).parameters.items():
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if name not in settings and name not in ("self", "name", "lr"):
+            raise ValueError(
+                "get_config of %s does not tell its argument %s, so no copy can be made. %s"
+                % (cls.__name__, name, _FACTORY % cls.__name__)
+            )
+
+
+def _eagerly(function):
+    """Calls a function where eager variables can be read, which they cannot inside of a graph."""
+    if tf.executing_eagerly():
+        return function()
+    outcome = {}
+
+    def call():
+        if not tf.executing_eagerly():  # TensorFlow 1
+            return
+        try:
+            outcome["value"] = function()
+        except Exception as error:
+            outcome["error"] = error
+
+    # A thread begins in TensorFlow's own mode, whatever graph is the default here.
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+    if "error" in outcome:
+        raise outcome["error"]
+    return outcome["value"] if outcome else function()

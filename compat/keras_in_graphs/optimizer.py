@@ -1,0 +1,248 @@
+"""to_v1: the door from a Keras optimizer to a v1 optimizer."""
+
+import re
+import weakref
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks
+from legacy_opt.core.variable_access import after
+
+from . import factories
+from .graph_state import OfOneGraph
+
+v1 = tf.compat.v1
+_BY_GRAPH = "_legacy_opt_keras_optimizers"  # where a graph keeps the Keras optimizers made for it
+
+
+def to_v1(optimizer_or_factory, name=None):
+    """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
+
+    It goes where a `tf.compat.v1.train.Optimizer` goes: `minimize` with a `global_step`, Session,
+    Saver, MonitoredTrainingSession, Estimator; eager execution and `tf.function`, too. Each graph
+    gets a Keras optimizer of its own. What it has made for itself (slots, hyperparameters,
+    `iterations`) are global variables, so that a Saver holds them, and restores them all.
+
+    An optimizer that `to_keras` has made comes back as what it was made from: a v1 optimizer of the
+    same class, with the hyperparameters as they are now.
+
+    Args:
+      optimizer_or_factory: a Keras optimizer: its settings are taken, as they are now, not its
+        state. Or a function without arguments that makes one, called once for each graph; or its
+        class; or its name, as "adam".
+      name: the name of the v1 optimizer, which stands in the names of its variables; None takes
+        that of the Keras optimizer, or its class where Keras has numbered it.
+
+    Returns:
+      A `tf.compat.v1.train.Optimizer`.
+
+    Raises:
+      ImportError: the Keras that it needs is not installed.
+      TypeError: it is no Keras optimizer, or one that is neither OptimizerV2 nor of Keras 3.
+      ValueError: the settings of an instance cannot be told in full; pass a factory.
+    """
+    found = factories.find(optimizer_or_factory)
+    if isinstance(found, v1.train.Optimizer):
+        if name is not None:
+            found._name = name
+        return found
+    make, own_name = found
+    return KerasInV1(make, _in_graphs(own_name) if name is None else name)
+
+
+def _in_graphs(name):
+    return re.sub(r"[^A-Za-z0-9_./-]", "_", name)
+
+
+class KerasInV1(v1.train.Optimizer):
+    """A v1 optimizer around a Keras optimizer for each graph; made by `to_v1`."""
+
+    def __init__(self, make, name):
+        super().__init__(use_locking=False, name=name)
+        self._make = make
+        self._of_eager = None
+        self._restorations = {}  # of object-based checkpoints: what is there before its slot
+
+    @property
+    def keras_optimizer(self):
+        """The Keras optimizer of the current graph, or that of eager execution."""
+        return self._here().keras
+
+    def new_keras_optimizer(self):
+        """Returns one more Keras optimizer of the same settings, for `to_keras`."""
+        return factories.checked(self._make())
+
+    def _here(self):
+        """Returns what belongs to the current graph, made if it is not there."""
+        with tf.init_scope():
+            if tf.executing_eagerly():
+                if self._of_eager is None:
+                    self._of_eager = OfOneGraph(self._make, self.get_name())
+                return self._of_eager
+            # The graph holds it, and not this object, which would keep the graph alive.
+            graph = v1.get_default_graph()
+            if not hasattr(graph, _BY_GRAPH):
+                setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
+            ours = getattr(graph, _BY_GRAPH)
+            if self not in ours:
+                ours[self] = OfOneGraph(self._make, self.get_name())
+            return ours[self]
+
+    # Training.
+
+    def compute_gradients(
+        self,
+        loss,
+        var_list=None,
+        gate_gradients=v1.train.Optimizer.GATE_OP,
+        aggregation_method=None,
+        colocate_gradients_with_ops=False,
+        grad_loss=None,
+    ):
+        """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
+
+        Where the Keras optimizer scales losses, its loss scale is in the gradients of Keras 3,
+        which takes it out when it applies them, and is out of those of Keras 2 already.
+
+        Raises:
+          TypeError: `var_list` holds something else than variables, or, for an optimizer of
+            Keras 2, one of Keras 3.
+        """
+        _refuse_strategies()
+        here = self._here()
+        given = None if var_list is None else tf.nest.flatten(var_list)
+        for each in given or ():
+            if not argument_checks.is_tensor_like(versions.tf_variable(each)):
+                raise TypeError("var_list must hold variables, got %r." % (each,))
+            here.check_generation(each)
+        variables = None if given is None else [versions.tf_variable(each) for each in given]
+        scale, unscale = here.loss_scaling(given)
+        if callable(loss) and not tf.is_tensor(loss):
+            scaled = lambda: scale(loss())  # noqa: E731
+        else:
+            scaled = scale(loss)
+        pairs = super().compute_gradients(
+            scaled,
+            variables,
+            gate_gradients,
+            aggregation_method,
+            colocate_gradients_with_ops,
+            grad_loss,
+        )
+        targets = [variable for _, variable in pairs] if given is None else given
+        return list(zip(unscale([grad for grad, _ in pairs]), targets))
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Updates variables, then advances `global_step`; see `tf.compat.v1.train.Optimizer`.
+
+        Raises:
+          TypeError: a variable is none that this Keras optimizer can update.
+          ValueError: there are no gradients; a variable is a ref variable; or the optimizer of
+            Keras 3 was built for other variables.
+        """
+        _refuse_strategies()
+        pairs = _with_gradients(grads_and_vars)
+        variables = [variable for _, variable in pairs]
+        here = self._here()
+        for variable in variables:
+            here.check_generation(variable)
+        here.build(variables)
+        self._restore_what_is_made(here, variables)
+        with v1.name_scope(name, self.get_name()) as scope:
+            done = here.apply(pairs)
+            if global_step is not None:
+                step = versions.tf_variable(global_step)
+                with after(done), v1.colocate_with(step):
+                    done = step.assign_add(1, name=scope or None, read_value=False)
+            elif done is not None:
+                done = tf.group(done, name=scope)
+        if not tf.executing_eagerly():
+            v1.add_to_collection(v1.GraphKeys.TRAIN_OP, done)
+        return done
+
+    # State.
+
+    def get_slot(self, var, name):
+        """Returns the slot variable of that name, under Keras' names of slots, or None."""
+        return self._here().slot(var, name)
+
+    def get_slot_names(self):
+        """Returns the names of the slots that the current graph has, sorted."""
+        return self._here().slot_names()
+
+    def variables(self):
+        """Returns all that the Keras optimizer of the current graph has made, sorted by name."""
+        return sorted(self._here().variables, key=lambda variable: variable.name)
+
+    # TensorFlow's object-based checkpoints find the variables other than slots in this attribute,
+    # which holds those of all graphs in other optimizers.
+
+    @property
+    def _non_slot_dict(self):
+        with tf.init_scope():
+            graph = None if tf.executing_eagerly() else v1.get_default_graph()
+        here = self._here()
+        return {(here.key_of(each), graph): each for each in here.variables_but_slots()}
+
+    @_non_slot_dict.setter
+    def _non_slot_dict(self, value):
+        pass  # the base class begins with an empty one
+
+    def _create_or_restore_slot_variable(
+        self, slot_variable_position, slot_name, variable, **kwargs
+    ):
+        del kwargs
+        slot = self.get_slot(variable, slot_name)
+        if slot is None:
+            owner = versions.tf_variable(variable)
+            waiting = self._restorations.setdefault(owner._unique_id, [])
+            waiting.append((slot_name, slot_variable_position))
+        else:
+            slot_variable_position.restore(slot)
+
+    def _restore_what_is_made(self, here, variables):
+        for variable in here.variables_but_slots():
+            self._handle_deferred_dependencies(here.key_of(variable), variable)
+        for variable in map(versions.tf_variable, variables):
+            waiting = self._restorations.pop(variable._unique_id, [])
+            for slot_name, position in sorted(waiting, key=lambda item: -item[1].restore_uid):
+                position.restore(self.get_slot(variable, slot_name))
+
+
+def _with_gradients(grads_and_vars):
+    """Returns the pairs that have gradients, checked, as v1 optimizers do."""
+    all_pairs = list(grads_and_vars)
+    if not all_pairs:
+        raise ValueError("No variables provided.")
+    pairs = [(grad, variable) for grad, variable in all_pairs if grad is not None]
+    if not pairs:
+        raise ValueError(
+            "No gradients provided for any variable: %s." % [str(each) for _, each in all_pairs]
+        )
+    for _, variable in pairs:
+        target = versions.tf_variable(variable)
+        if not isinstance(target, tf.Variable):
+            raise TypeError("Keras optimizers cannot update %r: it is no variable." % (variable,))
+        if target.dtype != target.dtype.base_dtype:
+            raise ValueError(
+                "%r is a ref variable, which Keras optimizers cannot update. Make it with "
+                "use_resource=True or tf.compat.v1.enable_resource_variables()." % target.name
+            )
+    return [(_as_gradient(grad), variable) for grad, variable in pairs]
+
+
+def _as_gradient(grad):
+    grad = v1.convert_to_tensor_or_indexed_slices(grad)
+    if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 asks for its dtype
+        grad = tf.IndexedSlices(grad.values, grad.indices, shape)
+    return grad
+
+
+def _refuse_strategies():
+    if tf.distribute.has_strategy():
+        raise ValueError(
+            "What to_v1 has made does not go with a %s. Use the Keras optimizer itself there."
+            % type(tf.distribute.get_strategy()).__name__
+        )

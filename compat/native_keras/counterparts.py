@@ -1,0 +1,320 @@
+"""What each v1 optimizer becomes among Keras' own, one entry a class.
+
+An entry tells Keras' class, its arguments and its slots, and why the two may train otherwise.
+"""
+
+from typing import Any, Callable, NamedTuple, Optional
+
+import numpy as np
+
+import legacy_opt
+
+from ..v1_optimizers import inspection, owned_state, serialization
+
+# The kinds of training in which two optimizers are compared.
+DENSE, ROWS, REPEATED, RATE = "dense", "some rows", "repeated ids", "learning rate changed"
+KINDS = (DENSE, ROWS, REPEATED, RATE)
+
+# Keras 2 takes its own epsilon for one of 0. This is the smallest float32, which changes no sum.
+SMALLEST = 1e-45
+
+
+class Formula(NamedTuple):
+    """How a slot's value is translated.
+
+    Attributes:
+      text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
+      to_keras: called with v1's value, an array, and the learning rate; returns Keras'.
+      to_v1: the reverse.
+      exact: whether no bit is lost.
+    """
+
+    text: str
+    to_keras: Callable
+    to_v1: Callable
+    exact: bool
+
+
+def _unchanged(value, rate):
+    del rate
+    return value
+
+
+def _velocity(momentum, rate):
+    _check_rate(momentum, rate)
+    return momentum * momentum.dtype.type(-rate)
+
+
+def _momentum(velocity, rate):
+    _check_rate(velocity, rate)
+    return velocity / velocity.dtype.type(-rate) if rate else velocity
+
+
+def _check_rate(slot, rate):
+    if rate == 0 and np.any(slot):
+        raise ValueError(
+            "The learning rate is 0, and Keras' velocity is v1's momentum times the learning rate: "
+            "the momentum would be lost. Set another learning rate first."
+        )
+
+
+SAME = Formula("%(keras)s", _unchanged, _unchanged, True)
+VELOCITY = Formula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
+
+
+class Slot(NamedTuple):
+    """A slot of v1 and its names in Keras.
+
+    Attributes:
+      v1: its name in v1.
+      keras_2: its name in Keras 2.
+      keras_3: its name in Keras 3.
+      formula: how its value is translated.
+      factor: the argument of v1 by which it is multiplied before use: if that is 0, Keras may
+        have no such slot; None if it is always there.
+    """
+
+    v1: str
+    keras_2: str
+    keras_3: str
+    formula: Formula = SAME
+    factor: Optional[str] = None
+
+    def in_keras(self, generation):
+        """Returns its name in Keras 2 or 3."""
+        return self.keras_3 if generation == 3 else self.keras_2
+
+
+class Relative(NamedTuple):
+    """Keras' optimizer that stands nearest to a v1 optimizer.
+
+    Attributes:
+      keras: the name of its class.
+      arguments: a dict from its arguments to those of v1.
+      constants: a dict from its arguments to what they must be.
+      slots: a tuple of `Slot`.
+      powers: a dict from v1's shared variables to the argument whose powers they hold. Keras
+        computes them from `iterations`.
+      never_zero: the arguments that Keras 2 must not get as 0: it would compute something else.
+      why: a dict from a kind, or (kind, Keras' generation), to why the two differ there.
+      start: why they differ where no state was translated, or None.
+    """
+
+    keras: str
+    arguments: dict
+    constants: dict = {}
+    slots: tuple = ()
+    powers: dict = {}
+    never_zero: tuple = ()
+    why: dict = {}
+    start: Optional[str] = None
+
+    def settings(self, v1_arguments, generation):
+        """Returns the arguments of Keras' class, but for the learning rate."""
+        found = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
+        found.update(self.constants)
+        for name, value in found.items():
+            if not isinstance(value, bool):
+                found[name] = 0.0 if value is None else float(value)
+            if generation == 2 and name in self.never_zero and not value:
+                found[name] = SMALLEST
+        return found
+
+    def reason(self, kind, generation):
+        """Returns why the two may differ in a kind of training, or None if nothing is known."""
+        return self.why.get((kind, generation), self.why.get(kind))
+
+
+_SQUARES = (
+    "Keras 3 squares the gradients of an id one by one, then adds the squares; v1 squares their sum"
+)
+_LARGEST = "Keras 3 takes the gradients of an id one by one for its largest; v1 takes their sum"
+_AVERAGES = "in Keras 3 the averages of rows that a batch does not name decay; in v1 they rest"
+_MOVES = "in Keras 3 momentum moves on rows that a batch does not name; in v1 they rest"
+_OVERWRITES = "Keras 3 sets rows that no batch has named yet to 0; v1 leaves them as they are"
+_LAZY = "Keras' Adam moves rows that a batch does not name; LazyAdam leaves them as they are"
+_VELOCITY_HOLDS_RATES = (
+    "Keras' velocity holds the learning rate of each step that went into it, v1 multiplies all by "
+    "the present one: after a change Keras is still at the old rate, which wears off by the factor "
+    "momentum a step"
+)
+CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
+
+_ADAM: Any = Relative(
+    keras="Adam",
+    arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
+    constants={"amsgrad": False},
+    slots=(Slot("m", "m", "momentum"), Slot("v", "v", "velocity")),
+    powers={"beta1_power": "beta1", "beta2_power": "beta2"},
+    never_zero=("epsilon",),
+    why={(REPEATED, 3): _SQUARES},
+)
+_LAZY_ADAM = _ADAM._replace(why={ROWS: _LAZY, (REPEATED, 3): _SQUARES})
+_ADAGRAD: Any = Relative(
+    keras="Adagrad",
+    arguments={"initial_accumulator_value": "initial_accumulator_value"},
+    constants={"epsilon": 0.0},
+    slots=(Slot("accumulator", "accumulator", "accumulator"),),
+    never_zero=("epsilon",),
+    why={(REPEATED, 3): _SQUARES},
+)
+_FTRL_ARGUMENTS = (
+    "learning_rate_power",
+    "initial_accumulator_value",
+    "l1_regularization_strength",
+    "l2_regularization_strength",
+    "l2_shrinkage_regularization_strength",
+    "beta",
+)
+
+# By the names of TensorFlow's, tf.contrib.opt's and this package's classes.
+RELATIVES: Any = {
+    "GradientDescentOptimizer": Relative(
+        keras="SGD", arguments={}, constants={"momentum": 0.0, "nesterov": False}
+    ),
+    "MomentumOptimizer": Relative(
+        keras="SGD",
+        arguments={"momentum": "momentum", "nesterov": "use_nesterov"},
+        slots=(Slot("momentum", "momentum", "momentum", VELOCITY, factor="momentum"),),
+        why={(ROWS, 3): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
+    ),
+    "AdamOptimizer": _ADAM,
+    "LazyAdamOptimizer": _LAZY_ADAM,
+    # These take the powers from the global step, as Keras does.
+    "AdamGSOptimizer": _ADAM._replace(powers={}),
+    "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
+    "AdagradOptimizer": _ADAGRAD,
+    "RegAdagradOptimizer": _ADAGRAD,
+    "AdadeltaOptimizer": Relative(
+        keras="Adadelta",
+        arguments={"rho": "rho", "epsilon": "epsilon"},
+        slots=(
+            Slot("accum", "accum_grad", "accumulated_grad"),
+            Slot("accum_update", "accum_var", "accumulated_delta_var"),
+        ),
+        never_zero=("epsilon",),
+        why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
+    ),
+    "RMSPropOptimizer": Relative(
+        keras="RMSprop",
+        arguments={
+            "rho": "decay",
+            "momentum": "momentum",
+            "epsilon": "epsilon",
+            "centered": "centered",
+        },
+        slots=(
+            Slot("rms", "rms", "velocity"),
+            Slot("momentum", "momentum", "momentum", factor="momentum"),
+            Slot("mg", "mg", "average_gradient", factor="centered"),
+        ),
+        # Without momentum, Keras 2 adds epsilon outside of the root, and lets averages of rows that
+        # a batch does not name decay. With any, it calls v1's kernel.
+        never_zero=("epsilon", "momentum"),
+        why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
+        start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
+    ),
+    "FtrlOptimizer": Relative(
+        keras="Ftrl",
+        arguments={name: name for name in _FTRL_ARGUMENTS},
+        slots=(Slot("accum", "accumulator", "accumulator"), Slot("linear", "linear", "linear")),
+        why={(ROWS, 3): _OVERWRITES, (REPEATED, 3): _SQUARES},
+    ),
+    "AdaMaxOptimizer": Relative(
+        keras="Adamax",
+        arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
+        slots=(Slot("m", "m", "momentum"), Slot("v", "v", "norm")),
+        powers={"beta1_power": "beta1"},
+        never_zero=("epsilon",),
+        why={(ROWS, 3): _AVERAGES + ", and momentum moves such rows on", (REPEATED, 3): _LARGEST},
+    ),
+}
+
+_DECAY = (
+    "no optimizer of Keras' own lets Adagrad's accumulator decay by periods. To go on without any "
+    "decay, copy its slot 'accumulator' into that of to_keras(AdagradOptimizer(…)) and translate "
+    "that one"
+)
+_PROXIMAL = "none of Keras' own takes proximal steps: l1 and l2 of Ftrl act otherwise"
+_DECOUPLED = (
+    "it multiplies the weights by 1 - weight_decay, in v1 for touched rows only; Keras' weight "
+    "decay is multiplied by the learning rate and takes all rows. With dense gradients and a "
+    "learning rate that stays, a new Keras optimizer with weight_decay / learning_rate as its "
+    "weight_decay computes the same"
+)
+_SIGN = "none of Keras' own goes by the signs of gradient and momentum"
+# Why the others have none.
+NONE: Any = {
+    "AdagradDecayOptimizer": _DECAY,
+    "AdagradDecayOptimizerV2": _DECAY,
+    "AdagradDAOptimizer": "Keras has no dual averaging: v1 computes the weights anew from all "
+    "gradients there ever were",
+    "ProximalGradientDescentOptimizer": _PROXIMAL,
+    "ProximalAdagradOptimizer": _PROXIMAL,
+    "NadamOptimizer": "Keras' Nadam raises its momentum by a schedule that v1's does not have, and "
+    "is far from it within ten steps",
+    "AdamWOptimizer": _DECOUPLED,
+    "MomentumWOptimizer": _DECOUPLED,
+    "AddSignOptimizer": _SIGN,
+    "PowerSignOptimizer": _SIGN,
+    "AdamAsyncOptimizer": "each of its variables counts its own steps, in powers of beta, and "
+    "Keras' Adam counts for all at once",
+    "AdamWeightDecayOptimizer": "it corrects no bias, and Keras' AdamW does: their first steps "
+    "differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
+    "DiffGradOptimizer": "none of Keras' own slows down where the gradient changes little",
+    "LARSOptimizer": "none of Keras' own scales Momentum's learning rate by the norms of a "
+    "variable and its gradient",
+    "LAMBOptimizer": "Keras' Lamb applies its weight decay apart from the step whose norm it "
+    "takes, and Keras 2 has none. Without weight decay, a new Lamb with the same arguments "
+    "computes the same unless ids repeat",
+    "AdafactorOptimizer": "Keras' Adafactor has no momentum and no decay rate of your own, and "
+    "keeps other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
+    "repeat",
+    "ShampooOptimizer": "none of Keras' own preconditions with the roots of matrices",
+}
+
+
+def relative_of(cls):
+    """Returns the `Relative` of a v1 optimizer's class.
+
+    Raises:
+      ValueError: there is none; the message tells why.
+    """
+    name = cls.__name__
+    if not any(getattr(home, name, None) is cls for home in serialization._homes()):
+        parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in RELATIVES]
+        why = "it is a class of your own"
+        if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
+            why = _DECOUPLED
+        elif parents and issubclass(cls, inspection.BASE):
+            why += ", and may compute something else than %s, from which it derives" % parents[0]
+    elif name in RELATIVES:
+        return RELATIVES[name]
+    else:
+        why = NONE.get(name, "none of Keras' own computes what it does")
+    raise ValueError(
+        "%s has no counterpart among Keras' own optimizers: %s. It works on as it is, bridged by "
+        "to_keras." % (name, why)
+    )
+
+
+def v1_arguments(bridged):
+    """Returns the arguments of the v1 optimizer that `bridged` drives, as they are at present."""
+    cls = owned_state.original_class(bridged._adopted)
+    defaults = {
+        name: parameter.default
+        for name, parameter in serialization._parameters(cls).items()
+        if parameter.default is not parameter.empty
+    }
+    return dict(defaults, **bridged.get_config()["optimizer"]["config"])
+
+
+def power_after(beta, steps):
+    """Returns v1's power of `beta` after some steps: the product that it makes in float32."""
+    factor = power = np.float32(beta)
+    smallest = np.finfo(np.float32).tiny
+    for _ in range(steps):
+        if power < smallest or factor >= 1:
+            break
+        power = power * factor
+    return power if power >= smallest else np.float32(0)

@@ -1,0 +1,286 @@
+"""How far Keras' own optimizer and a v1 optimizer part: both go on from one state, side by side."""
+
+from __future__ import annotations
+
+import contextlib
+from concurrent import futures
+from typing import NamedTuple, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from .. import arrays
+from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
+
+v1 = tf.compat.v1
+EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from good to bad
+STEPS = 20
+_WARM_UP = 5
+_SHAPE = (9, 3)
+# Gradients of a column are so large: an epsilon in another place shows in the small ones.
+_SCALES = (1.0, 1e-2, 1e-4)
+# Beyond it, as a share of the way gone, a difference is not rounding. Rounding alone was 1e-5 at
+# most, another rule never less than 0.03.
+_ROUNDING = 1e-4
+# A weight cannot be told more exactly than this: some of its last digits.
+_LAST_DIGITS = 4 * np.finfo(np.float32).eps
+_DROP = 0.1
+
+
+class Figure(NamedTuple):
+    """What was measured for one kind of training; in float32.
+
+    Attributes:
+      kind: "dense", "some rows" (each id once, some never), "repeated ids" or "learning rate
+        changed" (dense; to a tenth, right after the translation).
+      grade: "exact", "rounding" or "differs".
+      largest: the largest difference of a weight in 20 steps; inf where training raises an error.
+      moved: how far the v1 optimizer has moved a weight at most by then.
+      counts: whether the kind counts for the grade of the whole.
+      why: why the two differ, or None.
+    """
+
+    kind: str
+    grade: str
+    largest: float
+    moved: float
+    counts: bool
+    why: Optional[str] = None
+
+    @property
+    def share(self):
+        """The largest difference as a share of the way gone."""
+        return self.largest / self.moved if self.moved else float(self.largest > 0)
+
+    def __str__(self):
+        size = "0" if self.grade == EXACT else "%.0e of %.1g" % (self.largest, self.moved)
+        if self.grade == DIFFERS:
+            size = "%.2g of %.2g (%.0f %%)" % (self.largest, self.moved, 100 * self.share)
+        if not np.isfinite(self.largest):
+            size = "inf"
+        return "%s: %s, %s%s" % (
+            self.kind,
+            self.grade,
+            size,
+            "" if self.counts else " (does not count)",
+        )
+
+
+class Way(NamedTuple):
+    """How two optimizers went side by side.
+
+    Attributes:
+      largest: the largest difference of a weight.
+      moved: the farthest that a weight has gone.
+      size: the largest weight.
+      error: what was raised, if one of them cannot be trained so.
+    """
+
+    largest: float
+    moved: float
+    size: float
+    error: Optional[Exception] = None
+
+    @property
+    def grade(self):
+        """The grade: "exact", "rounding" or "differs"."""
+        if self.largest == 0:
+            return EXACT
+        rounding = _ROUNDING * self.moved + _LAST_DIGITS * self.size
+        return ROUNDING if self.largest <= rounding else DIFFERS
+
+
+def worst(figures):
+    """Returns the worst grade among the figures that count."""
+    return max((figure.grade for figure in figures if figure.counts), key=GRADES.index)
+
+
+def measure(make, carry, rate, apart):
+    """Trains two optimizers side by side in scratch variables.
+
+    Args:
+      make: called without arguments, returns the optimizer that is translated and the one that it
+        becomes.
+      carry: called with both and their variables after some steps of the first one; gives the
+        second its state. None if both begin anew.
+      rate: the present learning rate.
+      apart: whether each variable has to be trained by an optimizer of its own.
+
+    Returns:
+      A list with a `Way` for each of `KINDS`.
+    """
+    if not tf.distribute.has_strategy():
+        return _measure(make, carry, rate, apart)
+    # The scratch variables are to have no replicas, and another thread has no strategy.
+    with futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(_measure, make, carry, rate, apart).result()
+
+
+def _measure(make, carry, rate, apart):
+    found = None
+    if not apart:
+        with contextlib.suppress(Exception):  # one kind alone may do it
+            found = _ways(make, carry, rate, (DENSE, ROWS, REPEATED))
+    if found is None:
+        found = _ways(make, carry, rate, (DENSE,))
+        for kind in (ROWS, REPEATED):
+            try:
+                found.update(_ways(make, carry, rate, (kind,)))
+            except Exception as error:  # Keras, or a function of the user's, takes no sparse ones
+                found[kind] = Way(np.inf, 0.0, 0.0, error)
+    return [found[kind] for kind in KINDS]
+
+
+def _ways(make, carry, rate, kinds):
+    with _scratch() as start:
+        problem = _Problem(kinds, min(1.0, 10 * rate))
+        runs = [_run(optimizer, problem) for optimizer in make()]
+        start()
+        return _side_by_side(runs, problem, carry, rate)
+
+
+class _Problem:
+    """Starting values, and for each step a gradient for each kind of variable."""
+
+    def __init__(self, kinds, size):
+        random = np.random.RandomState(0)
+        start = lambda: (size * random.randn(*_SHAPE)).astype(np.float32)  # noqa: E731
+        self.values = {kind: start() for kind in kinds}
+        self.steps = [
+            [_gradient(kind, random) for kind in kinds] for _ in range(_WARM_UP + 2 * STEPS)
+        ]
+
+    def specs(self):
+        """Returns the gradients' dtypes and shapes, flat."""
+        for kind in self.values:
+            if kind == DENSE:
+                yield tf.float32, _SHAPE
+            else:
+                yield tf.float32, (None, _SHAPE[1])
+                yield tf.int64, (None,)
+
+    def pairs(self, tensors, variables):
+        """Pairs a step's flat tensors with the variables."""
+        tensors = iter(tensors)
+        for kind, variable in zip(self.values, variables):
+            gradient = next(tensors)
+            if kind != DENSE:
+                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as an embedding layer has it
+                gradient = tf.IndexedSlices(gradient, next(tensors), shape)
+            yield gradient, variable
+
+
+def _gradient(kind, random):
+    draw = lambda rows: (random.randn(rows, _SHAPE[1]) * _SCALES).astype(np.float32)  # noqa: E731
+    if kind == DENSE:
+        return draw(_SHAPE[0])
+    some = random.permutation(_SHAPE[0] - 1)[:3]  # never the last row
+    ids = some if kind == ROWS else np.concatenate([np.arange(_SHAPE[0]), some])
+    return draw(len(ids)), ids.astype(np.int64)
+
+
+@contextlib.contextmanager
+def _scratch():
+    """The scope of a run; yields what is to be called when all is built."""
+    if tf.executing_eagerly():
+        yield lambda: None
+        return
+    with tf.Graph().as_default(), v1.Session() as session:
+        yield lambda: session.run(v1.global_variables_initializer())
+
+
+def _run(optimizer, problem):
+    return (_EagerRun if tf.executing_eagerly() else _GraphRun)(optimizer, problem)
+
+
+class _EagerRun:
+    """An optimizer that trains scratch variables in a tf.function."""
+
+    def __init__(self, optimizer, problem):
+        self.optimizer = optimizer
+        self.variables = _variables(problem)
+        signature = [tf.TensorSpec(shape, dtype) for dtype, shape in problem.specs()]
+
+        @tf.function(input_signature=signature, autograph=False)
+        def train(*tensors):
+            optimizer.apply_gradients(list(problem.pairs(tensors, self.variables)))
+
+        self._train = train
+
+    def step(self, gradients):
+        """Trains one step and returns the variables' values."""
+        self._train(*map(tf.constant, tf.nest.flatten(gradients)))
+        return self.values()
+
+    def values(self):
+        """Returns the variables' values."""
+        return [variable.numpy() for variable in self.variables]
+
+    def assign(self, values):
+        """Sets the variables."""
+        for variable, value in zip(self.variables, values):
+            variable.assign(value)
+
+
+class _GraphRun:
+    """The same in a graph, with the Session that is the default when it is called."""
+
+    def __init__(self, optimizer, problem):
+        self.optimizer = optimizer
+        self.variables = _variables(problem)
+        self._inputs = [v1.placeholder(dtype, shape) for dtype, shape in problem.specs()]
+        self._train = optimizer.apply_gradients(list(problem.pairs(self._inputs, self.variables)))
+
+    def step(self, gradients):
+        session = v1.get_default_session()
+        session.run(self._train, dict(zip(self._inputs, tf.nest.flatten(gradients))))
+        return self.values()
+
+    def values(self):
+        return v1.get_default_session().run(self.variables)
+
+    def assign(self, values):
+        for variable, value in zip(self.variables, values):
+            variable.load(value, v1.get_default_session())
+
+
+def _variables(problem):
+    return [tf.compat.v2.Variable(value) for value in problem.values.values()]
+
+
+def _side_by_side(runs, problem, carry, rate):
+    """Returns a dict from each kind to its `Way`."""
+    steps = iter(problem.steps)
+    if carry is not None:
+        for _ in range(_WARM_UP):
+            runs[0].step(next(steps))
+    found = dict(zip(problem.values, _go_on(runs, steps, carry)))
+    if DENSE in found:
+        found[RATE] = _go_on(runs, steps, carry, _DROP * rate)[0]
+    return found
+
+
+def _go_on(runs, steps, carry, rate=None):
+    """Trains both on from the first one's state; returns a `Way` for each variable."""
+    source, target = runs
+    before = source.values()
+    target.assign(before)
+    if carry is not None:
+        carry(source.optimizer, target.optimizer, source.variables, target.variables)
+    if rate is not None:
+        for run in runs:
+            run.optimizer.learning_rate = rate
+    gaps = np.zeros(len(before))
+    for _ in range(STEPS):
+        gradients = next(steps)
+        after = source.step(gradients)
+        gone = target.step(gradients)
+        gaps = np.maximum(gaps, list(map(arrays.largest_difference, after, gone)))
+    return [
+        Way(float(gap), _largest(end - start), _largest(end))
+        for gap, start, end in zip(gaps, before, after)
+    ]
+
+
+def _largest(values):
+    return float(np.max(np.abs(values[np.isfinite(values)]), initial=0.0))

@@ -1,0 +1,80 @@
+"""What a translation between v1 and Keras' own optimizers returns."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from . import measurement
+
+
+class Moved(NamedTuple):
+    """What became of a part of the state.
+
+    Attributes:
+      v1: the slot or shared variable of v1.
+      keras: the slot of Keras, or its formula.
+      exact: whether no bit is lost, there or back.
+    """
+
+    v1: str
+    keras: str
+    exact: bool
+
+
+class TranslationReport(NamedTuple):
+    """What a translation did, and how well; `str` of it is for people.
+
+    Attributes:
+      v1: the name of the v1 optimizer's class.
+      keras: the name of the Keras optimizer's class, with its module's.
+      settings: a dict of the Keras optimizer's arguments, the learning rate as it is now.
+      variables: how many variables' state was translated; 0 if there was none.
+      iterations: how many steps have been done.
+      state: a tuple of `Moved`; empty if there was none.
+      figures: a tuple of `Figure`, one for each kind of training.
+    """
+
+    v1: str
+    keras: str
+    settings: dict
+    variables: int
+    iterations: int
+    state: tuple
+    figures: tuple
+
+    @property
+    def grade(self):
+        """The worst grade among the figures that count."""
+        return measurement.worst(self.figures)
+
+    def __str__(self):
+        settings = ", ".join("%s=%s" % item for item in sorted(self.settings.items()))
+        lines = [
+            "%s as %s(%s): %s" % (self.v1, self.keras, settings, self.grade),
+            "state of %d variables after %d steps" % (self.variables, self.iterations)
+            if self.variables
+            else "no state: no variables are known yet",
+        ]
+        for part in self.state:
+            note = "" if part.exact else ", up to rounding"
+            lines.append("  %s: %s%s" % (part.v1, part.keras, note))
+        lines.append("largest difference in %d steps:" % measurement.STEPS)
+        for figure in self.figures:
+            lines.append("  %s" % (figure,))
+            if figure.why:
+                lines.append("    " + figure.why)
+        return "\n".join(lines)
+
+
+class Translation(NamedTuple):
+    """An optimizer that was translated.
+
+    Attributes:
+      optimizer: what it became.
+      grade: "exact" (bit for bit), "rounding" or "differs", as measured.
+      report: a `TranslationReport`: the figures, and why.
+    """
+
+    optimizer: object
+    grade: str
+    report: TranslationReport

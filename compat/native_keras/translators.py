@@ -1,0 +1,240 @@
+"""Settings and state of a v1 optimizer as its relative in Keras has them, and back."""
+
+import inspect
+import numbers
+
+import numpy as np
+
+from legacy_opt import versions
+
+from .. import messages
+from ..v1_optimizers import schedules
+from . import counterparts as translations
+from . import keras_optimizers
+
+
+class Translator:
+    """Translates between a v1 optimizer's class and its relative in one Keras.
+
+    Args:
+      optimizer: an optimizer of that Keras.
+      v1_class: the class.
+    """
+
+    def __init__(self, optimizer, v1_class):
+        self.relative = translations.relative_of(v1_class)
+        self.v1_name = v1_class.__name__
+        self.side = keras_optimizers.side_of(optimizer)
+        if self.side is None:
+            raise TypeError(
+                "from_plain_keras takes one of Keras' own optimizers, in Keras 2 one of "
+                "tf.keras.optimizers.legacy where there are such; got %r." % (optimizer,)
+            )
+        self.keras_class = self.side.class_of(self.relative.keras)
+
+    @property
+    def keras_name(self):
+        """The Keras class as users write it."""
+        home = self.side.name + ".optimizers"
+        if getattr(self.side.keras.optimizers, self.relative.keras) is not self.keras_class:
+            home += ".legacy"
+        return "%s.%s" % (home, self.relative.keras)
+
+    # Settings.
+
+    def plain_like(self, bridged, rate):
+        """Returns a new optimizer of Keras' own with the settings of `bridged`."""
+        settings = self.settings(bridged)
+        settings.update(self.side.base_arguments(bridged), learning_rate=rate)
+        try:
+            plain = self.keras_class(**settings)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                "%s does not take these settings of %s: %s (%r)"
+                % (self.keras_name, self.v1_name, messages.text_of(error), settings)
+            ) from error
+        self.side.configure(bridged, plain)
+        return plain
+
+    def settings(self, bridged):
+        """Returns the class's own arguments, but for the learning rate."""
+        steps = getattr(bridged, "gradient_accumulation_steps", None)
+        if steps and bridged._by_updates:
+            raise ValueError(
+                "The learning rate is a decay of v1, which counts updates, and Keras' schedules "
+                "count batches, of which gradient_accumulation_steps=%d make one. Set a Keras "
+                "schedule first: optimizer.learning_rate = …." % steps
+            )
+        arguments = translations.v1_arguments(bridged)
+        settings = self.relative.settings(arguments, self.side.generation)
+        known = inspect.signature(self.keras_class.__init__).parameters
+        for name in [name for name in settings if name not in known]:
+            if settings.pop(name):
+                raise ValueError("%s of this version has no %s." % (self.keras_name, name))
+        return settings
+
+    def has_fixed_rate(self, plain):
+        """Whether its learning rate is a number."""
+        rate = self.side.rate(plain)
+        return isinstance(rate, float) and "decay" not in self.side.base_arguments(plain)
+
+    def check_class(self, plain):
+        """Raises a ValueError if `plain` is not of the class that the v1 optimizer becomes."""
+        if type(plain) is not self.keras_class:
+            raise ValueError(
+                "%s becomes a %s, and this is a %s.%s."
+                % (self.v1_name, self.keras_name, type(plain).__module__, type(plain).__name__)
+            )
+
+    def check_settings(self, plain, bridged):
+        """Raises a ValueError that names what is otherwise in `plain` than in the v1 optimizer."""
+        expected = self.settings(bridged)
+        found = plain.get_config()
+        unlike = [
+            "%s (%r, v1: %r)" % (name, found.get(name), value)
+            for name, value in sorted(expected.items())
+            if not _equal_numbers(found.get(name, 0.0), value)
+        ]
+        rates = [self.side.rate(optimizer) for optimizer in (plain, bridged)]
+        if not _equal_rates(*rates):
+            unlike.append("learning_rate (%s, v1: %s)" % tuple(map(_rate_in_full, rates)))
+        if unlike:
+            raise ValueError(
+                "The %s has other settings than the %s: %s. Make the v1 optimizer with those of "
+                "Keras' own." % (self.keras_name, self.v1_name, ", ".join(unlike))
+            )
+
+    # State.
+
+    def state_variables(self, bridged, given):
+        """Returns the variables whose state is to be translated, and builds the optimizer for them.
+
+        Raises:
+          ValueError: the optimizer trains others, or awaits a state that is restored when it is
+            built.
+        """
+        side = self.side
+        given = None if given is None else list(given)
+        if side.is_built(bridged):
+            return side.variables_of(bridged, given)
+        if given:
+            side.build(bridged, given)
+            return given
+        if side.awaits_state(bridged):
+            raise ValueError(keras_optimizers.AWAITS)
+        return []
+
+    def check_untrained(self, plain):
+        """Raises a ValueError if Keras' own has done steps, though its variables are unknown."""
+        if self.relative.slots and self.updates(plain):
+            raise ValueError(keras_optimizers.AWAITS)
+
+    def check_powers(self, bridged):
+        """Raises a ValueError if v1's powers of beta are not those of `iterations` steps."""
+        arguments, steps = translations.v1_arguments(bridged), self.updates(bridged)
+        for name, argument in self.relative.powers.items():
+            beta = arguments[argument]
+            expected = translations.power_after(beta, steps)
+            power = beta
+            if name in bridged.non_slots:
+                power = float(versions.value_of(bridged.non_slots[name]))
+            # Half a step, and what rounding adds up to; some kernels take less than tiny for 0.
+            tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
+            tolerance = max(tolerance, np.finfo(np.float32).tiny)
+            if not abs(power - expected) <= tolerance:  # nor where it is NaN
+                raise ValueError(
+                    "%s is %g, and %s=%r would make it %g in the %d steps of iterations, by which "
+                    "Keras computes it. Set iterations to the number of steps that the state has "
+                    "been trained for." % (name, power, argument, beta, expected, steps)
+                )
+
+    def updates(self, optimizer):
+        """Returns how many steps an optimizer has done."""
+        steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
+        first, _ = next(self.side.pairs(optimizer, optimizer))
+        return int(versions.value_of(first)) // steps
+
+    def carry(self, bridged, plain, variables, new_variables):
+        """Gives Keras' own optimizer the state of a bridged one.
+
+        Args:
+          bridged: the optimizer to read.
+          plain: the new one.
+          variables: those of `bridged`.
+          new_variables: those of `plain`, in the same order.
+        """
+        self.side.build(plain, new_variables)
+        self.carry_step(bridged, plain)
+        rate = self.side.rate_now(plain)
+        for slot, targets in self.slots(plain, bridged, new_variables):
+            for variable, target in zip(variables, targets):
+                source = bridged.adopted_slot(versions.tf_variable(variable), slot.v1)
+                versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
+
+    def carry_back(self, plain, bridged, variables, new_variables):
+        """Gives a bridged optimizer the state of Keras' own; the arguments as for `carry`."""
+        self.side.build(bridged, new_variables)
+        self.carry_step(plain, bridged)
+        rate = self.side.rate_now(plain)
+        for slot, sources in self.slots(plain, bridged, variables):
+            for variable, source in zip(new_variables, sources):
+                target = bridged.adopted_slot(versions.tf_variable(variable), slot.v1)
+                versions.assign_to(target, slot.formula.to_v1(versions.value_of(source), rate))
+        arguments, steps = translations.v1_arguments(bridged), self.updates(plain)
+        for name, argument in self.relative.powers.items():
+            power = translations.power_after(arguments[argument], steps)
+            versions.assign_to(bridged.non_slots[name], power)
+
+    def carry_step(self, source, target, *variables):
+        """Gives an optimizer `iterations`, and what else Keras itself keeps."""
+        del variables
+        for old, new in self.side.pairs(source, target):
+            versions.assign_to(new, versions.value_of(old))
+
+    def slots(self, plain, bridged, variables):
+        """Returns pairs of a `Slot` and its variables in Keras' own optimizer.
+
+        Raises:
+          ValueError: it has no such slot.
+        """
+        names = {slot: slot.in_keras(self.side.generation) for slot in self.relative.slots}
+        found = self.side.slots(plain, variables, list(names.values()))
+        arguments = translations.v1_arguments(bridged)
+        for slot, name in names.items():
+            needed = slot.factor is None or arguments[slot.factor]
+            if needed and len(found.get(name, ())) != len(variables):
+                raise ValueError(
+                    "%s of this version has no slot %r for each variable." % (self.keras_name, name)
+                )
+        return [(slot, found[name]) for slot, name in names.items() if name in found]
+
+
+def _equal_numbers(one, other):
+    if isinstance(one, bool) or isinstance(other, bool):
+        return bool(one) == bool(other)
+    one, other = np.float32(one), np.float32(other)
+    return one == other or max(abs(one), abs(other)) <= 2 * translations.SMALLEST
+
+
+def _equal_rates(one, other):
+    if isinstance(one, numbers.Real) and isinstance(other, numbers.Real):
+        return _equal_numbers(one, other)
+    if hasattr(one, "get_config") and hasattr(other, "get_config"):
+        configs = [schedules.in_plain_numbers(rate).get_config() for rate in (one, other)]
+        for settings in configs:
+            settings.pop("name", None)
+        return type(one).__name__ == type(other).__name__ and configs[0] == configs[1]
+    return one is other
+
+
+def _rate_in_full(rate):
+    text = str(rate_text(rate))
+    if hasattr(rate, "get_config"):
+        settings = schedules.in_plain_numbers(rate).get_config()
+        text += "(%s)" % ", ".join("%s=%r" % item for item in settings.items() if item[0] != "name")
+    return text
+
+
+def rate_text(rate):
+    """Returns a learning rate for the report: a number, or the name of its class."""
+    return rate if isinstance(rate, numbers.Real) else type(rate).__name__

@@ -1,0 +1,1 @@
+"""Runs TensorFlow 1 scripts unchanged."""

@@ -1,0 +1,1 @@
+"""Reads users' Python without running it; needs no TensorFlow."""

@@ -1,0 +1,347 @@
+"""Finds every use of an optimizer in a code base, without running any of it.
+
+A use is a place where an optimizer class, or a function that takes or makes optimizers, is called,
+subclassed, passed on or imported by its name, or where a string names one. Calling the methods of
+an optimizer (`minimize`) is no use of its own.
+"""
+
+import ast
+import re
+from typing import NamedTuple
+
+from . import name_verdicts, sources
+from .class_verdicts import Classes
+from .name_verdicts import CHANGE, PERSON, STAYS, Verdict
+from .scopes import Definition, Module, Names, Text, text_of, with_defaults
+
+_HOLDERS = re.compile(
+    r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
+)
+_TAKES_KEY = re.compile(r"(?:^|_)optimizer$")
+# Which positional argument is the optimizer.
+_POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
+_SEVERITY = (STAYS, CHANGE, PERSON)
+
+
+# What a verdict tells, of a use: the guess whether it is one is made by then.
+_TOLD = ("status", "name", "instead", "advice")
+
+
+class Use(NamedTuple):
+    """One use of an optimizer.
+
+    Attributes:
+      path: the file; of a notebook's cell "x.ipynb[3]".
+      line: from 1.
+      column: from 1.
+      kind: "constructor", "subclass", "helper", "mention", "import", "string", "getattr", "star
+        import" or "unreadable".
+      status: "stays", "change" (it is told how) or "person".
+      name: the optimizer or helper.
+      instead: what to write instead, or None.
+      advice: sentences, or "".
+    """
+
+    path: str
+    line: int
+    column: int
+    kind: str
+    status: str
+    name: str
+    instead: str
+    advice: str
+
+
+def audit(paths):
+    """Audits files and folders.
+
+    Args:
+      paths: see `audit_sources.find`.
+
+    Returns:
+      A pair: the list of `Use`s, in order, and how many files there were.
+
+    Raises:
+      ValueError: a path that is not there, or nothing to read below it.
+    """
+    files = sources.find(paths)
+    modules, uses = [], []
+    for path in files:
+        try:
+            source = sources.read(path)
+            uses += map(_unreadable, source.unread)
+            modules.append(Module(source, sources.module_names(path)))
+        except sources.UnreadableError as error:
+            uses.append(_unreadable(error))
+        except RecursionError:
+            uses.append(_too_deep(path))
+    names = Names(modules)
+    classes = Classes(names)
+    for module in modules:
+        try:
+            uses += _Finder(module, names, classes).uses()
+        except RecursionError:
+            uses.append(_too_deep(module.source.path))
+    order = {path: index for index, path in enumerate(files)}
+    return sorted(uses, key=lambda use: _key(use, order)), len(files)
+
+
+def _unreadable(error):
+    place = (error.path, error.line, error.column)
+    return Use(*place, "unreadable", PERSON, "", None, error.why)
+
+
+def _too_deep(path):
+    return Use(path, 1, 1, "unreadable", PERSON, "", None, "it is nested too deeply.")
+
+
+def _key(use, order):
+    path, _, cell = use.path.partition("[")
+    index = order.get(use.path, order.get(path, 0))
+    return (
+        index,
+        int(cell.rstrip("]") or 0) if cell.rstrip("]").isdigit() else 0,
+        use.line,
+        use.column,
+    )
+
+
+class _Finder(ast.NodeVisitor):
+    """Finds the uses in a module."""
+
+    def __init__(self, module, names, classes):
+        self._module, self._names, self._classes = module, names, classes
+        self._scope = module.scope
+        self._found = {}
+        self._trains = any(map(_OF_TENSORFLOW.search, module.source.lines))
+
+    def uses(self):
+        """Returns the list of `Use`s."""
+        for star, statement in self._module.stars:
+            self._star(star, statement)
+        self.visit(self._module.source.tree)
+        return list(self._found.values())
+
+    def _report(self, node, kind, verdict):
+        path, line = self._module.source.place(node.lineno)
+        place = (path, line, node.col_offset + 1)
+        self._found.setdefault(
+            place, Use(*place, kind, *(getattr(verdict, name) for name in _TOLD))
+        )
+
+    # What stands where.
+
+    def _enter(self, node):
+        outer, self._scope = self._scope, self._module.scopes[node]
+        self.generic_visit(node)
+        self._scope = outer
+
+    visit_Lambda = _enter
+
+    def visit_FunctionDef(self, node):
+        # Decorators, defaults and annotations belong to what is around; all they need is there.
+        self._enter(node)
+        for argument, default in with_defaults(node.args):
+            if _TAKES_KEY.search(argument.arg):
+                self._key(default, node.name)
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_ClassDef(self, node):
+        definition = Definition(
+            self._module.scopes[node].name, node, self._module.scopes[node], self._module
+        )
+        verdict = self._classes.verdict(definition)
+        if verdict is not None and self._may_be(verdict):
+            base = self._classes.optimizer_base(definition)
+            self._report(base, "subclass", verdict)
+        elif verdict is None:
+            verdict = self._verdict([definition])
+            if verdict is not None:
+                told = verdict._replace(name="class %s" % node.name)
+                self._report(self._named_in(node, "class", node.name), "class", told)
+        self._enter(node)
+
+    def visit_Import(self, node):
+        for alias in node.names:
+            verdict = self._verdict([alias.name])
+            if verdict is not None:
+                self._report(self._named_in(node, "import", alias.name), "import", verdict)
+
+    def visit_ImportFrom(self, node):
+        module = self._module.imported(node)
+        for alias in node.names:
+            names = self._names.follow("%s.%s" % (module, alias.name), self._module)
+            verdict = self._verdict(names)
+            if verdict is not None and alias.name != "*":
+                self._report(self._named_in(node, "import", alias.name), "import", verdict)
+
+    def _named_in(self, node, word, name):
+        """Returns where a name stands behind `import` or `class`: an alias tells from 3.10 on."""
+        for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
+            start = line.find(word) + len(word) if number == node.lineno else 0
+            found = re.compile(r"\b%s\b" % re.escape(name)).search(line, start)
+            if found:
+                return ast.Name(name, lineno=number, col_offset=found.start())
+        return node
+
+    def visit_Attribute(self, node):
+        is_read = isinstance(node.ctx, ast.Load)
+        verdict = self._verdict(self._resolve(node)) if is_read else None
+        if verdict is None:
+            self.generic_visit(node)
+        elif not name_verdicts.is_module(verdict.name):
+            self._report(node, "mention", verdict)
+
+    def visit_Name(self, node):
+        # Names of what was assigned are told of where it was assigned.
+        bound = self._scope.find(node.id)
+        if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
+            verdict = self._verdict(self._resolve(node))
+            if verdict is not None and not name_verdicts.is_module(verdict.name):
+                self._report(node, "mention", verdict)
+
+    def visit_Assign(self, node):
+        for target in node.targets:
+            name = getattr(target, "attr", getattr(target, "id", ""))
+            if _TAKES_KEY.search(name):
+                self._key(node.value, None)
+        self.generic_visit(node)
+
+    def visit_Call(self, node):
+        callees = self._resolve(node.func)
+        verdict = self._called(node, callees)
+        if verdict is not None:
+            helper = not verdict.name.rpartition(".")[2][:1].isupper()
+            self._report(node, "helper" if helper else "constructor", verdict)
+        if verdict is None or not isinstance(node.func, (ast.Name, ast.Attribute)):
+            self.visit(node.func)  # as {"adam": Adam, "ftrl": Ftrl}[name]
+        self._strings(node, callees)
+        if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
+            self._getattr(node)
+            return
+        if getattr(node.func, "id", "") == "type" and len(node.args) == 3:
+            self._made_class(*node.args[:2])
+        for argument in node.args + [keyword.value for keyword in node.keywords]:
+            self.visit(argument)
+
+    def _made_class(self, name, bases):
+        """Reports `type(name, bases, …)` where a base is told when the program runs only."""
+        for base in getattr(bases, "elts", ()):
+            verdict = self._classes.guess(base, self._scope)
+            if verdict is not None and self._may_be(verdict):
+                told = "class %s(%s)" % (text_of(name) or "…", verdict.name)
+                self._report(base, "subclass", verdict._replace(name=told))
+
+    def _called(self, node, callees):
+        own = [each for each in callees if isinstance(each, Definition)]
+        if getattr(node.func, "attr", "") == "swapping_saver":
+            advice = "A method of MovingAverageOptimizer, of legacy_opt's too."
+            return Verdict(STAYS, "swapping_saver", None, advice)
+        for each in own:
+            if isinstance(each.node, ast.ClassDef) and self._classes.verdict(each) is not None:
+                path, line = each.module.source.place(each.node.lineno)
+                return Verdict(STAYS, each.name, None, "Its class is in %s:%d." % (path, line))
+        functions = [each for each in own if not isinstance(each.node, ast.ClassDef)]
+        helpers = [name_verdicts.verdict_on_own(each.full_name) for each in functions]
+        verdict = next(filter(None, helpers), None) or self._verdict(callees)
+        if verdict is not None and verdict.name.startswith("tf.keras."):
+            verdict = _with_keywords(verdict, {keyword.arg for keyword in node.keywords})
+        return verdict
+
+    # Strings.
+
+    def _strings(self, node, callees):
+        named = (getattr(each, "full_name", each) for each in callees)
+        taker = next((each for each in named if isinstance(each, str)), None)
+        last = getattr(node.func, "attr", getattr(node.func, "id", ""))
+        if taker == "re.compile":
+            return
+        position = _POSITIONS.get(last)
+        if last == "get" and taker and taker.endswith(".optimizers.get"):
+            position = 0
+        if position is not None and position < len(node.args):
+            self._key(node.args[position], taker or last)
+        if taker and name_verdicts.is_canned_estimator(taker):  # each has it somewhere else
+            for argument in node.args:
+                self._key(argument, taker)
+        for keyword in node.keywords:
+            if keyword.arg and _TAKES_KEY.search(keyword.arg):
+                self._key(keyword.value, taker or last)
+
+    def _key(self, node, taker):
+        for each in self._resolve(node):
+            if isinstance(each, Text) and each.module is self._module:
+                verdict = name_verdicts.verdict_on_key(each.text, taker)
+                if verdict is not None:
+                    self._report(each.node, "string", verdict)
+
+    def _getattr(self, node):
+        holders = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
+        public = [name_verdicts.old_names.public_name(each) for each in holders]
+        holds = [each for each in public if _HOLDERS.match(each)]
+        name = text_of(node.args[1])
+        if name is not None:
+            verdict = self._verdict(self._resolve(node))
+            if verdict is not None:
+                self._report(node, "getattr", verdict)
+        elif holds and not _is_of_something_else(node.args[1]):
+            advice = "Which optimizer is told when the program runs."
+            self._report(
+                node, "getattr", Verdict(PERSON, "getattr(%s, …)" % holds[0], None, advice)
+            )
+
+    def _star(self, module, statement):
+        known = name_verdicts.old_names.public_name(module)
+        if _HOLDERS.match(known) or known in ("tf.contrib", "tfa.optimizers"):
+            advice = "Import by name what is used of it: this hides which optimizers are."
+            self._report(statement, "star import", Verdict(PERSON, known, None, advice))
+
+    # What names stand for.
+
+    def _may_be(self, verdict):
+        """Whether a class that is unknown may be meant: other packages have optimizers, too."""
+        return self._trains or verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
+
+    def _resolve(self, node):
+        try:
+            return self._names.resolve(node, self._scope)
+        except RecursionError:  # of names through more functions than anybody can follow
+            return []
+
+    def _verdict(self, names):
+        """Returns one `Verdict` on what may be several things, or None."""
+        verdicts = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
+        own = [each for each in names if isinstance(each, Definition)]
+        verdicts += map(self._classes.verdict_on_stranger, own)
+        verdicts = [each for each in verdicts if each is not None and self._may_be(each)]
+        if not verdicts:
+            return None
+        told = {each.name.rpartition(".")[2] for each in verdicts}
+        if len(told) == 1:  # one thing, from where it is found: the best way is open
+            return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
+        names = ", ".join(sorted(told)[:4]) + (", …" if len(told) > 4 else "")
+        return Verdict(STAYS, names, None, "Either of them: see where each is named.")
+
+
+_OF_TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
+
+
+def _is_of_something_else(node):
+    """Whether what is added to the name says that no optimizer is meant, as in name + "Hook"."""
+    ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
+    return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
+
+
+def _with_keywords(verdict, keywords):
+    """Of a Keras optimizer: what its arguments need."""
+    advice = []
+    if "lr" in keywords:
+        advice.append("Write learning_rate instead of lr.")
+    if "decay" in keywords and ".legacy." not in verdict.name:
+        advice.append(
+            "From TensorFlow 2.11 on decay is gone: take a schedule, or …optimizers.legacy."
+        )
+    if not advice:
+        return verdict
+    return verdict._replace(status=CHANGE, advice=" ".join(advice))

@@ -1,0 +1,61 @@
+"""Objects that a user names on the command line as module:object."""
+
+import difflib
+import importlib
+import os
+import sys
+import traceback
+
+from . import messages
+
+
+def load(name):
+    """Imports a module, from the current folder too, and returns an object in it.
+
+    Args:
+      name: as "package.module:object"; the object may have dots, too.
+
+    Returns:
+      The object.
+
+    Raises:
+      ImportError: there is no such module or object, or the module raises when it is imported.
+    """
+    module_name, _, path = name.partition(":")
+    if not (module_name and path):
+        raise ImportError("%r is not of the form module:object, as training.model:build." % name)
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    found = _calling(name, importlib.import_module, module_name)
+    for attribute in path.split("."):
+        if not hasattr(found, attribute):
+            near = difflib.get_close_matches(attribute, dir(found), 1)
+            hint = " Is it %r?" % near[0] if near else ""
+            raise ImportError("%r: there is no %r in it.%s" % (name, attribute, hint))
+        found = getattr(found, attribute)
+    return found
+
+
+def call(name, function, *arguments):
+    """Calls what a user has named.
+
+    Raises:
+      ImportError: it raises; the message tells what, and where.
+    """
+    return _calling(name, function, *arguments)
+
+
+def _calling(name, function, *arguments):
+    try:
+        return function(*arguments)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # SystemExit, too: some scripts end so
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
+        frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
+        frames = [frame for frame in frames if frame.filename != importlib.__file__]
+        where = ""
+        if frames:
+            where = " (%s, line %d)" % (os.path.relpath(frames[-1].filename), frames[-1].lineno)
+        what = messages.with_class(error)
+        raise ImportError("%r cannot be used: %s%s" % (name, what, where)) from error

@@ -1,0 +1,1 @@
+"""What bridges have to know about a v1 optimizer, without Keras."""

@@ -1,0 +1,326 @@
+"""What a bridge has to know of a v1 optimizer before it can drive it, and what it must refuse."""
+
+import contextlib
+import functools
+import inspect
+import numbers
+
+import tensorflow as tf
+
+from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimizer
+from legacy_opt.core import argument_checks
+from legacy_opt.wrappers.base import OptimizerWrapper
+
+from .nesting import parts
+from .owned_state import copied
+
+BASE = tf.compat.v1.train.Optimizer
+LEARNING_RATE_ATTRIBUTES = ("_learning_rate", "_lr", "learning_rate", "lr")
+STEP_ATTRIBUTE = "_global_step"
+# What TensorFlow's base class keeps in an instance.
+_BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
+
+
+def learning_rate_attributes(optimizer, lr_attr=None):
+    """Returns the names of the attributes that hold the learning rate, one or several.
+
+    Args:
+      optimizer: the v1 optimizer.
+      lr_attr: the user's word: a name; False if there is no learning rate; None to look.
+
+    Returns:
+      A tuple; empty if there is no learning rate, or if it is None, of a `RuleOptimizer`.
+
+    Raises:
+      ValueError: none was found, or several that differ.
+    """
+    state, name = vars(optimizer), type(optimizer).__name__
+    if lr_attr is False:
+        return ()
+    if lr_attr is not None:
+        if lr_attr not in state:
+            raise ValueError("lr_attr=%r: %s has no such attribute." % (lr_attr, name))
+        return (lr_attr,)
+    found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
+    if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
+        return ()  # None: it goes by a schedule of its own, as Adafactor
+    if not found:
+        raise ValueError(
+            "%s has none of the attributes %s, so its learning rate would stay what it is. Name "
+            "its own with lr_attr=…, or pass lr_attr=False if it has no learning rate."
+            % (name, ", ".join(LEARNING_RATE_ATTRIBUTES))
+        )
+    if any(state[key] is not state[found[0]] for key in found):
+        raise ValueError(
+            "%s has several attributes that could be its learning rate: %s. Name it with lr_attr=…."
+            % (name, ", ".join(found))
+        )
+    return found
+
+
+def step_attribute(optimizer, global_step_attr=None, others=()):
+    """Returns the name of the attribute that holds the global step, or None if there is none.
+
+    Args:
+      optimizer: the v1 optimizer.
+      global_step_attr: the user's word, or None to look.
+      others: attributes that are known to be something else.
+
+    Raises:
+      ValueError: an attribute looks like a step, but has an unknown name.
+    """
+    state, name = vars(optimizer), type(optimizer).__name__
+    if global_step_attr is not None:
+        if global_step_attr not in state:
+            raise ValueError(
+                "global_step_attr=%r: %s has no such attribute." % (global_step_attr, name)
+            )
+        return global_step_attr
+    for key, value in state.items():
+        if key == STEP_ATTRIBUTE or key in others or key in _BASE_ATTRIBUTES:
+            continue
+        if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
+            continue  # what _prepare made of the step where the optimizer has trained already
+        is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+        if _is_integer_scalar(value) or ("global_step" in key and is_count):
+            raise ValueError(
+                "%s.%s looks like a global step, which would stand still. Say "
+                "global_step_attr=%r if it is, or keep it as a plain number if not."
+                % (name, key, key)
+            )
+    return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
+
+
+def integer_variables(optimizer):
+    """Returns the names of the attributes that hold an integer scalar variable, as a step is."""
+    return tuple(
+        name
+        for name, value in vars(optimizer).items()
+        if isinstance(value, tf.Variable) and _is_integer_scalar(value)
+    )
+
+
+def _is_integer_scalar(value):
+    if not isinstance(value, (tf.Variable, tf.Tensor)):
+        return False
+    return value.dtype.base_dtype.is_integer and value.shape.rank in (None, 0)
+
+
+def hyperparameters(optimizer, fed):
+    """Finds the hyperparameters that can be set while training.
+
+    They are the numbers that `_prepare` makes tensors of anew in each step. Those that it compares
+    or reckons with in Python stay numbers, and so do those that an update method reads itself:
+    Ftrl chooses its kernel by the shrinkage, once.
+
+    Args:
+      optimizer: the v1 optimizer.
+      fed: a dict from the names of the attributes that are fed anyway to a dtype.
+
+    Returns:
+      A dict from the constructor's argument to its number, which is in the attribute `_<argument>`.
+    """
+    reads = _reads_of_prepare(optimizer, fed) - _named_while_updating(type(optimizer))
+    parameters = constructor_arguments(type(optimizer))
+    found = {}
+    for key, value in vars(optimizer).items():
+        is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
+        is_argument = key[:1] == "_" and key[1:] in parameters
+        if is_number and is_argument and key in reads and key not in fed:
+            found[key[1:]] = value
+    return found
+
+
+def constructor_arguments(cls):
+    """Returns the names of the arguments that a class and its base classes are made with."""
+    names = set()
+    for home in cls.__mro__[: cls.__mro__.index(BASE)]:
+        if "__init__" in vars(home):
+            names.update(inspect.signature(home.__init__).parameters)
+    return names - {"self"}
+
+
+class _Watched(float):
+    """A number that tells when Python compares it or reckons with it and another number."""
+
+    note = None  # called then
+
+
+def _watch(operation):
+    def watched(self, *others):
+        if all(isinstance(other, numbers.Real) for other in others):
+            self.note()
+        return operation(self, *others)
+
+    return watched
+
+
+_OPERATIONS = "add radd sub rsub mul rmul truediv rtruediv pow rpow neg lt le gt ge eq bool"
+for _name in _OPERATIONS.split():
+    setattr(_Watched, "__%s__" % _name, _watch(getattr(float, "__%s__" % _name)))
+_Watched.__hash__ = float.__hash__
+
+
+def _any_number(*_, **__):
+    return 0.5
+
+
+def _reads_of_prepare(optimizer, fed):
+    """Returns the names of the attributes that `_prepare` reads and makes tensors of."""
+    reads, reckoned = set(), set()
+
+    class Reader(type(optimizer)):
+        def __getattribute__(self, name):
+            reads.add(name)
+            return super().__getattribute__(name)
+
+    reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
+    for name, value in vars(optimizer).items():
+        if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
+            value = _any_number  # the user's may have effects, or not go with this graph
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            value = _Watched(value)
+            value.note = functools.partial(reckoned.add, name)
+        vars(reader)[name] = copied(value)
+    with tf.Graph().as_default():
+        for name, dtype in fed.items():
+            vars(reader)[name] = tf.zeros([], dtype)
+        # What it needs may be there only while it trains; what it has read by then is read.
+        with contextlib.suppress(Exception):
+            reads.clear()
+            reader._prepare()
+    return reads - reckoned
+
+
+# Methods that run before training, or tell what there is.
+_PREPARING = ("__init__", "_prepare", "_create_slots", "slot_layouts", "non_slots", "get_config")
+
+
+def _named_while_updating(cls):
+    """Returns the names that occur in the code of a class's update methods."""
+    names = set()
+    for home in cls.__mro__[: cls.__mro__.index(BASE)]:
+        for name, method in vars(home).items():
+            for function in (
+                method,
+                getattr(method, "fget", None),
+                getattr(method, "__func__", None),
+            ):
+                if name in _PREPARING or not hasattr(function, "__code__"):
+                    continue
+                codes = [function.__code__]
+                while codes:
+                    code = codes.pop()
+                    names.update(code.co_names)
+                    codes.extend(item for item in code.co_consts if isinstance(item, type(code)))
+    return names
+
+
+def check_class(optimizer):
+    """Refuses optimizers of a kind that a bridge cannot drive, also inside of wrappers.
+
+    Raises:
+      TypeError: it is no v1 optimizer, or cannot update resource variables.
+      ValueError: it holds another optimizer and is no `OptimizerWrapper`, or computes its gradients
+        itself.
+    """
+    if not isinstance(optimizer, BASE):
+        raise TypeError(
+            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s.%s"
+            % (optimizer, type(optimizer).__name__, _hint(optimizer))
+        )
+    for part in parts(optimizer):
+        inside = () if part.is_leaf else part.optimizer.wrapped
+        _check_one_class(part.optimizer, inside)
+
+
+def _check_one_class(optimizer, inside):
+    cls = type(optimizer)
+    for attribute, item in _attributes(optimizer):
+        if isinstance(item, BASE) and not any(item is each for each in inside):
+            raise ValueError(
+                "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
+                "one itself." % (cls.__name__, attribute)
+            )
+    if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
+        raise ValueError(
+            "%s overrides compute_gradients, which Keras never calls: it computes the gradients "
+            "itself. Do that work between the tape and apply_gradients, in a train_step or loop of "
+            "your own." % cls.__name__
+        )
+    if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
+        raise TypeError(
+            "%s does not define _resource_apply_dense(self, grad, handle), without which it "
+            "updates ref variables only; Keras has resource variables. Add it (and "
+            "_resource_apply_sparse(self, grad, handle, indices) for embeddings): as _apply_dense, "
+            "with handle.handle and the Resource… kernels of tf.raw_ops." % cls.__name__
+        )
+
+
+# They ask the optimizers inside, which are checked, too.
+_COMPUTE_NOTHING_ELSE = tuple(
+    cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
+)
+
+
+def _hint(optimizer):
+    if isinstance(optimizer, type):
+        return " Pass an instance, not the class."
+    if hasattr(optimizer, "iterations"):
+        return " It is a Keras optimizer already."
+    return ""
+
+
+def check_variables(optimizer, fed):
+    """Refuses optimizers that keep variables of their own, which no checkpoint would hold.
+
+    Args:
+      optimizer: the v1 optimizer.
+      fed: the names of the attributes that the bridge feeds.
+
+    Raises:
+      ValueError: it holds a variable that was no argument of its constructor.
+    """
+    parameters = inspect.signature(type(optimizer).__init__).parameters
+    for attribute, item in _attributes(optimizer):
+        if attribute in fed or attribute.lstrip("_") in parameters:
+            continue
+        if isinstance(item, tf.Variable):
+            raise ValueError(
+                "%s.%s is a variable (%s), which no Keras checkpoint would hold. Create state "
+                "in _create_slots with _create_non_slot_variable or _zeros_slot."
+                % (type(optimizer).__name__, attribute, item.name)
+            )
+
+
+def _attributes(optimizer):
+    """Yields the names and values of an optimizer's attributes, containers item by item."""
+    for attribute, value in vars(optimizer).items():
+        if attribute not in _BASE_ATTRIBUTES:
+            value = list(value.values()) if isinstance(value, dict) else value
+            for item in value if isinstance(value, (list, tuple)) else [value]:
+                yield attribute, item
+
+
+# These check, warn and tell what will be applied, which a bridge does by `applying`.
+_ONLY_PREPARE = tuple(
+    vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
+)
+
+
+def overrides_apply_gradients(optimizer):
+    """Whether the optimizer's class has an apply_gradients that must be called itself.
+
+    Raises:
+      ValueError: it has, and takes no global step.
+    """
+    functions = [vars(home).get("apply_gradients") for home in type(optimizer).__mro__]
+    own = [function for function in functions if function and function not in _ONLY_PREPARE]
+    if not own:
+        return False
+    if "global_step" not in inspect.signature(own[0]).parameters:
+        raise ValueError(
+            "%s.apply_gradients takes no global_step, so the bridge cannot tell it the step."
+            % type(optimizer).__name__
+        )
+    return True

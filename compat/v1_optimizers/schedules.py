@@ -1,0 +1,193 @@
+"""Learning rates of v1 optimizers as Keras takes them: what goes by a global step goes on."""
+
+import functools
+import inspect
+import weakref
+
+import tensorflow as tf
+
+from legacy_opt import GlobalStepWarning, versions
+from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import takes_step
+from legacy_opt.core.update import warn
+
+
+class ByIterations:
+    """A v1 schedule that goes by the optimizer's `iterations` in place of a global step."""
+
+    def __init__(self, schedule, optimizer):
+        self.schedule = schedule
+        self.optimizer = optimizer
+
+    def __call__(self):
+        return self.schedule(self.optimizer.iterations)
+
+
+def for_keras(rate, optimizer, keras):
+    """Returns a learning rate as a Keras hyperparameter.
+
+    Args:
+      rate: a number, tensor, variable, Keras schedule, callable without arguments, or what
+        `tf.compat.v1.train.exponential_decay(…, global_step, …)` and its like return.
+      optimizer: the Keras optimizer, whose `iterations` take the global step's place.
+      keras: that optimizer's Keras.
+
+    Raises:
+      TypeError: it is something else.
+      ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
+    """
+    rate = versions.tf_variable(rate)
+    if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
+        return rate
+    if callable(rate) and hasattr(rate, "get_config"):
+        translated = _of_this_keras(rate, keras)
+        if translated is None:
+            raise TypeError(
+                "learning_rate=%r is a schedule of another Keras than the optimizer's (%s). Pass "
+                "one of %s.optimizers.schedules." % (rate, keras.__name__, keras.__name__)
+            )
+        return translated
+    # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
+    # bridge advances iterations, so bound to that variable it would stand still.
+    if is_v1_decay(rate):
+        return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
+    if versions.is_symbolic(rate) and tf.executing_eagerly():
+        raise ValueError(
+            "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
+            " Pass a number, a Keras schedule or a callable." % (rate,)
+        )
+    step_behind(rate)
+    if callable(rate):
+        _warn_of_a_step(rate)
+    return argument_checks.hyperparameter("learning_rate", rate)
+
+
+def at_step(schedule, step):
+    """Returns the learning rate of a step, a float32 tensor.
+
+    Args:
+      schedule: a function of the step, or one without arguments, as `for_keras` returns them.
+      step: the number of steps done.
+    """
+    return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)
+
+
+def is_v1_decay(rate):
+    """Whether `rate` is what v1's decay functions return while executing eagerly."""
+    if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
+        return False
+    (step,) = rate.args
+    return isinstance(step, tf.Variable) and step.dtype.base_dtype.is_integer
+
+
+def _of_this_keras(schedule, keras):
+    """Returns this Keras' own schedule of the same name and settings, which can be saved, or None.
+
+    v1's decay functions use the schedules of an older Keras, inside TensorFlow.
+    """
+    cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
+    return None if cls is None else in_plain_numbers(schedule, cls)
+
+
+def in_plain_numbers(schedule, cls=None):
+    """Returns a schedule of the same settings that holds no tensors and so fits every graph.
+
+    Args:
+      schedule: what v1's decay functions bind to a step; one without settings is returned as it is.
+      cls: the class to make; None takes the schedule's own.
+    """
+    if not hasattr(schedule, "get_config"):
+        return schedule
+    number = lambda item: item.numpy().item() if tf.is_tensor(item) else item  # noqa: E731
+    settings = {}
+    for name, value in schedule.get_config().items():
+        settings[name] = [number(v) for v in value] if isinstance(value, list) else number(value)
+    if settings.get("name", "") is None:  # v1's default, which Keras 3 does not take
+        del settings["name"]
+    return (cls or type(schedule)).from_config(settings)
+
+
+def step_behind(rate):
+    """Returns the step variable from which the tensor `rate` of a graph is computed, or None.
+
+    It is the graph's global step, or the only integer scalar variable there.
+
+    Raises:
+      ValueError: there are several such variables, and the graph's global step is none of them.
+    """
+    if not versions.is_symbolic(rate):
+        return None
+    sources = _ops_behind(rate)
+    steps = [
+        variable
+        for variable in rate.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
+        if variable.dtype.base_dtype.is_integer and variable.shape.rank == 0
+        if (variable.handle.op if hasattr(variable, "handle") else variable.op) in sources
+    ]
+    global_step = tf.compat.v1.train.get_global_step(rate.graph)
+    if any(step is global_step for step in steps):
+        return global_step
+    if len(steps) > 1:
+        raise ValueError(
+            "learning_rate=%r is computed from several integer variables: %s. Which of them is the "
+            "step? Make it the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
+            % (rate, ", ".join(step.name for step in steps))
+        )
+    return steps[0] if steps else None
+
+
+# For each graph the optimizers that advance a step, by the name of the step.
+_drivers = weakref.WeakKeyDictionary()
+
+
+def advance_steps_behind(rates, optimizer, by=1):
+    """Advances the steps from which learning rates are computed, which nothing else does in Keras.
+
+    Of several optimizers that go by one step, only the first does.
+
+    Args:
+      rates: the learning rates of one Keras optimizer.
+      optimizer: that optimizer.
+      by: the number to advance by.
+
+    Returns:
+      A list of operations.
+    """
+    steps = {}
+    for rate in rates:
+        step = step_behind(rate)
+        if step is not None:
+            drivers = _drivers.setdefault(rate.graph, {})
+            driver = drivers.get(step.name, lambda: None)()
+            if driver is None:
+                drivers[step.name] = weakref.ref(optimizer)
+            if driver is None or driver is optimizer:
+                steps[step.name] = step
+    return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
+
+
+def _ops_behind(tensor):
+    """Returns the operations that a tensor is computed from, a set."""
+    seen, waiting = set(), [tensor.op]
+    while waiting:
+        op = waiting.pop()
+        if op not in seen:
+            seen.add(op)
+            waiting.extend(tensor.op for tensor in op.inputs)
+    return seen
+
+
+def _warn_of_a_step(function):
+    """Warns where a learning rate function reads an integer variable, as a global step is."""
+    try:
+        names = inspect.getclosurevars(function)
+    except (TypeError, ValueError):
+        return
+    for name, value in dict(names.globals, **names.nonlocals).items():
+        if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
+            warn(
+                "The learning rate is a function that reads the variable %s (%s). If that is a "
+                "step, Keras does not advance it, and the learning rate stays what it is. Pass the "
+                "decay itself or a Keras schedule, which go by iterations." % (name, value.name),
+                GlobalStepWarning,
+            )

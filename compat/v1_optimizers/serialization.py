@@ -1,0 +1,233 @@
+"""Turns v1 optimizers into plain data and back, through a registry of classes.
+
+Nothing is imported by a name that stands in a file: a class must be TensorFlow's, this package's
+or registered with `register_optimizer` before a file that mentions it is read.
+"""
+
+import inspect
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+import legacy_opt
+from legacy_opt.core import argument_checks
+from legacy_opt.optimizers.decoupled_weight_decay import SUFFIX
+from legacy_opt.wrappers.base import OptimizerWrapper
+
+from .inspection import BASE
+
+_registered = {}  # name -> class
+# What constructors of wrappers call the optimizer that they hold, if it is one.
+_HELD = ("optimizer", "opt")
+# Before the names of classes of tf.contrib.opt, whose own names are this package's, too.
+_CONTRIB = "contrib.opt>"
+
+
+def register_optimizer(cls=None, name=None):
+    """Registers a v1 optimizer class of your own, so that saved models can name it.
+
+    Also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. What the
+    constructor was given is read from the attributes `_<argument>` (or `<argument>`), as in
+    TensorFlow's own classes. A class that keeps it otherwise defines ``get_config(self)``, which
+    returns the constructor's arguments as plain numbers, strings, lists and dicts, and, if calling
+    the class with them is not enough, the class method ``from_config(cls, config)``.
+
+    Args:
+      cls: the class.
+      name: the name to save; None takes the class's own.
+
+    Returns:
+      The class.
+
+    Raises:
+      TypeError: it is no subclass of tf.compat.v1.train.Optimizer.
+      ValueError: another class has that name.
+    """
+    if cls is None:
+        return lambda cls: register_optimizer(cls, name)
+    if not (isinstance(cls, type) and issubclass(cls, BASE)):
+        raise TypeError(
+            "register_optimizer takes a subclass of tf.compat.v1.train.Optimizer, got %r." % (cls,)
+        )
+    name = cls.__name__ if name is None else name
+    known = _find(name)
+    # A notebook cell that is run again makes the same class anew.
+    if known is not None and _origin(known) != _origin(cls):
+        raise ValueError(
+            "%r is the name of %r already: pass another name=… for %r." % (name, known, cls)
+        )
+    _registered[name] = cls
+    return cls
+
+
+def _origin(cls):
+    return cls.__module__, cls.__qualname__
+
+
+def _find(name):
+    """Returns the class of that name, or None."""
+    if name in _registered:
+        return _registered[name]
+    if name.endswith(SUFFIX):
+        base = _find(name[: -len(SUFFIX)])
+        return base and legacy_opt.extend_with_decoupled_weight_decay(base)
+    of_contrib = name.startswith(_CONTRIB)
+    for home in reversed(_homes()) if of_contrib else _homes():
+        cls = getattr(home, name[len(_CONTRIB) :] if of_contrib else name, None)
+        if isinstance(cls, type) and issubclass(cls, BASE):
+            return cls
+    return None
+
+
+def _homes():
+    """Returns the modules whose classes need no registering."""
+    contrib = [tf.contrib.opt] if legacy_opt.versions.has_contrib() else []
+    return [legacy_opt, tf.compat.v1.train] + contrib
+
+
+def name_of(cls):
+    """Returns the name under which `cls` is saved; registers a class of the user's own.
+
+    Raises:
+      ValueError: another class has that name.
+    """
+    for name, known in _registered.items():
+        if known is cls:
+            return name
+    if "base_optimizer" in vars(cls):  # made by extend_with_decoupled_weight_decay
+        return name_of(cls.base_optimizer) + SUFFIX
+    if _find(cls.__name__) is not cls:
+        if _find(_CONTRIB + cls.__name__) is cls:
+            return _CONTRIB + cls.__name__
+        register_optimizer(cls)
+    return cls.__name__
+
+
+def to_config(optimizer, cls, overrides, skip, told_inside=None):
+    """Returns a v1 optimizer as plain data.
+
+    Args:
+      optimizer: the optimizer.
+      cls: its class.
+      overrides: constructor arguments that have other values by now.
+      skip: attributes whose arguments are left out, as the global step.
+      told_inside: a function that returns an optimizer inside as plain data.
+
+    Raises:
+      ValueError: an argument cannot be read or is no plain data.
+    """
+    if hasattr(cls, "get_config"):
+        arguments = dict(cls.get_config(optimizer))
+    else:
+        arguments = dict(_arguments(optimizer, cls, set(overrides) | {s.lstrip("_") for s in skip}))
+    arguments.update({key: value for key, value in overrides.items() if key in _parameters(cls)})
+
+    def plain(value, argument):
+        if told_inside is not None and isinstance(value, BASE):
+            return told_inside(value)
+        if isinstance(value, (list, tuple)) and any(isinstance(item, BASE) for item in value):
+            return [plain(item, argument) for item in value]
+        return _plain(value, argument, cls)
+
+    config = {key: plain(value, key) for key, value in arguments.items()}
+    return {"class_name": name_of(cls), "config": config}
+
+
+def from_config(data):
+    """Returns a new v1 optimizer; the reverse of `to_config`.
+
+    Raises:
+      ValueError: its class is not registered.
+    """
+    cls = _find(data["class_name"])
+    if cls is None:
+        raise ValueError(
+            "The saved optimizer is a %r, which is not registered. Import its class, and call "
+            "legacy_opt.compat.register_optimizer(the_class, name=%r) before loading."
+            % (data["class_name"], data["class_name"])
+        )
+    # An option that is off, and that this version of the class does not have.
+    known = _parameters(cls)
+    arguments = {
+        key: _with_optimizers(value)
+        for key, value in data["config"].items()
+        if value or key in known
+    }
+    if hasattr(cls, "from_config"):
+        return cls.from_config(arguments)
+    for name, parameter in _parameters(cls).items():  # steps belong to a graph; the bridge has one
+        if name not in arguments and parameter.default is inspect.Parameter.empty:
+            arguments[name] = None
+    return cls(**arguments)
+
+
+def _with_optimizers(value):
+    """Makes anew what `to_config` has told of optimizers inside."""
+    if isinstance(value, dict) and set(value) == {"class_name", "config"}:
+        return from_config(value)
+    return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
+
+
+def _parameters(cls):
+    parameters = dict(inspect.signature(cls.__init__).parameters)
+    parameters.pop("self", None)
+    return parameters
+
+
+def _arguments(optimizer, cls, known):
+    """Yields the constructor's arguments and their values, read from the attributes."""
+    state = vars(optimizer)
+    for name, parameter in _parameters(cls).items():
+        if name in known:
+            continue
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ValueError(_CANNOT_READ % (cls.__name__, "*" + name, cls.__name__))
+        if name in _HELD and issubclass(cls, OptimizerWrapper):
+            (inner,) = optimizer.wrapped
+            yield name, inner
+            continue
+        for attribute in ("_" + name, name):
+            if attribute in state:
+                value, default = state[attribute], parameter.default
+                # Off by default and off: other versions of the class may not know it.
+                off = type(value) is type(default) and value == default and not value
+                if not off:
+                    yield name, value
+                break
+        else:
+            raise ValueError(_CANNOT_READ % (cls.__name__, name, cls.__name__))
+
+
+_CANNOT_READ = (
+    "%s cannot be saved: its constructor's argument %s is in no attribute of that name. Give %s a "
+    "method get_config(self) that returns its arguments."
+)
+
+
+def _plain(value, argument, cls):
+    """Returns `value` as what JSON can hold."""
+    if value is None or isinstance(value, (bool, str)):
+        return value
+    if isinstance(value, (np.bool_, np.integer, np.floating)):
+        return value.item()
+    if isinstance(value, numbers.Real):
+        return value
+    if isinstance(value, (list, tuple)):
+        return [_plain(item, argument, cls) for item in value]
+    if isinstance(value, dict) and all(isinstance(key, str) for key in value):
+        return {key: _plain(item, argument, cls) for key, item in value.items()}
+    raise ValueError(
+        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s a "
+        "class of your own a method get_config(self) that returns its arguments as numbers, "
+        "strings, lists and dicts." % (cls.__name__, argument, value, _way_out(value))
+    )
+
+
+def _way_out(value):
+    if argument_checks.is_function(value) or argument_checks.is_tensor_like(value):
+        return (
+            "Pass a number, or save weights and state without the settings: tf.train.Checkpoint, "
+            "model.save_weights, legacy_opt.compat.save_v1_checkpoint. Or give"
+        )
+    return "Give"

@@ -1,0 +1,44 @@
+"""Finds `legacy_opt.compat` in a checkout, where it lies beside this package, not inside."""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+
+COMPAT = "legacy_opt.compat"
+FOLDER = Path(__file__).resolve().parents[1] / "compat"
+
+
+class Finder(importlib.abc.MetaPathFinder):
+    """Finds `legacy_opt.compat`, and what is imported as `compat.X` under its own name."""
+
+    def find_spec(self, name, path=None, target=None):
+        if name == COMPAT:
+            return importlib.util.spec_from_file_location(
+                name, str(FOLDER / "__init__.py"), submodule_search_locations=[str(FOLDER)]
+            )
+        head, _, rest = name.partition(".")
+        if head == "compat" and rest and sys.modules.get(head) is sys.modules.get(COMPAT):
+            module = importlib.import_module(f"{COMPAT}.{rest}")
+            return importlib.machinery.ModuleSpec(name, SameModule(module))
+        return None
+
+
+class SameModule(importlib.abc.Loader):
+    """Loads a module that has been imported under another name, as it is."""
+
+    def __init__(self, module):
+        self.module, self.spec = module, module.__spec__
+
+    def create_module(self, spec):
+        return self.module
+
+    def exec_module(self, module):
+        module.__spec__ = self.spec  # the import system has set the one of the other name
+
+
+def find_compat():
+    """Lets `import` find it from now on."""
+    sys.meta_path.insert(0, Finder())

@@ -1,0 +1,1 @@
+"""RuleOptimizer: the contract of TensorFlow 1's optimizers, written once."""

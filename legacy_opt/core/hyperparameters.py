@@ -1,0 +1,103 @@
+"""What a step makes of a hyperparameter: its value now, and its tensor in a variable's dtype."""
+
+import inspect
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+
+
+def current(name, value):
+    """Returns the value of a hyperparameter at this step: what it returns if it is a callable.
+
+    Raises:
+      TypeError: the callable returned no number, tensor or variable.
+      ValueError: it returned NaN, infinity, or a tensor that is no scalar.
+    """
+    if argument_checks.is_function(value):
+        return argument_checks.hyperparameter(name, value())
+    return value
+
+
+def alias_of(name):
+    """Returns an attribute of a `RuleOptimizer`: a hyperparameter under another name."""
+
+    def read(self):
+        return getattr(self, "_" + name)
+
+    def write(self, value):
+        if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
+            setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
+
+    return property(read, write)
+
+
+def tensor_of(name):
+    """Returns an attribute of a `RuleOptimizer`: a hyperparameter's tensor, which `_prepare` made.
+
+    The originals keep these tensors under names that their subclasses read. Before, it is None.
+    """
+
+    def read(self):
+        return self._tensors.get(name)
+
+    def write(self, value):
+        self._tensors[name] = value
+
+    return property(read, write)
+
+
+def takes_step(value):
+    """Whether `value` is a function that must be called with one argument, the step."""
+    if not argument_checks.is_function(value):
+        return False
+    try:
+        signature = inspect.signature(value)
+        signature.bind(None)
+    except (TypeError, ValueError):
+        return False
+    try:
+        signature.bind()
+    except TypeError:
+        return True
+    return False
+
+
+def wide_dtype(dtype):
+    """Returns the dtype of arithmetic that must not be less exact than float32."""
+    return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
+
+
+def unrounded(tensor, value, dtype):
+    """Returns a hyperparameter in `dtype`, not by way of float32 if it is a Python number.
+
+    Args:
+      tensor: what `_prepare` made of it; a bridge may have fed it another value than `value`.
+      value: what the constructor was given.
+      dtype: the dtype to return.
+    """
+    return _exactly(lambda number: number, tensor, value, dtype)
+
+
+def complement(tensor, value, dtype):
+    """Returns 1 minus a hyperparameter in `dtype`; of a Python number as Python computes it.
+
+    Args:
+      tensor: see `unrounded`, as for the others.
+      value: the same.
+      dtype: the same.
+    """
+    return _exactly(lambda number: 1 - number, tensor, value, dtype)
+
+
+def _exactly(function, tensor, value, dtype):
+    """Returns a function of a hyperparameter in `dtype`; of a Python number as Python computes it.
+
+    Not by way of float64, which not all devices have.
+    """
+    if argument_checks.is_tensor_like(value) or callable(value):
+        return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))
+    exact, fed = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
+    unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
+    return tf.compat.v2.where(unchanged, exact, fed)

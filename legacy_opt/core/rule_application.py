@@ -1,0 +1,98 @@
+"""Runs a rule on one variable: reads, computes, checks what the rule returned, then writes."""
+
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from legacy_opt.core.update import Addition, Fading
+from legacy_opt.core.variable_access import after
+
+
+def apply_rule(rule, layouts, update, optimizer_name):
+    """Applies a rule to one variable.
+
+    Args:
+      rule: see `RuleOptimizer.rule`.
+      layouts: a dict from slot name to `legacy_opt.Slot`.
+      update: the `legacy_opt.Update`.
+      optimizer_name: for messages.
+
+    Returns:
+      An operation; None when executing eagerly.
+
+    Raises:
+      TypeError: the rule returned something else than a step and a dict of slots.
+      ValueError: it returned a slot that is not declared, or a shape that does not fit.
+    """
+    access = update.access
+    value = access.read(update.variable)
+    seen = {
+        name: layout.read(getattr(update.slots, name), access, update.grad)
+        for name, layout in layouts.items()
+    }
+    result = rule(update.grad, value, SimpleNamespace(**seen), update.hyper)
+    step, changes = _checked(result, value, seen, update.variable, optimizer_name + ".rule")
+    changes = {
+        name: _as_tensors(change, getattr(update.slots, name))
+        for name, change in changes.items()
+        if change is not seen[name]
+    }
+    faded = {
+        name: layouts[name].read(getattr(update.slots, name), access.whole, update.grad)
+        * change.factor
+        for name, change in changes.items()
+        if isinstance(change, Fading) and update.sparse
+    }
+    # Whatever this update writes it must not read any more.
+    ready = [step, value, update.grad] + [_value(change) for change in changes.values()]
+    with after(*ready, *faded.values()):
+        written = []
+        for name, change in changes.items():
+            layout, slot = layouts[name], getattr(update.slots, name)
+            if isinstance(change, Addition):
+                written.append(layout.add(slot, access, change.value))
+            elif name in faded:
+                with after(layout.assign(slot, access.whole, faded[name])):
+                    written.append(layout.assign(slot, access, change.value))
+            else:
+                written.append(layout.assign(slot, access, _value(change)))
+        written.append(access.subtract(update.variable, step))
+    return tf.group(*written)
+
+
+def _value(change):
+    return change.value if isinstance(change, (Addition, Fading)) else change
+
+
+def _checked(result, value, seen, variable, rule):
+    """Returns what the rule returned, if it is a step and a dict of slots."""
+    if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
+        raise TypeError("%s must return (step, {slot: new value}), got %r." % (rule, result))
+    step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
+    if not step.shape.is_compatible_with(value.shape):
+        raise ValueError(
+            "%s returned a step of shape %s for %r, where %s is needed."
+            % (rule, step.shape, variable.name, value.shape)
+        )
+    unknown = sorted(set(changes) - set(seen))
+    if unknown:
+        raise ValueError(
+            "%s returned slots that are not declared: %s; declared: %s."
+            % (rule, unknown, sorted(seen))
+        )
+    for name, change in changes.items():
+        shape = tf.TensorShape(getattr(_value(change), "shape", None))
+        sizes = [shape.num_elements(), seen[name].shape.num_elements()]
+        if None not in sizes and sizes[0] != sizes[1]:
+            raise ValueError(
+                "%s returned the slot %r of %r in shape %s, where %s is needed."
+                % (rule, name, variable.name, shape, seen[name].shape)
+            )
+    return step, changes
+
+
+def _as_tensors(change, slot):
+    dtype = slot.dtype.base_dtype
+    if isinstance(change, (Addition, Fading)):
+        return change._replace(value=tf.convert_to_tensor(change.value, dtype))
+    return tf.convert_to_tensor(change, dtype)

@@ -1,0 +1,432 @@
+"""RuleOptimizer: write an update rule once; it runs wherever TensorFlow trains.
+
+TF 1 asks each optimizer for four update methods (ref or resource variables, dense or sparse
+gradients), slot creation, hyperparameters as tensors, and a closing step. All of that is here,
+once. An optimizer is a constructor and a `rule`.
+"""
+
+import contextlib
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core.global_step import NewStep, advanced_by_wrapper, of_graph, step_below_the_end
+from legacy_opt.core.hyperparameters import current, unrounded
+from legacy_opt.core.rule_application import apply_rule
+from legacy_opt.core.slots import checked_layouts
+from legacy_opt.core.update import GlobalStepWarning, Update, UseLockingWarning, warn
+from legacy_opt.core.variable_access import Rows, WholeVariable, after, copied, here, variable_shape
+
+
+class RuleOptimizer(tf.compat.v1.train.Optimizer):
+    """Base class for optimizers that are written as one rule.
+
+    The whole of an optimizer::
+
+        import tensorflow as tf
+        from legacy_opt import RuleOptimizer, Slot
+
+        class DampedAdagradOptimizer(RuleOptimizer):
+            '''w -= learning_rate * g / (sqrt(accumulator) + epsilon)'''
+
+            def __init__(self, learning_rate, epsilon=1e-3, use_locking=False, name="Damped"):
+                super().__init__(use_locking, name, learning_rate=learning_rate, epsilon=epsilon)
+
+            slots = {"accumulator": Slot(initial_value=0.1)}
+
+            def rule(self, grad, value, slots, hyper):
+                accumulator = slots.accumulator + grad * grad
+                step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
+                return step, {"accumulator": accumulator}
+
+    It is a `tf.compat.v1.train.Optimizer` and goes wherever one goes: a Session with ref or
+    resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`. Sparse
+    gradients run the same rule on the touched rows, with duplicate ids already summed.
+
+    What a subclass declares:
+
+    * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
+      `TensorSlot`); overriding the method `slot_layouts` instead chooses per variable, or uses
+      the constructor's arguments. The slot variables are created in this order, each under the
+      optimizer's name: ``w/Damped``, then ``w/Damped_1``.
+    * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
+      ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
+      step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
+      a Python float becomes float32 first, so a float64 variable sees it rounded to float32, but
+      for those named in `full_precision`. Flags and the like stay plain attributes of the subclass.
+    * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
+      made dense for it.
+    * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
+      number of steps done before this one, in the step's own dtype:
+      ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` tells users who advance
+      none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``. With
+      `goes_by_advanced_step = True` the step is the one given to `apply_gradients`, if any, rather
+      than the graph's own; `allows_constant_step = True` lets `global_step` be a number.
+    * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
+      powers of beta.
+    * `fused`, to hand a whole update to a TensorFlow kernel; ``optimizer.use_fused_kernels =
+      False`` runs the rule all the same.
+    * `apply_update` in place of `rule`, for what no pure function says well.
+
+    Args:
+      use_locking: passed to TensorFlow's kernels where `fused` uses one. Composed updates take no
+        locks; asking for them there raises a `UseLockingWarning`.
+      name: the name of the optimizer, under which its slots are created.
+      global_step: the int32 or int64 variable that a rule with `uses_global_step` goes by; None
+        means the graph's own.
+      **hyperparameters: see above.
+
+    Raises:
+      TypeError: a hyperparameter is no number, tensor, variable or callable without arguments.
+      ValueError: a hyperparameter is NaN or infinite, or named like an attribute that TensorFlow
+        uses; the name is empty.
+    """
+
+    slots = {}
+    whole_tensor = False
+    full_precision = ()
+    uses_global_step = False
+    goes_by_advanced_step = False
+    allows_constant_step = False
+    global_step_is_advanced = False
+    use_fused_kernels = True
+
+    def __init__(self, use_locking, name, global_step=None, **hyperparameters):
+        super().__init__(
+            argument_checks.boolean("use_locking", use_locking), argument_checks.text("name", name)
+        )
+        self._global_step = argument_checks.integer_step(
+            "global_step", global_step, constant=self.allows_constant_step
+        )
+        self._hyperparameter_names = tuple(hyperparameters)
+        self._tensors = {}
+        self._step_tensor = None
+        self._new_steps = NewStep()
+        self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
+        self._prepared = {}
+        for key, value in hyperparameters.items():
+            if hasattr(self, "_" + key):
+                raise ValueError("A hyperparameter cannot be named %r: name it otherwise." % key)
+            setattr(self, "_" + key, argument_checks.hyperparameter(key, value))
+
+    # What an optimizer says about itself.
+
+    def rule(self, grad, value, slots, hyper):
+        """Computes one update; a pure function of its arguments.
+
+        Args:
+          grad: the gradient; shape of the variable, or ``[n, …]`` for n touched rows.
+          value: the variable's value, same shape and dtype.
+          slots: the slots' values as attributes, in the shapes `legacy_opt.core.slots` tells.
+          hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
+            `global_step` in its own.
+
+        Returns:
+          A pair: the step, of the shape and dtype of `value`, to be subtracted from the variable;
+          and a dict from slot name to the slot's new value, or to an `Addition` or `Fading`.
+          Slots that are left out stay as they are.
+        """
+        raise NotImplementedError(
+            "%s must define rule(grad, value, slots, hyper) or apply_update(update)."
+            % type(self).__name__
+        )
+
+    def sparse_rule(self, grad, value, slots, hyper):
+        """The `rule` for n touched rows; override it where they are updated by another one."""
+        return self.rule(grad, value, slots, hyper)
+
+    def needs_whole_tensor(self, variable):
+        """Whether sparse gradients of `variable` are made dense; by default, `whole_tensor`."""
+        del variable
+        return self.whole_tensor
+
+    def slot_layouts(self, variable):
+        """Returns the slots of `variable`, a dict from name to `legacy_opt.Slot`."""
+        del variable
+        return self.slots
+
+    def non_slots(self):
+        """Returns a dict from name to initial value of the variables that all share."""
+        return {}
+
+    def update_non_slots(self, values, hyper):
+        """Computes the shared variables' new values, once per step, after all updates.
+
+        Args:
+          values: the non-slot values as attributes, in their own dtypes.
+          hyper: the hyperparameters as attributes, in float32.
+
+        Returns:
+          A dict from name to new value.
+        """
+        del values, hyper
+        return {}
+
+    def fused(self, update):
+        """Hands a whole `Update` to a TensorFlow kernel, if there is one: `legacy_opt.kernels`.
+
+        Returns:
+          An operation (None when executing eagerly), or `NotImplemented` to run the rule.
+        """
+        del update
+        return NotImplemented
+
+    def prepare_step(self, grads_and_vars):
+        """Does work for many variables at once, before any is updated (optional).
+
+        It is a chance, not a promise: where variables are updated one by one (distribution
+        strategies, bridges, wrappers) it is not called, and `fused` must do without.
+
+        Args:
+          grads_and_vars: list of (gradient, variable) pairs with gradients.
+
+        Returns:
+          A dict from ``id(variable)`` to anything; `Update.prepared` holds it.
+        """
+        del grads_and_vars
+        return {}
+
+    def apply_update(self, update):
+        """Applies the rule to one variable: reads, computes, then writes.
+
+        Override it for what no pure rule says well: `Update.access` reads, assigns, adds to and
+        subtracts from a variable or slot, the touched rows of it or, through `access.whole`, all
+        of it. Finish all reading before the first write (`tf.control_dependencies`).
+
+        Args:
+          update: the `Update`.
+
+        Returns:
+          An operation; None when executing eagerly.
+        """
+        if self._use_locking:
+            warn(
+                "%s updates %r without locks although use_locking=True: its rule is composed of "
+                "several operations, and only TensorFlow's fused kernels can lock."
+                % (type(self).__name__, update.variable.name),
+                UseLockingWarning,
+            )
+        rule = self.sparse_rule if update.sparse else self.rule
+        return apply_rule(rule, self.slot_layouts(update.variable), update, type(self).__name__)
+
+    # TF 1's contract.
+
+    def minimize(self, loss, global_step=None, var_list=None, *args, **kwargs):
+        """See `tf.compat.v1.train.Optimizer.minimize`.
+
+        Raises:
+          TypeError: `var_list` holds a variable of Keras 3, or what is no variable.
+        """
+        gradient_pairs.check_variables(type(self).__name__, var_list)
+        return super().minimize(loss, global_step, var_list, *args, **kwargs)
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """See `tf.compat.v1.train.Optimizer.apply_gradients`.
+
+        Raises:
+          TypeError: see `legacy_opt.core.gradient_pairs.given`; or a dtype cannot be trained.
+          ValueError: a gradient's shape does not fit its variable.
+        """
+        me = type(self).__name__
+        with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
+            if self.uses_global_step and not self.global_step_is_advanced:
+                self._warn_if_the_step_stands_still(self._applying[1])
+            done = super().apply_gradients(given, global_step=global_step, name=name)
+            return versions.with_lock(done)
+
+    @contextlib.contextmanager
+    def applying(self, grads_and_vars, global_step=None):
+        """Tells `_prepare` what will be applied, for `prepare_step`; bridges use it, too.
+
+        Args:
+          grads_and_vars: list of (gradient, variable) pairs.
+          global_step: the variable that will be advanced; None if a wrapper or nobody does.
+        """
+        step = advanced_by_wrapper() if global_step is None else global_step
+        self._applying = (grads_and_vars, step)
+        try:
+            yield
+        finally:
+            self._applying = None
+            self._prepared = {}
+
+    def _warn_if_the_step_stands_still(self, advanced):
+        step = self.global_step_variable()
+        remedy = "Pass global_step=… to minimize() or apply_gradients()"
+        if isinstance(self._global_step, (int, float)):
+            problem = "goes by the constant global_step=%r" % self._global_step
+            remedy = "Pass the graph's global step to the constructor: global_step=…"
+        elif advanced is None:
+            problem = "was given no global_step to advance"
+        elif step is advanced or not isinstance(step, tf.Variable):
+            return
+        elif tf.executing_eagerly() or step.name != advanced.name:
+            problem = "goes by %s, but is given %s to advance" % (step.name, advanced.name)
+        else:
+            return
+        warn(
+            "%s %s. Unless something else advances it, the step stays where it is: bias "
+            "corrections, decays and intervals that go by it never advance. %s, or set "
+            "optimizer.global_step_is_advanced = True." % (type(self).__name__, problem, remedy),
+            GlobalStepWarning,
+        )
+
+    def _create_slots(self, var_list):
+        for variable in var_list:
+            argument_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
+        if var_list and self.non_slots():
+            # One place for all workers: the variable that comes first by name.
+            first = min(var_list, key=lambda variable: variable.name)
+            for name, initial_value in self.non_slots().items():
+                if isinstance(initial_value, int):
+                    initial_value = float(initial_value)
+                self._create_non_slot_variable(initial_value, name, colocate_with=first)
+        for variable in var_list:
+            layouts = checked_layouts(type(self).__name__, self.slot_layouts(variable))
+            for name, layout in layouts.items():
+                layout.create(self, variable, name, self._name)
+
+    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
+        # An object checkpoint meets a variable that has no slots yet. TensorFlow would make them in
+        # the variable's own shape and dtype.
+        if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
+            self._create_slots([variable])
+        super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
+
+    def _prepare(self):
+        self._tensors = {
+            # A copy, as the variable may be among those that this step trains.
+            name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
+            for name in self._hyperparameter_names
+        }
+        self._step_tensor = None
+        if self.uses_global_step:
+            step = self.global_step_variable()
+            self._step_tensor = tf.convert_to_tensor(step)
+            if step.dtype != step.dtype.base_dtype:
+                # The value of a ref variable is its memory, which somebody may advance meanwhile.
+                # The maximum copies it; graphs would move a mere copy behind each of the casts.
+                self._step_tensor = tf.maximum(self._step_tensor, self._step_tensor.dtype.min)
+            self._step_tensor = step_below_the_end(type(self).__name__, self._step_tensor)
+        self._prepared = {}
+        if self._applying is not None and not tf.distribute.has_strategy():
+            pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
+            self._prepared = self.prepare_step(pairs)
+
+    def _apply_dense(self, grad, var):
+        return self._apply(grad, var, WholeVariable())
+
+    def _resource_apply_dense(self, grad, handle):
+        return self._apply(grad, handle, WholeVariable())
+
+    def _apply_sparse(self, grad, var):
+        return self._apply(grad.values, var, Rows(grad.indices))
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        return self._apply(grad, handle, Rows(indices))
+
+    def _finish(self, update_ops, name_scope):
+        names = list(self.non_slots())
+        if not names:
+            return super()._finish(update_ops, name_scope)
+        with after(*update_ops):
+            variables = {name: self._non_slot(name) for name in names}
+            values = {name: variable.read_value() for name, variable in variables.items()}
+            hyper = self.hyperparameters(tf.float32, non_slots=False)
+            changes = self.update_non_slots(SimpleNamespace(**values), hyper)
+        with after(*changes.values()):
+            writes = []
+            for name, value in changes.items():
+                with tf.device(variables[name].device):
+                    writes.append(variables[name].assign(value, read_value=False))
+        return tf.group(*(list(update_ops) + writes), name=name_scope)
+
+    # The steps between the contract and the rule.
+
+    def _apply(self, grad, variable, access):
+        sparse = access.indices is not None
+        grad = here(argument_checks.gradient(type(self).__name__, grad, variable, sparse))
+        if variable.shape.num_elements() == 0:
+            return tf.no_op()
+        densified = sparse and self.needs_whole_tensor(variable)
+        if densified:
+            shape = tf.cast(variable_shape(variable), access.indices.dtype)
+            grad = tf.scatter_nd(access.indices[:, tf.newaxis], grad, shape)
+            access = WholeVariable()
+        update = self.update_for(grad, variable, access)._replace(densified=densified)
+        done = self.fused(update) if self.use_fused_kernels else NotImplemented
+        return self.apply_update(update) if done is NotImplemented else done
+
+    def update_for(self, grad, variable, access):
+        """Returns the `Update` of one variable, whose slots exist already."""
+        slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
+        hyper = self.hyperparameters(variable.dtype.base_dtype)
+        prepared = self._prepared.get(id(variable))
+        return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
+
+    def variable_name(self, variable):
+        """Returns what a rule that chooses by name goes by; a bridge may know a better name."""
+        return versions.distributed_variable(variable).name  # the same in all replicas
+
+    def hyperparameters(self, dtype, non_slots=True):
+        """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
+
+        Args:
+          dtype: the dtype to cast to; `global_step` keeps its own.
+          non_slots: whether to include the non-slot variables' values.
+        """
+        values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
+        if dtype == tf.float64:
+            for name in self.full_precision:
+                number = getattr(self, "_" + name)
+                values[name] = unrounded(self._tensors[name], number, dtype)
+        if non_slots:
+            for name in self.non_slots():
+                values[name] = tf.cast(self._read_non_slot(name), dtype)
+        if self._step_tensor is not None:
+            values["global_step"] = self._step_tensor
+        return SimpleNamespace(**values)
+
+    def _non_slot(self, name):
+        with tf.init_scope():
+            graph = None if tf.executing_eagerly() else tf.compat.v1.get_default_graph()
+            return self._get_non_slot_variable(name, graph=graph)
+
+    def _read_non_slot(self, name):
+        variable = self._non_slot(name)
+        if versions.building() in (versions.EAGER, versions.FUNCTION):
+            return variable.read_value()
+        # It may live on another parameter server than the variable whose update asks for it.
+        graph = tf.compat.v1.get_default_graph()
+        with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
+            return variable.read_value()
+
+    def global_step_variable(self):
+        """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.
+
+        With `goes_by_advanced_step` the one advanced comes before the graph's. A constant step is a
+        tensor.
+
+        Raises:
+          ValueError: the constructor's global_step belongs to another graph.
+        """
+        step = self._global_step
+        if isinstance(step, (int, float)):
+            return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
+        if step is None and self.goes_by_advanced_step and self._applying is not None:
+            step = self._applying[1]
+        if step is None:
+            step = of_graph()
+        if step is None and self._applying is not None:
+            step = self._applying[1]
+        if step is None:
+            step = self._new_steps.get()
+        in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
+        if in_graph and step.graph is not tf.compat.v1.get_default_graph():
+            raise ValueError(
+                "%s: global_step=%r belongs to another graph than the one being built. Pass None "
+                "to go by each graph's own." % (type(self).__name__, step)
+            )
+        return step

@@ -1,0 +1,1 @@
+"""The optimizers, one in each file: its constructor, its docstring, its rule."""

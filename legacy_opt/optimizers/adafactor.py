@@ -1,0 +1,271 @@
+"""Adafactor: second moments of matrices by rows and columns, and steps as large as the weights say.
+
+With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
+
+    rate = min(1 / sqrt(t), 0.01) * max(rms(w), epsilon2)
+    vr = decay * vr + (1 - decay) * row means of (g**2 + epsilon1)
+    vc = decay * vc + (1 - decay) * column means of (g**2 + epsilon1)
+    u = g / sqrt(outer(vr / mean(vr), vc))
+    w -= rate * u / max(1, rms(u) / clipping_threshold)
+
+Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost" (2018),
+and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are kept.
+"""
+
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import takes_step, wide_dtype
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.serializable_functions import SavesStepFunctions, StepFunction
+from legacy_opt.core.slots import Slot, TensorSlot
+
+
+class _AdamDecayRate(StepFunction):
+    kind, maker = "adam", "adafactor_decay_rate_adam"
+
+    def __init__(self, beta2):
+        self.beta2 = argument_checks.open_unit_interval("beta2", beta2)
+
+    def __call__(self, step):
+        t = _floating(step) + 1
+        beta = tf.constant(self.beta2, t.dtype)
+        return beta * (1 - tf.pow(beta, t - 1)) / (1 - tf.pow(beta, t))
+
+
+class _PowDecayRate(StepFunction):
+    kind, maker = "pow", "adafactor_decay_rate_pow"
+
+    def __init__(self, exponent):
+        self.exponent = argument_checks.positive("exponent", exponent)
+        if self.exponent > 1:
+            raise ValueError("exponent must be at most 1, got %r." % (exponent,))
+
+    def __call__(self, step):
+        rate = 1 - tf.pow(_floating(step) + 1, -self.exponent)
+        number = rate.dtype.as_numpy_dtype
+        return tf.minimum(rate, np.nextafter(number(1), number(0)))
+
+
+def _floating(step):
+    step = tf.convert_to_tensor(step)
+    return step if step.dtype.is_floating else tf.cast(step, tf.float32)
+
+
+class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
+    """Adam with sublinear memory and its own learning rate (tensor2tensor).
+
+    Slots, all under the optimizer's name (`w/Adafactor`, `w/Adafactor_1`, …), in this order and
+    starting at zero:
+
+    * `m`, only if `beta1` is not 0: shape and dtype of the variable.
+    * `vr` and `vc`, float32, for a variable of two or more axes: the means over its last and over
+      its last but one axis. A matrix ``[a, b]`` has ``[a]`` and ``[b]``; more axes are many
+      matrices. Each part of a partitioned variable is a matrix of its own: only a graph with the
+      same partitions restores its means over the axis that is cut.
+    * `v`, float32, of the variable's shape, for all others, or for all if `factored` is False.
+
+    The arithmetic is float32, with float64 variables float64; the step is rounded to the variable's
+    dtype. (The original trains float32, and bfloat16 through a `parameter_encoding`.) Sparse
+    gradients are made dense, as in the original: means are of a whole table.
+
+    The step is the graph's own global step. With a `learning_rate` and a `decay_rate` of your own,
+    none is needed. What the original adds to its rates to hinder XLA, ``1e-30 * mean(g**2)``, is
+    left out: it changes a rate only where gradients are enormous (1e8 and more).
+
+    Args:
+      multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
+        epsilon2)``.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. None takes
+        ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
+      decay_rate: how much of the second moments stays: the same kinds, or a function of the global
+        step, as `adafactor_decay_rate_pow` and `adafactor_decay_rate_adam` return. None takes
+        ``adafactor_decay_rate_pow(0.8)``.
+      beta1: how much of the momentum stays, from 0 to below 1; 0 needs no slot for it.
+      clipping_threshold: the largest rms of an update before the learning rate; None for any.
+      factored: whether matrices have the means of rows and columns alone.
+      simulated_quantize_bits: not supported; None or 0.
+      parameter_encoding: not supported; None.
+      use_locking: for the original's signature; raises a `UseLockingWarning`.
+      name: the name of the optimizer and its slots.
+      epsilon1: what is added to squared gradients.
+      epsilon2: the least scale of a variable.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN, out of its range, or not supported.
+    """
+
+    whole_tensor = True
+    step_functions = {"decay_rate": (_AdamDecayRate, _PowDecayRate)}
+
+    def __init__(
+        self,
+        multiply_by_parameter_scale=True,
+        learning_rate=None,
+        decay_rate=None,
+        beta1=0.0,
+        clipping_threshold=1.0,
+        factored=True,
+        simulated_quantize_bits=None,
+        parameter_encoding=None,
+        use_locking=False,
+        name="Adafactor",
+        epsilon1=1e-30,
+        epsilon2=1e-3,
+    ):
+        by_step = decay_rate is None or takes_step(decay_rate)
+        given = {
+            "learning_rate": learning_rate,
+            "decay_rate": None
+            if by_step
+            else argument_checks.decay_factor("decay_rate", decay_rate),
+            "beta1": argument_checks.decay_factor("beta1", beta1),
+            "clipping_threshold": _positive("clipping_threshold", clipping_threshold),
+            "epsilon1": argument_checks.not_negative("epsilon1", epsilon1),
+            "epsilon2": argument_checks.not_negative("epsilon2", epsilon2),
+        }
+        given = {key: value for key, value in given.items() if value is not None}
+        super().__init__(use_locking, name, **given)
+        self.full_precision = tuple(given)
+        if learning_rate is None:
+            self._learning_rate = None
+        if clipping_threshold is None:
+            self._clipping_threshold = None
+        if by_step:
+            self._decay_rate = decay_rate
+        self.uses_global_step = by_step or learning_rate is None
+        self._multiply_by_parameter_scale = _no_rate(
+            "multiply_by_parameter_scale", multiply_by_parameter_scale
+        )
+        self._factored = argument_checks.boolean("factored", factored)
+        _refuse("simulated_quantize_bits", simulated_quantize_bits)
+        _refuse("parameter_encoding", parameter_encoding)
+        self._simulated_quantize_bits = self._parameter_encoding = None
+
+    def slot_layouts(self, variable):
+        shape = variable.shape
+        if self._factored and shape.rank != 1 and not shape.is_fully_defined():
+            raise ValueError(
+                "%s: variable %r is of shape %s, which does not tell how large the factors of its "
+                "second moment are. Give it a static shape, or pass factored=False."
+                % (type(self).__name__, variable.name, shape)
+            )
+        layouts = {"m": Slot()} if self._has_momentum() else {}
+        if self._factored and shape.rank >= 2:
+            rows = tuple(range(shape.rank - 1))
+            columns = rows[:-1] + (shape.rank - 1,)
+            for name, axes in ("vr", rows), ("vc", columns):
+                sizes = [shape[axis] for axis in axes]
+                layouts[name] = TensorSlot(sizes, dtype=tf.float32, axes=axes)
+        else:
+            layouts["v"] = Slot(dtype=tf.float32)
+        return layouts
+
+    def _has_momentum(self):
+        return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
+
+    def hyperparameters(self, dtype, non_slots=True):
+        return super().hyperparameters(wide_dtype(dtype), non_slots)
+
+    def rule(self, grad, value, slots, hyper):
+        wide = wide_dtype(grad.dtype)
+        grad = tf.cast(grad, wide)
+        unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
+        # The products below must not make one chain, which graphs would regroup: so there is always
+        # a division in between, and no factor for (1 - beta1).
+        unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
+        rate = self._rate(hyper, wide)
+        if self._multiply_by_parameter_scale:
+            rate *= tf.maximum(_rms(tf.cast(value, wide)), hyper.epsilon2)
+        step = rate * unit
+        if self._has_momentum():
+            step += hyper.beta1 * (tf.cast(slots.m, wide) - step)
+            changes["m"] = tf.cast(step, value.dtype)
+        return tf.cast(step, value.dtype), changes
+
+    def _normalized(self, grad, slots, decay, hyper):
+        """Returns the gradient by the root of its second moment, and the new second moments."""
+
+        def moment(slot, mean):
+            return decay * tf.cast(slot, grad.dtype) + (1 - decay) * mean
+
+        square = tf.square(grad) + hyper.epsilon1
+        if hasattr(slots, "v"):
+            v = moment(slots.v, square)
+            return grad * tf.math.rsqrt(v), {"v": tf.cast(v, tf.float32)}
+        vr = moment(slots.vr, tf.reduce_mean(square, -1))
+        vc = moment(slots.vc, tf.reduce_mean(square, -2))
+        rows = tf.math.rsqrt(vr / tf.reduce_mean(vr, -1, keepdims=True))
+        unit = grad * (rows[..., tf.newaxis] * tf.math.rsqrt(vc)[..., tf.newaxis, :])
+        return unit, {"vr": tf.cast(vr, tf.float32), "vc": tf.cast(vc, tf.float32)}
+
+    def _rate(self, hyper, dtype):
+        if self._learning_rate is not None:
+            return hyper.learning_rate
+        rate = tf.minimum(tf.math.rsqrt(tf.cast(hyper.global_step, dtype) + 1), 0.01)
+        return rate if self._multiply_by_parameter_scale else rate * 0.05
+
+    def _second_moment_decay(self, hyper, dtype):
+        if hasattr(hyper, "decay_rate"):
+            return hyper.decay_rate
+        by_step = self._decay_rate or adafactor_decay_rate_pow(0.8)
+        return tf.cast(by_step(tf.cast(hyper.global_step, dtype)), dtype)
+
+
+def adafactor_decay_rate_adam(beta2):
+    """Adam's decay rate with its bias correction: ``beta2 (1 - beta2**(t-1)) / (1 - beta2**t)``.
+
+    Args:
+      beta2: a number between 0 and 1.
+
+    Returns:
+      A function of the global step, for `AdafactorOptimizer`. (In tensor2tensor it is a tensor,
+      which would stand still in eager code and knows nothing of Keras' steps.)
+    """
+    return _AdamDecayRate(beta2)
+
+
+def adafactor_decay_rate_pow(exponent):
+    """A decay rate under which the memory grows with the steps: ``1 - t**-exponent``.
+
+    It stays below 1. Rounded to float32 the formula is 1 from about ``t = 2**(25 / exponent)`` on:
+    2.6e9 with the default of 0.8, and 3.4e7 with an exponent of 1. There the original's moments
+    stand still, and a variable whose slots start there becomes NaN; here the rate is the largest
+    float32 below 1.
+
+    Args:
+      exponent: a number, above 0 and at most 1.
+
+    Returns:
+      A function of the global step, for `AdafactorOptimizer`; see `adafactor_decay_rate_adam`.
+    """
+    return _PowDecayRate(exponent)
+
+
+def _rms(tensor):
+    return tf.sqrt(tf.reduce_mean(tf.square(tensor)))
+
+
+def _positive(name, value):
+    return argument_checks.positive(name, value) if isinstance(value, numbers.Real) else value
+
+
+def _no_rate(name, value):
+    """Returns `value` as a bool; it stands where other optimizers have the learning rate."""
+    try:
+        return argument_checks.boolean(name, value)
+    except TypeError as error:
+        rate = "(The first argument is not the learning rate: pass learning_rate=%r.)" % (value,)
+        raise TypeError("%s %s" % (error, rate)) from None
+
+
+def _refuse(name, value):
+    if value:
+        raise ValueError(
+            "%s=%r is an experiment of tensor2tensor's that is not supported. Pass None; keep "
+            "variables in float32, and cast to bfloat16 where the model computes." % (name, value)
+        )

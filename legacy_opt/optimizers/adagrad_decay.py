@@ -1,0 +1,339 @@
+"""Adagrad whose accumulator decays: it can forget, so learning on a long stream does not stall.
+
+With ``p = (global_step + 1) // accumulator_decay_step``, for each visit::
+
+    if p > power:
+        accumulator = max(accumulator * accumulator_decay_rate, initial_accumulator_value)
+        power += 1
+    accumulator += g * g
+    w -= learning_rate * g / sqrt(accumulator)
+
+Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI); their
+constructors, slots, variable names and arithmetic are kept. Stock TensorFlow has no such kernel.
+"""
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, fused_kernels
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import RowSlot, Slot, as_column
+from legacy_opt.core.update import Addition, RepartitionWarning, warn
+from legacy_opt.core.variable_access import (
+    Rows,
+    WholeVariable,
+    after,
+    gather_nd,
+    variable_op,
+    variable_shape,
+)
+
+_MOST_AXES = 7  # of GatherNd and ScatterNdAdd
+
+
+class AdagradDecayOptimizer(RuleOptimizer):
+    """Adagrad with a decaying accumulator (DeepRec).
+
+    Slots, in this order, both under the optimizer's name (`w/AdagradDecay`, `w/AdagradDecay_1`):
+
+    * `accumulator`: shape and dtype of the variable, starts at `initial_accumulator_value`.
+    * `accumulator_decay_power`: how often it has decayed; dtype of the global step, shape of the
+      variable, starts at zero. A dense visit tests and counts the flat element 0 for the whole
+      variable (of a part of a partitioned variable, it counts in all elements); a sparse visit
+      tests and counts the flat element `row` for each touched row.
+
+    A visit decays once at most: a row that nobody touched for three periods decays once at each
+    of its next three visits. The counting needs somebody to advance the global step; a
+    `GlobalStepWarning` tells when `minimize` or `apply_gradients` was given none. With the default
+    of 100,000 steps a short training never decays and equals Adagrad bit for bit.
+
+    Workers that share a variable without locks may both see a decay due at once, and apply it
+    twice or count it twice. It is tested right before it is written, which makes that rare.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      global_step: the scalar int32 or int64 variable that counts steps; None takes the graph's own
+        (`tf.compat.v1.train.get_global_step`).
+      initial_accumulator_value: start and floor of the accumulator, above zero.
+      accumulator_decay_step: the length of a period in steps, a positive integer.
+      accumulator_decay_rate: the accumulator's factor at each decay, between 0 and 1.
+      use_locking: whether TensorFlow's Adagrad kernel holds the variables' locks while it writes;
+        the decay itself takes none.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    uses_global_step = True
+
+    def __init__(
+        self,
+        learning_rate,
+        global_step,
+        initial_accumulator_value=0.1,
+        accumulator_decay_step=100000,
+        accumulator_decay_rate=0.9,
+        use_locking=False,
+        name="AdagradDecay",
+    ):
+        argument_checks.positive("initial_accumulator_value", initial_accumulator_value)
+        argument_checks.open_unit_interval("accumulator_decay_rate", accumulator_decay_rate)
+        self._accumulator_decay_step = argument_checks.positive_integer(
+            "accumulator_decay_step", accumulator_decay_step
+        )
+        super().__init__(
+            use_locking,
+            name,
+            global_step,
+            learning_rate=learning_rate,
+            initial_accumulator_value=initial_accumulator_value,
+            accumulator_decay_rate=accumulator_decay_rate,
+        )
+
+    def slot_layouts(self, variable):
+        power = self._power_layout()
+        if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
+            raise ValueError(
+                "%s: variable %r has more than %d axes, in which TensorFlow cannot reach single "
+                "elements: use AdagradDecayOptimizerV2, or reshape the variable."
+                % (type(self).__name__, variable.name, _MOST_AXES)
+            )
+        return {
+            "accumulator": Slot(self._initial_accumulator_value),
+            "accumulator_decay_power": power,
+        }
+
+    def _power_layout(self):
+        return FlatElement(0, dtype=self.global_step_variable().dtype.base_dtype)
+
+    def rule(self, grad, value, slots, hyper):
+        due = self._period(hyper) > slots.accumulator_decay_power
+        accumulator = tf.compat.v2.where(
+            due, self._decayed(slots.accumulator, hyper), slots.accumulator
+        )
+        accumulator += grad * grad
+        step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+        return step, {
+            "accumulator": accumulator,
+            "accumulator_decay_power": Addition(tf.cast(due, hyper.global_step.dtype)),
+        }
+
+    def _period(self, hyper):
+        longest = hyper.global_step.dtype.max  # a period of which does not end either
+        return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
+
+    @staticmethod
+    def _decayed(accumulator, hyper):
+        return tf.maximum(
+            accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
+        )
+
+    # The fast way: decay what is due, which is nearly always nothing, then TensorFlow's own
+    # Adagrad kernel. `rule` says the same in one piece.
+
+    def fused(self, update):
+        if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
+            return NotImplemented
+        if update.sparse:
+            decayed = self._decay_rows(update)
+        elif update.prepared is not None:
+            decayed = update.prepared
+        else:
+            decayed = self._decay_whole([update])
+        with after(*decayed):
+            return fused_kernels.apply(
+                "Adagrad",
+                update,
+                use_locking=self._use_locking,
+                accum=update.slots.accumulator,
+                lr=update.hyper.learning_rate,
+            )
+
+    def prepare_step(self, grads_and_vars):
+        """Decides once a device, not once a variable, whether anything has to decay."""
+        if not self.use_fused_kernels or versions.building() == versions.EAGER:
+            return {}
+        by_device, seen = {}, set()
+        for grad, variable in grads_and_vars:
+            if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
+                continue
+            if id(variable) not in seen:  # one that is given twice is due once
+                seen.add(id(variable))
+                update = self.update_for(grad, variable, WholeVariable())
+                by_device.setdefault(variable.device, []).append(update)
+        prepared = {}
+        for device, updates in by_device.items():
+            with tf.device(device):
+                decayed = self._decay_whole(updates)
+            prepared.update((id(update.variable), decayed) for update in updates)
+        return prepared
+
+    def _decay_whole(self, updates):
+        """Decays the accumulators that are due, of variables with dense gradients.
+
+        Returns:
+          A list of what must have run before the accumulators are used.
+        """
+        period = self._period(updates[0].hyper)
+        # Nothing is written before the gradients are there: a step that fails or waits while it
+        # computes them leaves the state as it was. What is not due does not wait either.
+        grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
+        building = versions.building()
+        if building == versions.GRAPH:
+            # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
+            # depends on output_true does not run unless some accumulator is due.
+            due = self._due(period, updates)
+            switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
+            with after(*grads):
+                due_period = tf.identity(switch.output_true)
+            with after(due_period):
+                # Asked once more: meanwhile another worker may have decayed what was due.
+                decayed = self._decay_due(updates, self._due(due_period, updates))
+            with after(*decayed):
+                done = tf.identity(due_period)
+            return [tf.raw_ops.Merge(inputs=[switch.output_false, done]).output]
+        with after(*grads):
+            due = self._due(period, updates)
+        if building == versions.EAGER:
+            return self._decay_due(updates, due) if tf.reduce_any(due).numpy() else []
+        if building == versions.FUNCTION:
+
+            def decay():
+                with after(*self._decay_due(updates, due)):
+                    return tf.constant(True)
+
+            return [tf.cond(tf.reduce_any(due), decay, lambda: tf.constant(False))]
+        return self._decay_due(updates, due)
+
+    def _due(self, period, updates):
+        return period > tf.stack([self._read_power(update) for update in updates])
+
+    def _decay_due(self, updates, due):
+        written = []
+        count = len(updates)
+        # Choosing between scalars, times 1 and at least 0 for what is not due, spares temporaries
+        # as large as the accumulators; choosing for all at once spares operations.
+        once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
+        rates, floors = {}, {}
+        for i, update in enumerate(updates):
+            slots, access, hyper = update.slots, update.access, update.hyper
+            dtype = update.variable.dtype.base_dtype
+            if dtype not in rates:
+                rate = tf.compat.v2.where(due, hyper.accumulator_decay_rate, 1)
+                floor = tf.compat.v2.where(due, hyper.initial_accumulator_value, 0)
+                rates[dtype], floors[dtype] = tf.unstack(rate, count), tf.unstack(floor, count)
+            decayed = slots.accumulator.read_value() * rates[dtype][i]
+            written.append(access.assign(slots.accumulator, tf.maximum(decayed, floors[dtype][i])))
+            written.append(self._count(update, access, once[i]))
+        return written
+
+    def _decay_rows(self, update):
+        # No condition here: after the first period some rare row is nearly always behind.
+        with after(update.grad):  # late, for the sake of other workers
+            power = tf.reshape(self._read_power(update), [-1])
+        overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
+        decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
+        once = tf.ones_like(overdue.indices, dtype=update.hyper.global_step.dtype)
+        with after(decayed):
+            return [
+                overdue.assign(update.slots.accumulator, decayed),
+                self._count(update, overdue, once),
+            ]
+
+    def _read_power(self, update):
+        return self._power_layout().read(
+            update.slots.accumulator_decay_power, update.access, update.grad
+        )
+
+    def _count(self, update, access, times):
+        return self._power_layout().add(update.slots.accumulator_decay_power, access, times)
+
+
+class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
+    """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
+
+    It computes the same and has the same arguments and variable names; `accumulator_decay_power`
+    has shape ``[rows]`` (``[]`` for a scalar variable), which for an embedding table of 10 million
+    rows of 16 is 80 MB instead of 1.28 GB. The name is DeepRec's, where it marks a second layout
+    of the slot; it has nothing to do with Keras' OptimizerV2.
+    """
+
+    def _power_layout(self):
+        return FlatElementOfRows(0, dtype=self.global_step_variable().dtype.base_dtype)
+
+
+class FlatElement(Slot):
+    """Stored like the variable; a rule sees flat element 0, or element `row` for each row.
+
+    It can be added to, not assigned. What is added to element 0 of a part of a partitioned variable
+    reaches all elements of the part: whichever of them begins a part after a restart has it, too.
+    """
+
+    def read(self, slot, access, like):
+        if access.indices is not None:
+            positions = self._positions(slot, access.indices)
+            if versions.compiling_with_xla():  # which has no kernel for ResourceGatherNd
+                return as_column(tf.gather_nd(slot.read_value(), positions), like)
+            return as_column(gather_nd(slot, positions), like)
+        if slot.shape.rank == 0:
+            return access.read(slot)
+        if slot.shape.is_fully_defined():
+            if versions.building() == versions.FUNCTION:  # XLA has no kernel for ResourceGatherNd
+                return tf.reshape(tf.gather(slot, [0]), [-1])[0]
+            return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
+        # Running may tell that there is no element. The minimum of nothing, the largest integer,
+        # is never due.
+        return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
+
+    def add(self, slot, access, value):
+        part = versions.part_of(slot)
+        is_cut = part is not None and part.axis is not None
+        if is_cut and access.indices is None:
+            times = tf.reshape(value, [])
+            reached = times * (self.read(slot, access, None) + times)
+            return access.assign(slot, tf.maximum(slot.read_value(), reached))
+        if is_cut and slot.shape.rank > 1:  # of a vector they are by row as well
+            warn(
+                "AdagradDecayOptimizer counts the decays of rows by their position in each part of "
+                "a partitioned variable: a checkpoint goes on rightly with the same partitions "
+                "alone. AdagradDecayOptimizerV2 computes the same and has no such limit.",
+                RepartitionWarning,
+            )
+        if access.indices is not None:
+            positions, updates = self._positions(slot, access.indices), tf.reshape(value, [-1])
+        elif slot.shape.rank == 0:
+            return access.add(slot, tf.reshape(value, []))
+        elif slot.shape.is_fully_defined():
+            positions, updates = tf.zeros([1, slot.shape.rank], tf.int32), tf.reshape(value, [1])
+        else:
+            shape = variable_shape(slot)
+            first = tf.equal(tf.range(tf.reduce_prod(shape)), 0)
+            return access.add(slot, tf.reshape(tf.cast(first, value.dtype) * value, shape))
+        return variable_op("ScatterNdAdd", slot, indices=positions, updates=updates)
+
+    @staticmethod
+    def _positions(slot, rows):
+        """Returns indices ``[n, rank]`` of the flat elements that stand for the rows."""
+        if slot.shape.rank == 1:
+            return rows[:, tf.newaxis]
+        # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown,
+        # and one division an axis is the quickest of the ways there are.
+        known = slot.shape.is_fully_defined()
+        sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
+        strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
+        # A row that does not exist must not reach the flat element of that number.
+        first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
+        if slot.shape.rank is None:
+            inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
+            return tf.concat([first[:, tf.newaxis], inner], axis=1)
+        positions, rest = [first], rows - first * strides[0]
+        for axis in range(1, slot.shape.rank):
+            positions.append(rest // strides[axis] if axis < slot.shape.rank - 1 else rest)
+            rest -= positions[-1] * strides[axis]
+        return tf.stack(positions, axis=1)
+
+
+class FlatElementOfRows(FlatElement, RowSlot):
+    """Stored as one value per row; read and written like `FlatElement`."""

@@ -1,0 +1,127 @@
+"""AdamAsync: Adam for workers that do not wait for each other.
+
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g**2
+    w -= learning_rate * sqrt(1 - beta2_power) / (1 - beta1_power) * m / (sqrt(v) + epsilon)
+    beta1_power *= beta1;  beta2_power *= beta2
+
+and with `apply_sparse_rmsprop`, for sparse gradients, RMSProp with momentum:
+
+    v = beta2 * v + (1 - beta2) * g**2
+    m = beta1 * m + learning_rate * g / sqrt(v + epsilon)
+    w -= m
+
+Source: `AdamAsyncOptimizer` of Alibaba's DeepRec; its arguments, slots and arithmetic are kept.
+"""
+
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import wide_dtype
+from legacy_opt.core.slots import ScalarSlot
+from legacy_opt.core.variable_access import after
+from legacy_opt.optimizers.adam_base import AdamBase
+
+
+class AdamAsyncOptimizer(AdamBase):
+    """Adam in which every variable has powers of beta of its own (DeepRec).
+
+    Each update multiplies its variable's powers, so no worker waits for all variables of a step,
+    and a variable that gets no gradient does not count the step. Sparse gradients move the touched
+    rows only, of variable, `m` and `v`.
+
+    Slots, in this order, all under the optimizer's name (`w/AdamAsync`, `w/AdamAsync_1`, …):
+
+    * `m`, `v`: shape and dtype of the variable, start at zero.
+    * `beta1_power`, `beta2_power`: float32 scalars, start at `beta1` and `beta2`. Sparse updates
+      with `apply_sparse_rmsprop` leave them as they are.
+
+    With dense gradients in every step it equals `tf.compat.v1.train.AdamOptimizer` bit for bit.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
+        `beta1`, `beta2` and `epsilon`.
+      beta1: how much of `m` stays, from 0 to below 1.
+      beta2: how much of `v` stays, from 0 to below 1.
+      epsilon: what is added to the root of `v` (to `v` itself by `apply_sparse_rmsprop`), not
+        negative. For float16 variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
+        sparse updates and the powers take none.
+      apply_sparse_rmsprop: whether sparse gradients are applied by RMSProp with momentum.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        apply_sparse_rmsprop=False,
+        name="AdamAsync",
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+        self._apply_sparse_rmsprop = argument_checks.boolean(
+            "apply_sparse_rmsprop", apply_sparse_rmsprop
+        )
+
+    def non_slots(self):
+        return {}
+
+    def slot_layouts(self, variable):
+        return dict(
+            self.slots,
+            beta1_power=ScalarSlot(self._beta1, tf.float32),
+            beta2_power=ScalarSlot(self._beta2, tf.float32),
+        )
+
+    def rule(self, grad, value, slots, hyper):
+        step, changes = super().rule(grad, value, slots, _with_powers(hyper, slots, value.dtype))
+        return step, dict(changes, **self._next_powers(slots))
+
+    def sparse_rule(self, grad, value, slots, hyper):
+        if not self._apply_sparse_rmsprop:
+            return self.rule(grad, value, slots, hyper)
+        v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
+        # Graphs make x * rsqrt(y) of x / sqrt(y), which rounds differently; TensorFlow 1.15 has no
+        # Rsqrt of bfloat16.
+        root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
+        m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
+        return m, {"m": m, "v": v}
+
+    def fused(self, update):
+        if update.sparse:
+            return NotImplemented
+        whole, slots = update.access.whole, update.slots
+        powers = SimpleNamespace(
+            beta1_power=whole.read(slots.beta1_power), beta2_power=whole.read(slots.beta2_power)
+        )
+        hyper = _with_powers(update.hyper, powers, update.grad.dtype)
+        done = self.apply_kernel(update, hyper)
+        if done is NotImplemented:
+            return done
+        with after(done):
+            powers = self._next_powers(powers).items()
+            return tf.group(*[whole.assign(getattr(slots, name), to) for name, to in powers])
+
+    def _next_powers(self, powers):
+        hyper = self.hyperparameters(tf.float32)
+        return {
+            "beta1_power": powers.beta1_power * hyper.beta1,
+            "beta2_power": powers.beta2_power * hyper.beta2,
+        }
+
+
+def _with_powers(hyper, powers, dtype):
+    return SimpleNamespace(
+        **vars(hyper),
+        beta1_power=tf.cast(powers.beta1_power, dtype),
+        beta2_power=tf.cast(powers.beta2_power, dtype),
+    )

@@ -1,0 +1,80 @@
+"""AdaMax: Adam with the largest gradient in place of the second moment.
+
+    m = beta1 * m + (1 - beta1) * g
+    v = max(beta2 * v, abs(g))
+    w -= learning_rate / (1 - beta1**t) * m / (v + epsilon)
+
+Source: `tf.contrib.opt.AdaMaxOptimizer` of TensorFlow 1.15; after Kingma and Ba, "Adam: A Method
+for Stochastic Optimization" (2014), section 7.1.
+"""
+
+import tensorflow as tf
+
+from legacy_opt.core import fused_kernels
+from legacy_opt.optimizers.adam_base import AdamBase
+
+
+class AdaMaxOptimizer(AdamBase):
+    """Adam with an exponentially weighted infinity norm (tf.contrib.opt).
+
+    Sparse gradients move the touched rows only, of variable and slots; the power of beta counts
+    all steps.
+
+    Slots, in this order, both under the optimizer's name (`w/AdaMax`, `w/AdaMax_1`): `m` and `v`,
+    of the variable's shape and dtype, starting at zero. All variables share `beta1_power`, a
+    float32 scalar that starts at `beta1`.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
+        `beta1`, `beta2` and `epsilon`.
+      beta1: how much of `m` stays, from 0 to below 1.
+      beta2: how much of `v` stays, from 0 to below 1.
+      epsilon: what is added to `v`, not negative. For float16
+        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's AdaMax kernel holds the variables' locks while it writes;
+        sparse updates take none.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        name="AdaMax",
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+
+    def non_slots(self):
+        return {"beta1_power": self._beta1}
+
+    def _get_beta_accumulators(self):
+        """Returns the variable of the power of beta1, None before the first update."""
+        return self._non_slot("beta1_power")
+
+    def rule(self, grad, value, slots, hyper):
+        m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
+        v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
+        step = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
+        return step, {"m": m, "v": v}
+
+    def fused(self, update):
+        hyper = update.hyper
+        return fused_kernels.apply(
+            "AdaMax",
+            update,
+            use_locking=self._use_locking,
+            m=update.slots.m,
+            v=update.slots.v,
+            beta1_power=hyper.beta1_power,
+            lr=hyper.learning_rate,
+            beta1=hyper.beta1,
+            beta2=hyper.beta2,
+            epsilon=hyper.epsilon,
+        )

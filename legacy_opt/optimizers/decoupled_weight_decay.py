@@ -1,0 +1,416 @@
+"""Decoupled weight decay: variables shrink by a factor of their own, apart from the gradient.
+
+For each visit, `base` being any optimizer::
+
+    w -= weight_decay * w
+    w -= the step of base, computed from the gradient at the w before
+
+The factor is not multiplied by the learning rate. Source: Loshchilov and Hutter 2019 (SGDW, AdamW)
+as in `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
+"""
+
+import contextlib
+import copyreg
+import functools
+import inspect
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks, fused_kernels, gradient_pairs, hyperparameters
+from legacy_opt.core.update import warn
+from legacy_opt.core.variable_access import (
+    Rows,
+    WholeVariable,
+    after,
+    copied,
+    here,
+    is_resource,
+    variable_op,
+)
+from legacy_opt.core.variable_lists import parts_of
+
+v1 = tf.compat.v1.train
+SUFFIX = "WithDecoupledWeightDecay"
+_HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # of the original
+
+
+class DecoupledWeightDecayExtension:
+    """Adds decoupled weight decay to an optimizer: the first base class of a new one.
+
+    For instance::
+
+        class AdagradWOptimizer(
+            DecoupledWeightDecayExtension, tf.compat.v1.train.AdagradOptimizer
+        ):
+            pass
+
+        optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
+        train_op = optimizer.minimize(loss, decay_var_list=[weights])
+
+    A class without a constructor of its own gets one with `weight_decay` before the arguments of
+    the other base class. Slots and variable names are those of the other base class.
+
+    A dense gradient decays the whole variable, a sparse one the rows that it touches, once each.
+    Within one call of `apply_gradients` (or `minimize`) all its gradients come first, then the
+    decay, then the update, in all ways of running; `tf.contrib.opt` leaves it to chance whether a
+    gradient is computed before or after the decay. What another call applies in the same
+    `Session.run` does not wait, unless you give it control dependencies.
+    An optimizer whose update reads the variable sees it decayed. A learning rate schedule does not
+    change the decay: give `weight_decay` one as well.
+
+    Differences from `tf.contrib.opt`, for the better: `minimize` obeys `decay_var_list` (there it
+    decays all variables all the same); an empty `decay_var_list` is refused (there it stands for
+    all variables); `weight_decay` may be a callable, or a tensor of another dtype than the
+    variable's; sparse gradients decay for optimizers that sum no duplicate ids, too
+    (GradientDescent).
+
+    Args:
+      weight_decay: the part of a variable that it loses at each visit: a number, scalar tensor,
+        variable, or callable that returns one. A number is not rounded to float32 for float64
+        variables.
+      *args: the other base class's arguments.
+      **kwargs: the other base class's arguments.
+
+    Raises:
+      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments; or,
+        where a class is made, this is not the first base class, or the class has one of the
+        original's `_decay_weights_op` and `_decay_weights_sparse_op`, which nothing calls here.
+      ValueError: `weight_decay` is NaN or infinite.
+    """
+
+    def __init_subclass__(cls, **kwargs):
+        super().__init_subclass__(**kwargs)
+        argument_checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
+        if DecoupledWeightDecayExtension not in cls.__bases__:
+            return
+        if cls.__bases__[0] is not DecoupledWeightDecayExtension:
+            raise TypeError(
+                "%s: DecoupledWeightDecayExtension must be the first base class; after %s it "
+                "would decay nothing." % (cls.__name__, cls.__bases__[0].__name__)
+            )
+        if "__init__" not in vars(cls):
+            cls.__init__ = _constructor(cls)
+
+    def __init__(self, weight_decay, *args, **kwargs):
+        self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
+        self._weight_decay_tensor = None
+        self._decay_var_list = None  # the variables to decay while a step is applied; None for all
+        self._to_apply = None  # (gradient, variable) pairs while a step is applied
+        self._after_gradients = []  # what the step's decays wait for
+        self._decaying = False  # whether the variable that is being updated has decayed
+        super().__init__(*args, **kwargs)
+
+    def minimize(
+        self,
+        loss,
+        global_step=None,
+        var_list=None,
+        gate_gradients=v1.Optimizer.GATE_OP,
+        aggregation_method=None,
+        colocate_gradients_with_ops=False,
+        name=None,
+        grad_loss=None,
+        decay_var_list=None,
+    ):
+        """See `tf.compat.v1.train.Optimizer.minimize`.
+
+        In `decay_var_list`, a list, tuple or set, are the variables to decay; None decays all that
+        are updated.
+
+        Raises:
+          TypeError: `decay_var_list` is no list, tuple or set of variables; or `var_list` holds a
+            variable of Keras 3, or what is no variable.
+          ValueError: `decay_var_list` is empty.
+        """
+        gradient_pairs.check_variables(type(self).__name__, var_list)
+        with self._decaying_only(decay_var_list):
+            return super().minimize(
+                loss,
+                global_step=global_step,
+                var_list=var_list,
+                gate_gradients=gate_gradients,
+                aggregation_method=aggregation_method,
+                colocate_gradients_with_ops=colocate_gradients_with_ops,
+                name=name,
+                grad_loss=grad_loss,
+            )
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
+        """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
+
+        Raises:
+          TypeError: `decay_var_list` is no list, tuple or set of variables; or see
+            `legacy_opt.core.gradient_pairs.given`.
+          ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._decaying_only(decay_var_list))
+            given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
+            stack.enter_context(self.applying(given, global_step))
+            self._warn_of_what_does_not_decay(given)
+            done = super().apply_gradients(given, global_step=global_step, name=name)
+            return versions.with_lock(done)
+
+    @contextlib.contextmanager
+    def applying(self, grads_and_vars, global_step=None):
+        """Tells `_prepare` what will be applied, as all of it comes before any decay.
+
+        Bridges use it too, as `RuleOptimizer.applying`.
+
+        Args:
+          grads_and_vars: list of (gradient, variable) pairs.
+          global_step: the variable that will be advanced, or None.
+        """
+        with contextlib.ExitStack() as stack:
+            if hasattr(super(), "applying"):
+                stack.enter_context(super().applying(grads_and_vars, global_step))
+            self._to_apply = grads_and_vars
+            try:
+                yield
+            finally:
+                self._to_apply, self._after_gradients = None, []
+
+    def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
+        # Here are the gradients of all replicas, each of which reads its copy of the variables.
+        given = list(grads_and_vars)
+        with self.applying(given):
+            return super()._distributed_apply(distribution, given, *args, **kwargs)
+
+    @contextlib.contextmanager
+    def _decaying_only(self, decay_var_list):
+        if decay_var_list is None:  # or minimize has said it already
+            yield
+            return
+        self._decay_var_list = _as_variables(decay_var_list)
+        try:
+            yield
+        finally:
+            self._decay_var_list = None
+
+    def _warn_of_what_does_not_decay(self, grads_and_vars):
+        updated = [variable for grad, variable in grads_and_vars if grad is not None]
+        idle = [item.name for item in self._decay_var_list or () if not _among(item, updated)]
+        if idle:
+            warn(
+                "decay_var_list of %s has variables that this step does not update, and so does "
+                "not decay: %s." % (type(self).__name__, ", ".join(map(repr, sorted(idle)))),
+                UserWarning,
+            )
+
+    def _prepare(self):
+        value = hyperparameters.current("weight_decay", self._weight_decay)
+        self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
+        self._after_gradients = _all_of(self._to_apply or ())
+        super()._prepare()
+
+    # The decay comes before the other base class's update, whichever of TF 1's methods that is.
+
+    def _apply_dense(self, grad, var):
+        with self.decayed(grad, var, WholeVariable()):
+            return super()._apply_dense(grad, var)
+
+    def _resource_apply_dense(self, grad, handle):
+        with self.decayed(grad, handle, WholeVariable()):
+            return super()._resource_apply_dense(grad, handle)
+
+    def _apply_sparse(self, grad, var):
+        with self.decayed(grad.values, var, Rows(grad.indices)):
+            return super()._apply_sparse(grad, var)
+
+    def _resource_apply_sparse(self, grad, handle, indices):
+        with self.decayed(grad, handle, Rows(indices)):
+            return super()._resource_apply_sparse(grad, handle, indices)
+
+    def _apply_sparse_duplicate_indices(self, grad, var):
+        with self._decayed_past_sum("_apply_sparse_duplicate_indices", grad, var):
+            return super()._apply_sparse_duplicate_indices(grad, var)
+
+    def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
+        slices = tf.IndexedSlices(grad, indices)
+        with self._decayed_past_sum("_resource_apply_sparse_duplicate_indices", slices, handle):
+            return super()._resource_apply_sparse_duplicate_indices(grad, handle, indices)
+
+    @contextlib.contextmanager
+    def _decayed_past_sum(self, method, grad, variable):
+        """Decays where the other base class does not have TensorFlow sum the rows of equal ids."""
+        base = getattr(super(), method)
+        if base.__func__ is getattr(v1.Optimizer, method):
+            yield  # the sum goes on to where rows decay
+            return
+        with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
+            yield
+
+    def decays(self, variable):
+        """Whether a variable is among those to decay."""
+        return self._decay_var_list is None or _among(variable, self._decay_var_list)
+
+    @contextlib.contextmanager
+    def decayed(self, grad, variable, access):
+        """The scope of one variable's update, which runs after the variable has decayed.
+
+        Args:
+          grad: the gradient; the values of the rows where it is sparse.
+          variable: the variable.
+          access: what decays of it, `legacy_opt.access.WholeVariable` or `Rows`.
+        """
+        if self._decaying or not self.decays(variable):
+            yield
+            return
+        sparse = access.indices is not None
+        grad = argument_checks.gradient(type(self).__name__, grad, variable, sparse)
+        factor = _factor(self, variable.dtype.base_dtype)
+        in_order = versions.runs_in_order()
+        with after(*([] if in_order else [grad] + self._after_gradients)):
+            decay = _decay_rows if sparse else _decay_whole
+            done = decay(variable, access, factor, self._use_locking)
+        self._decaying = True
+        try:
+            # Where they are not needed, control dependencies may change the bits: TensorFlow
+            # regroups products that have none.
+            with after(*([] if in_order else [done])):
+                yield
+        finally:
+            self._decaying = False
+
+
+def _decay_whole(variable, access, factor, use_locking):
+    # The kernel is given the variable's memory, not a copy: it takes each element from itself.
+    del access
+    apply = fused_kernels.find("GradientDescent", variable, sparse=False)
+    target = variable.handle if is_resource(variable) else variable
+    value = variable.read_value()
+    done = apply(var=target, alpha=factor, delta=value, use_locking=use_locking)
+    return getattr(done, "op", done)
+
+
+def _decay_rows(variable, access, factor, use_locking):
+    locking = {} if is_resource(variable) else {"use_locking": use_locking}
+    lost = factor * access.read(variable)
+    return variable_op("ScatterSub", variable, indices=access.indices, updates=lost, **locking)
+
+
+def _factor(optimizer, dtype):
+    """Returns the decay in a variable's dtype; no method, as bridges feed what no update reads."""
+    tensor = optimizer._weight_decay_tensor
+    if dtype == tf.float32:
+        return tf.cast(tensor, dtype)
+    return hyperparameters.unrounded(tensor, optimizer._weight_decay, dtype)
+
+
+def _all_of(grads_and_vars):
+    """Returns what to wait for in a graph to have all gradients, few as it may be for many."""
+    if versions.runs_in_order():
+        return []
+    strategy = tf.distribute.get_strategy()
+    grads = [
+        tensor
+        for grad, _ in grads_and_vars
+        if grad is not None
+        for part in strategy.experimental_local_results(grad)
+        for tensor in ([part.values] if isinstance(part, tf.IndexedSlices) else [part])
+        if versions.is_symbolic(tensor)
+    ]
+    return [tf.group(*map(here, grads))] if grads else []
+
+
+def _as_variables(decay_var_list):
+    """Returns a list of variables, with the parts of partitioned ones.
+
+    Raises:
+      TypeError: it is no list, tuple or set of variables.
+      ValueError: it is empty.
+    """
+    if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
+        raise TypeError(
+            "decay_var_list must be a list, tuple or set of variables, or None for all; got %r."
+            % (decay_var_list,)
+        )
+    found = []
+    for item in decay_var_list:
+        found += parts_of(item)
+    for item in found:
+        if not hasattr(item, "assign_sub"):
+            raise TypeError("decay_var_list must hold variables, got %r." % (item,))
+    if not found:
+        raise ValueError(
+            "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to the "
+            "constructor to decay none."
+        )
+    return found
+
+
+def _among(variable, variables):
+    whole = versions.distributed_variable(variable)
+    return any(versions.distributed_variable(item) is whole for item in variables)
+
+
+def _constructor(cls):
+    """Makes the constructor of a class that decays: `weight_decay`, then what its base takes."""
+
+    def __init__(self, weight_decay, *args, **kwargs):
+        super(cls, self).__init__(weight_decay, *args, **kwargs)
+
+    base = inspect.signature(super(DecoupledWeightDecayExtension, cls).__init__)
+    me, *others = base.parameters.values()
+    if "weight_decay" in base.parameters:
+        raise TypeError(
+            "%s: its other base class has an argument weight_decay already, which this decay "
+            "would take. Use that class as it is, or rename its argument in a subclass."
+            % cls.__name__
+        )
+    decay = inspect.Parameter("weight_decay", inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    __init__.__signature__ = base.replace(parameters=[me, decay] + others)
+    return __init__
+
+
+@functools.lru_cache(maxsize=None)
+def extend_with_decoupled_weight_decay(base_optimizer):
+    """Returns a class like `base_optimizer` with decoupled weight decay.
+
+    Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
+    `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
+    `base_optimizer` return the same class, whose attribute `base_optimizer` tells it::
+
+        AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
+        optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
+
+    Args:
+      base_optimizer: a subclass of `tf.compat.v1.train.Optimizer`.
+
+    Returns:
+      The class; `AdagradOptimizerWithDecoupledWeightDecay` is its name in the example.
+
+    Raises:
+      TypeError: `base_optimizer` is no such class, has decoupled weight decay already, or another
+        argument `weight_decay`.
+    """
+    if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
+        raise TypeError(
+            "base_optimizer must be a subclass of tf.compat.v1.train.Optimizer, got %r."
+            % (base_optimizer,)
+        )
+    if issubclass(base_optimizer, DecoupledWeightDecayExtension):
+        raise TypeError("%s has decoupled weight decay already." % base_optimizer.__name__)
+    contents = {
+        "__module__": __name__,
+        "__doc__": "%s with decoupled weight decay." % base_optimizer.__name__,
+        "base_optimizer": base_optimizer,
+    }
+    bases = DecoupledWeightDecayExtension, base_optimizer
+    return _pickled_by_base(type(base_optimizer))(base_optimizer.__name__ + SUFFIX, bases, contents)
+
+
+@functools.lru_cache(maxsize=None)
+def _pickled_by_base(metaclass):
+    """Returns a metaclass whose classes are pickled as what they are made of."""
+
+    def reduced(cls):
+        made = extend_with_decoupled_weight_decay(cls.base_optimizer)
+        if cls is not made:  # a subclass, which has a name of its own
+            return cls.__qualname__
+        return extend_with_decoupled_weight_decay, (cls.base_optimizer,)
+
+    made = type(metaclass)("PickledByBase", (metaclass,), {})
+    copyreg.pickle(made, reduced)
+    return made

@@ -1,0 +1,125 @@
+"""LAMB: BERT's Adam with bias correction and, for each variable, a rate that fits its norm.
+
+    m = beta_1 * m + (1 - beta_1) * g
+    v = beta_2 * v + (1 - beta_2) * g**2
+    u = m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon) + weight_decay_rate * w
+    w -= learning_rate * |w| / |u| * u
+
+Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"
+(2019), and the LAMBOptimizer that went with ALBERT, which has the same arguments and variables.
+"""
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import wide_dtype
+from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, matches
+
+
+class LAMBOptimizer(AdamWeightDecayOptimizer):
+    """Adam whose steps are as long as the variable's norm says (You et al. 2019).
+
+    Of `AdamWeightDecayOptimizer` it has the slots (`w/adam_m`, `w/adam_v`), dense updates for
+    sparse gradients, and **the line to delete from your script: it advances `global_step`**; read
+    there.
+
+    The norms are those of a variable; each part of a partitioned one has norms and a rate of its
+    own, as in the original. Where one of them is zero, and for variables that are
+    excluded from it, the factor ``|w| / |u|`` is 1. With 16-bit variables norms are computed in
+    float32.
+
+    `t` is one more than the step that `apply_gradients` is given, or the graph's own; no variable
+    counts it. ALBERT's class has no bias correction: with `bias_correction=False` this one computes
+    the same bits. With it, which the paper and TensorFlow Addons have, the first steps differ.
+
+    Args:
+      learning_rate: see `AdamWeightDecayOptimizer`, as for all arguments that are not told here.
+      weight_decay_rate: the same.
+      beta_1: the same.
+      beta_2: the same.
+      epsilon: the same.
+      exclude_from_weight_decay: the same.
+      exclude_from_layer_adaptation: a list of regular expressions, likewise, for the variables
+        whose rate is not adapted. None or an empty list takes `exclude_from_weight_decay`.
+      name: the name of the optimizer.
+      bias_correction: whether to divide by ``1 - beta**t``.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range, or no regular expression.
+    """
+
+    goes_by_advanced_step = True
+
+    def __init__(
+        self,
+        learning_rate,
+        weight_decay_rate=0.0,
+        beta_1=0.9,
+        beta_2=0.999,
+        epsilon=1e-6,
+        exclude_from_weight_decay=None,
+        exclude_from_layer_adaptation=None,
+        name="LAMBOptimizer",
+        bias_correction=True,
+    ):
+        super().__init__(
+            learning_rate,
+            weight_decay_rate,
+            beta_1,
+            beta_2,
+            epsilon,
+            exclude_from_weight_decay,
+            name,
+        )
+        self.exclude_from_layer_adaptation = (
+            argument_checks.patterns("exclude_from_layer_adaptation", exclude_from_layer_adaptation)
+            or self.exclude_from_weight_decay
+        )
+        self._bias_correction = argument_checks.boolean("bias_correction", bias_correction)
+        self.uses_global_step = self._bias_correction
+
+    def hyperparameters(self, dtype, non_slots=True):
+        hyper = super().hyperparameters(dtype, non_slots)
+        if self._bias_correction:
+            wide = wide_dtype(dtype)
+            exact = hyper if dtype == wide else super().hyperparameters(wide, non_slots)
+            t = tf.cast(hyper.global_step + 1, wide)
+            hyper.bias_1 = tf.cast(_one_minus_power(exact.rest_beta_1, t), dtype)
+            hyper.bias_2 = tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype)
+        return hyper
+
+    def choose_by_name(self, hyper, name):
+        super().choose_by_name(hyper, name)
+        hyper.adapts = self._do_layer_adaptation(name)
+
+    def rule(self, grad, value, slots, hyper):
+        direction, moments = self.direction(grad, value, slots, hyper)
+        rate = hyper.learning_rate
+        if hyper.adapts:
+            rate = _ratio(value, direction) * rate
+        return rate * direction, moments
+
+    def estimates(self, m, v, hyper):
+        if not self._bias_correction:
+            return m, v
+        return m / hyper.bias_1, v / hyper.bias_2
+
+    def _do_layer_adaptation(self, param_name):
+        return not matches(self.exclude_from_layer_adaptation, param_name)
+
+
+def _one_minus_power(rest, t):
+    """Returns ``1 - beta**t``, given ``1 - beta``, without the loss of digits of the difference."""
+    return -tf.math.expm1(t * tf.math.log1p(-rest))
+
+
+def _ratio(value, direction):
+    """Returns the norm of one by the norm of the other, 1 where one of them is zero."""
+    one, other = _norm(value), _norm(direction)
+    ratio = tf.compat.v2.where((one > 0) & (other > 0), one / other, tf.ones_like(one))
+    return tf.cast(ratio, value.dtype)
+
+
+def _norm(tensor):
+    return tf.sqrt(tf.reduce_sum(tf.square(tf.cast(tensor, wide_dtype(tensor.dtype)))))

@@ -1,0 +1,64 @@
+"""Nadam: Adam that looks one step ahead.
+
+    m = beta1 * m + (1 - beta1) * g
+    v = beta2 * v + (1 - beta2) * g**2
+    ahead = beta1 * m + (1 - beta1) * g
+    w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * ahead / (sqrt(v) + epsilon)
+
+Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15; after Dozat, "Incorporating Nesterov
+Momentum into Adam" (2015), without the paper's schedule of the momentum.
+"""
+
+import tensorflow as tf
+
+from legacy_opt.core.update import Fading
+from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
+
+
+class NadamOptimizer(AdamBase):
+    """Adam with Nesterov momentum (tf.contrib.opt).
+
+    It has no momentum schedule, and so is another optimizer than Keras' Nadam.
+
+    A sparse gradient lets `m` and `v` decay in all rows, touched or not, which reads and writes
+    both slots whole; but it moves only the touched rows of the variable.
+
+    Slots, in this order, both under the optimizer's name (`w/Adam`, `w/Adam_1`: the default name
+    is Adam's): `m` and `v`, of the variable's shape and dtype, starting at zero. All variables
+    share `beta1_power` and `beta2_power`, float32 scalars that start at `beta1` and `beta2`.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
+        `beta1`, `beta2` and `epsilon`.
+      beta1: how much of `m` stays, from 0 to below 1.
+      beta2: how much of `v` stays, from 0 to below 1.
+      epsilon: what is added to the root of `v`, not negative. For float16
+        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
+        sparse updates take none.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate=0.001,
+        beta1=0.9,
+        beta2=0.999,
+        epsilon=1e-8,
+        use_locking=False,
+        name="Adam",
+    ):
+        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
+
+    def rule(self, grad, value, slots, hyper):
+        m, v = moments(grad, slots, hyper, as_stock=True)
+        ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
+        step = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
+        return step, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}
+
+    def fused(self, update):
+        return self.apply_kernel(update, update.hyper, use_nesterov=True)

@@ -1,0 +1,102 @@
+"""RegAdagrad: Adagrad that can apply a gradient without counting it.
+
+    accumulator += g * g      (not inside avoid_updating_slots)
+    w -= learning_rate * g / sqrt(accumulator)
+
+This is `RegAdagradOptimizer` of TensorFlow 1's `tf.contrib.opt`: its constructor, slot, variable
+names and arithmetic are kept.
+"""
+
+import contextlib
+from types import SimpleNamespace
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, fused_kernels
+from legacy_opt.core.hyperparameters import tensor_of
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import Slot
+
+
+class RegAdagradOptimizer(RuleOptimizer):
+    """Adagrad whose slots can be left alone (`tf.contrib.opt.RegAdagradOptimizer`).
+
+    The gradient of a regularization term then does not slow down the learning of the rest::
+
+        optimizer = RegAdagradOptimizer(0.1)
+        train_op = optimizer.minimize(loss)
+        with optimizer.avoid_updating_slots():
+            regularize_op = optimizer.minimize(regularization_loss)
+
+    It has one slot, `accumulator` (`w/RegAdagrad`): like the variable, starts at
+    `initial_accumulator_value`. Outside the context it equals `tf.compat.v1.train.AdagradOptimizer`
+    bit for bit.
+
+    Args:
+      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      initial_accumulator_value: where the accumulator starts, above zero.
+      use_locking: whether TensorFlow's kernel holds the variables' locks while it writes.
+      name: the name of the optimizer and its slot.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range.
+    """
+
+    def __init__(
+        self,
+        learning_rate,
+        initial_accumulator_value=0.1,
+        use_locking=False,
+        name="RegAdagrad",
+    ):
+        super().__init__(use_locking, name, learning_rate=learning_rate)
+        self._initial_accumulator_value = argument_checks.positive(
+            "initial_accumulator_value", initial_accumulator_value
+        )
+        # An object, which the copy that a Keras bridge makes of this optimizer shares.
+        self._now = SimpleNamespace(updates_slots=True)
+
+    @contextlib.contextmanager
+    def avoid_updating_slots(self):
+        """A context in which updates are built that leave the slots as they are.
+
+        What counts is when `minimize` or `apply_gradients` runs: in a graph while it is built, in a
+        `tf.function` while it is traced, in eager code in each step. An op or trace that was built
+        inside stays that way when it runs outside, and the other way round, so one `tf.function`
+        that is called in both places has to be two. Contexts can be nested.
+
+        Keras optimizers that `legacy_opt.compat.to_keras` has made of this one go by it, too:
+        ``with optimizer.avoid_updating_slots(): keras_optimizer.apply_gradients(…)``, in a
+        `train_step` of your own. (Each `apply_gradients` of Keras counts as a step.)
+        """
+        before = self._now.updates_slots
+        self._now.updates_slots = False
+        try:
+            yield
+        finally:
+            self._now.updates_slots = before
+
+    # As the original keeps them.
+    _learning_rate_tensor = tensor_of("learning_rate")
+    _should_update_slots = property(lambda self: self._now.updates_slots)
+
+    def slot_layouts(self, variable):
+        return {"accumulator": Slot(self._initial_accumulator_value)}
+
+    def rule(self, grad, value, slots, hyper):
+        accumulator = slots.accumulator
+        if self._now.updates_slots:
+            accumulator += grad * grad
+        step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
+        return step, {"accumulator": accumulator}
+
+    def fused(self, update):
+        return fused_kernels.apply(
+            "Adagrad",
+            update,
+            use_locking=self._use_locking,
+            accum=update.slots.accumulator,
+            lr=update.hyper.learning_rate,
+            update_slots=self._now.updates_slots,
+        )

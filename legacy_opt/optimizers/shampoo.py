@@ -1,0 +1,343 @@
+"""Shampoo: a preconditioner for each axis, which knows how the elements along it go together.
+
+With ``T = global_step + 1`` and, for each axis i of n, ``G_i(g)`` the products of all pairs of
+slices of g along it, each summed over the other axes (for a matrix, ``g gT`` and ``gT g``)::
+
+    gbar = gbar_decay * gbar + gbar_weight * g
+    Gbar_i = mat_gbar_decay * Gbar_i + mat_gbar_weight * G_i(g)
+    H_i = (Gbar_i / length of axis i + epsilon * I) ** (-alpha / n)
+    w -= learning_rate * (gbar, contracted with H_i along each axis i)
+
+Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15; after Gupta, Koren and Singer,
+"Shampoo: Preconditioned Stochastic Tensor Optimization" (2018).
+"""
+
+import numbers
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.hyperparameters import current, takes_step, wide_dtype
+from legacy_opt.core.rule_optimizer import RuleOptimizer
+from legacy_opt.core.slots import RowSlot, Slot, TensorSlot
+from legacy_opt.core.update import Addition
+from legacy_opt.optimizers import shampoo_matrices
+
+
+class ShampooOptimizer(RuleOptimizer):
+    """Kronecker-factored preconditioning (tf.contrib.opt).
+
+    An axis longer than `max_matrix_size` has the diagonal of its matrix alone, raised to the power
+    element by element, without epsilon, and zero where it is zero; it is divided by the length of
+    the axis as it is summed up, and not at all for a vector.
+
+    Slots, all under the optimizer's name (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
+
+    * `gbar`: shape and dtype of the variable, starts at zero.
+    * for each axis i, only if `svd_interval` is not 1 and the axis has a matrix, `H_i`, a matrix
+      that starts as identity; then `Gbar_i`, a matrix or its diagonal, starting at zero. Both are
+      float32, with float64 variables float64; so is the arithmetic. Each part of a partitioned
+      variable has matrices of its own, which only a graph with the same partitions restores.
+
+    With the default ``global_step=0`` nothing counts steps, and nothing needs to, unless an
+    interval is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` tells
+    that somebody has to advance one. As in the original the step is rounded to float32: from step
+    2**24 (1.7e7) on, intervals and functions of the step see only every second step, from 2**25 on
+    every fourth, and so on.
+
+    A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
+    `gbar_decay` is 0: then it moves the touched rows, and `gbar_weight` and the lengths of axes
+    with diagonals are left out, as in the original; `mat_gbar_decay` has to be 1 for it.
+
+    Other than the original it also trains float64, float16 and bfloat16; scalars, like vectors of
+    one element; lets `svd_interval` be a function in Python 3; and keeps ``Gbar_i`` if
+    `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, where the original goes by zeros.
+
+    With `use_iterative_root` the iterations end at once where ``Gbar_i / length + epsilon * I`` is
+    so small that its norm is less than the relative error of the first iteration: of 0.01 times the
+    25 by 25 identity the power of -1/4 comes out as 4.73 on the diagonal, where 3.16 would be
+    right. It is so in the original, whose numbers are kept bit for bit.
+
+    Args:
+      global_step: the scalar variable that counts steps, or a number that is not negative; None
+        takes the graph's own (`tf.compat.v1.train.get_global_step`).
+      max_matrix_size: the longest axis that has a matrix.
+      gbar_decay: a number, scalar tensor, variable, or callable that returns one, without arguments
+        or of ``T``, a float32 tensor; so are `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`,
+        `learning_rate`, `svd_interval`, `precond_update_interval`, `epsilon` and `alpha`.
+      gbar_weight: see above.
+      mat_gbar_decay: see above; not negative.
+      mat_gbar_weight: see above; not negative.
+      learning_rate: see above.
+      svd_interval: the powers ``H_i`` are computed in steps whose T it divides, 1 or more.
+      precond_update_interval: the matrices are updated in steps whose T it divides, 1 or more, by
+        this many times the products.
+      epsilon: what is added to the matrices' diagonals, not negative.
+      alpha: the sum of the exponents of all axes.
+      use_iterative_root: compute powers by iterations of matrix products in place of the singular
+        value decomposition. ``rank / (2 * alpha)`` must be a whole number then. Of small matrices
+        the powers are wrong, see above.
+      use_locking: cannot be kept; a `UseLockingWarning` tells.
+      name: the name of the optimizer and its slots.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is NaN or out of its range; when applied, a variable's shape is not
+        known or does not fit the arguments.
+    """
+
+    allows_constant_step = True
+    whole_tensor = True
+
+    def __init__(
+        self,
+        global_step=0,
+        max_matrix_size=768,
+        gbar_decay=0.0,
+        gbar_weight=1.0,
+        mat_gbar_decay=1.0,
+        mat_gbar_weight=1.0,
+        learning_rate=1.0,
+        svd_interval=1,
+        precond_update_interval=1,
+        epsilon=1e-4,
+        alpha=0.5,
+        use_iterative_root=False,
+        use_locking=False,
+        name="Shampoo",
+    ):
+        given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
+        self.full_precision = tuple(given)
+        super().__init__(use_locking, name, global_step, **given)
+        # The others are plain attributes: the original reckons with Python's numbers, of which
+        # tensors would round differently.
+        self._learning_rate = _parameter("learning_rate", learning_rate)
+        self._gbar_decay = _parameter("gbar_decay", gbar_decay)
+        self._gbar_weight = _parameter("gbar_weight", gbar_weight)
+        # Of matrices that are not positive there are no such powers.
+        self._mat_gbar_decay = _parameter("mat_gbar_decay", mat_gbar_decay, least=0)
+        self._mat_gbar_weight = _parameter("mat_gbar_weight", mat_gbar_weight, least=0)
+        self._svd_interval = _parameter("svd_interval", svd_interval, least=1)
+        self._precond_update_interval = _parameter(
+            "precond_update_interval", precond_update_interval, least=1
+        )
+        self._epsilon = _parameter("epsilon", epsilon, least=0)
+        self._alpha = _parameter("alpha", alpha, least=0)
+        self._max_matrix_size = argument_checks.positive_integer("max_matrix_size", max_matrix_size)
+        self._use_iterative_root = argument_checks.boolean("use_iterative_root", use_iterative_root)
+        if self._use_iterative_root and not isinstance(self._alpha, numbers.Real):
+            raise TypeError("alpha must be a number if use_iterative_root=True, got %r." % (alpha,))
+        every_step = _is(self._svd_interval, 1) and _is(self._precond_update_interval, 1)
+        of_step = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
+        self.uses_global_step = of_step or not every_step
+
+    def slot_layouts(self, variable):
+        shape, dtype = _lengths(variable), wide_dtype(variable.dtype.base_dtype)
+        if self._use_iterative_root and not shampoo_matrices.whole_root(-self._alpha / len(shape)):
+            raise ValueError(
+                "%s: use_iterative_root=True needs a whole number for rank / (2 * alpha), got "
+                "alpha=%r for variable %r of rank %d."
+                % (type(self).__name__, self._alpha, variable.name, len(shape))
+            )
+        layouts = {"gbar": Slot()}
+        for axis, length in enumerate(shape):
+            if length > self._max_matrix_size:
+                layout = TensorSlot([length], dtype=dtype) if axis else _RowsOfAPart(dtype=dtype)
+            else:
+                layout = TensorSlot([length, length], dtype=dtype)
+                if not _is(self._svd_interval, 1):
+                    layouts["H_%d" % axis] = IdentitySlot([length, length], dtype=dtype)
+            layouts["Gbar_%d" % axis] = layout
+        return layouts
+
+    def needs_whole_tensor(self, variable):
+        return _lengths(variable)[0] <= self._max_matrix_size or not _is(self._gbar_decay, 0)
+
+    def hyperparameters(self, dtype, non_slots=True):
+        hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
+        if self.uses_global_step:
+            hyper.time = tf.cast(hyper.global_step, tf.float32) + 1
+        for name in _PARAMETERS:
+            if not hasattr(hyper, name):
+                setattr(hyper, name, self._at_time(name, hyper, wide_dtype(dtype)))
+        return hyper
+
+    def _at_time(self, name, hyper, dtype):
+        """Returns a parameter at this step: a Python number as it is, or a tensor of `dtype`."""
+        value = getattr(self, "_" + name)
+        if takes_step(value):
+            value = argument_checks.hyperparameter(name, value(hyper.time))
+        value = current(name, value)
+        return tf.cast(value, dtype) if argument_checks.is_tensor_like(value) else value
+
+    def rule(self, grad, value, slots, hyper):
+        return self._update(grad, value, slots, hyper, rows=False)
+
+    def sparse_rule(self, grad, value, slots, hyper):
+        if not _is(self._mat_gbar_decay, 1):
+            raise ValueError(
+                "%s: a sparse gradient of a variable of more than max_matrix_size=%d rows needs "
+                "mat_gbar_decay=1.0, got %r: rows that it does not touch would have to decay, too."
+                % (type(self).__name__, self._max_matrix_size, self._mat_gbar_decay)
+            )
+        return self._update(grad, value, slots, hyper, rows=True)
+
+    def _update(self, grad, value, slots, hyper, rows):
+        """Returns the step and what is added to the slots; see `rule`."""
+        grad.set_shape(value.shape)  # which is lost where a sparse gradient was made dense
+        grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
+        direction, changes, rank = grad, {}, grad.shape.rank
+        if not rows:
+            gbar = slots.gbar if value.shape.rank else tf.reshape(slots.gbar, [1])
+            gbar = tf.cast(gbar, grad.dtype)
+            direction, added = _average(gbar, hyper.gbar_decay, hyper.gbar_weight * grad)
+            if added is not None:
+                changes["gbar"] = Addition(tf.cast(tf.reshape(added, value.shape), value.dtype))
+        rate = hyper.learning_rate
+        for axis in range(rank):
+            others = [other for other in range(rank) if other != axis]
+            if (rows and axis == 0) or grad.shape.as_list()[axis] > self._max_matrix_size:
+                factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
+                direction = _next_axis_first(direction)
+                if axis == rank - 1:
+                    # In the order that a Session makes of the original's product; of a plain one,
+                    # graphs may make another.
+                    direction = tf.math.multiply_no_nan(direction, rate * factor)
+                    rate = None
+                else:
+                    direction *= factor
+            else:
+                size = grad.shape.as_list()[axis]
+                factor = self._matrix(axis, size, grad, slots, hyper, changes)
+                direction = shampoo_matrices.contract_first_axis(direction, factor, size)
+        step = direction if rate is None else rate * direction
+        return tf.cast(step if value.shape.rank else tf.reshape(step, []), value.dtype), changes
+
+    def _diagonal(self, axis, others, grad, slots, hyper, changes, rows):
+        """Updates the diagonal of an axis; returns its power."""
+        name, weight = "Gbar_%d" % axis, hyper.mat_gbar_weight
+        if others:
+            if not rows:
+                weight = weight * _reciprocal(grad.shape.as_list()[axis], grad.dtype)
+            square = weight * tf.reduce_sum(tf.square(grad), axis=others)
+        else:
+            square = tf.math.multiply_no_nan(grad, weight * grad)
+        diagonal = tf.reshape(getattr(slots, name), [-1])
+        diagonal, added = _average(diagonal, hyper.mat_gbar_decay, square)
+        if added is not None:
+            changes[name] = Addition(added)
+        power = shampoo_matrices.power(diagonal, -hyper.alpha / grad.shape.rank)
+        return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
+
+    def _matrix(self, axis, size, grad, slots, hyper, changes):
+        """Updates the matrix of an axis if it is time; returns its power, if not that of before."""
+        name = "Gbar_%d" % axis
+        weight = hyper.mat_gbar_weight * hyper.precond_update_interval
+        exponent = -hyper.alpha / grad.shape.rank
+        part = _reciprocal(size, grad.dtype)
+
+        def products(times=1):
+            return weight * times * shampoo_matrices.products_of_slices(grad, axis, size)
+
+        old = getattr(slots, name)
+        if not _is(self._precond_update_interval, 1):
+            added = tf.cond(
+                _due(hyper.time, hyper.precond_update_interval),
+                lambda: _added(old, hyper.mat_gbar_decay, products()),
+                lambda: tf.zeros_like(old),
+            )
+            matrix, changes[name] = (old + added) * part, Addition(added)
+        elif _is(hyper.mat_gbar_decay, 0):
+            matrix = products(part)  # one factor: graphs would make one of two
+        else:
+            added = _added(old, hyper.mat_gbar_decay, products())
+            matrix, changes[name] = (old + added) * part, Addition(added)
+        to_power = shampoo_matrices.power_by_svd
+        if self._use_iterative_root:
+            to_power = shampoo_matrices.power_by_iteration
+        if _is(self._svd_interval, 1):
+            return to_power(matrix, size, exponent, hyper.epsilon)
+        power = tf.cond(
+            _due(hyper.time, hyper.svd_interval),
+            lambda: to_power(matrix, size, exponent, hyper.epsilon),
+            lambda: getattr(slots, "H_%d" % axis),
+        )
+        changes["H_%d" % axis] = power
+        return power
+
+
+class _RowsOfAPart(RowSlot):
+    """One value per row, whose scale is that of the part: another one may have a matrix instead."""
+
+    def axes(self, variable):
+        return ()
+
+
+class IdentitySlot(TensorSlot):
+    """A square matrix that starts as identity."""
+
+    def initializer(self, variable, shape, dtype):
+        return lambda *_, **__: tf.eye(shape.as_list()[0], dtype=dtype)
+
+
+_PARAMETERS = (
+    "gbar_decay",
+    "gbar_weight",
+    "mat_gbar_decay",
+    "mat_gbar_weight",
+    "learning_rate",
+    "svd_interval",
+    "precond_update_interval",
+    "epsilon",
+    "alpha",
+)
+
+
+def _parameter(name, value, least=None):
+    """Returns `value` if it can be a parameter, which may also be a function of the step."""
+    if not takes_step(value):
+        value = argument_checks.hyperparameter(name, value)
+    if least is not None and isinstance(value, numbers.Real) and value < least:
+        raise ValueError("%s must be at least %r, got %r." % (name, least, value))
+    return value
+
+
+def _is(parameter, number):
+    return isinstance(parameter, numbers.Real) and parameter == number
+
+
+def _lengths(variable):
+    """Returns the lengths of a variable's axes; a scalar is a vector of one element."""
+    if not variable.shape.is_fully_defined():
+        raise ValueError(
+            "ShampooOptimizer needs to know the shape of variable %r, which is %s: give it a "
+            "static shape." % (variable.name, variable.shape)
+        )
+    return variable.shape.as_list() or [1]
+
+
+def _due(time, interval):
+    return tf.math.floormod(time, tf.cast(interval, time.dtype)) < 1
+
+
+def _average(old, decay, addition):
+    """Returns the new average and what is to be added to its slot, None for nothing."""
+    if _is(decay, 0):
+        return addition, None  # what the slot holds is never used
+    added = _added(old, decay, addition)
+    return old + added, added
+
+
+def _added(old, decay, addition):
+    return addition if _is(decay, 1) else (decay - 1) * old + addition
+
+
+def _reciprocal(size, dtype):
+    """Returns ``1 / size``: graphs divide by a number through its reciprocal."""
+    numpy = dtype.as_numpy_dtype
+    return numpy(1) / numpy(size)
+
+
+def _next_axis_first(tensor):
+    rank = tensor.shape.rank
+    return tensor if rank == 1 else tf.transpose(tensor, list(range(1, rank)) + [0])

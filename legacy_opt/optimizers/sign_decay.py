@@ -1,0 +1,171 @@
+"""Decays of AddSign's and PowerSign's sign term.
+
+    linear:   max(0, 1 - t / decay_steps)
+    cosine:   (1 + cos(2 pi num_periods t / decay_steps)) / 2
+    restart:  (1 + cos(pi (num_periods t mod decay_steps) / decay_steps)) / 2
+
+where ``t = min(global_step, decay_steps)``. From Bello et al., "Neural Optimizer Search with
+Reinforcement Learning" (https://arxiv.org/abs/1709.07417); the functions are those of TensorFlow
+1's `tf.contrib.opt.python.training.sign_decay`, and give the bits that they give in a Session.
+
+A Session multiplies by 1 / decay_steps where the formula divides, and takes constant factors
+together; eager code does neither. Here the constants are taken together in Python, in float32, so
+that every way to run computes the same.
+"""
+
+import math
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.serializable_functions import StepFunction
+
+
+def get_linear_decay_fn(decay_steps):
+    """Returns a function of the global step that falls from 1 to 0 in a line.
+
+    Args:
+      decay_steps: the number of steps after which it is 0, a positive integer.
+
+    Returns:
+      A function from an int32 or int64 step (tensor, variable or number) to a float32 scalar. It
+      raises a ValueError for None.
+
+    Raises:
+      TypeError: decay_steps is no integer.
+      ValueError: decay_steps is not positive, or beyond int64.
+    """
+    return _LinearDecay(decay_steps=decay_steps)
+
+
+def get_cosine_decay_fn(decay_steps, num_periods=0.5, zero_after=None):
+    """Returns a function of the global step that goes from 1 along a cosine.
+
+    Args:
+      decay_steps: the number of steps after which it stands still, a positive integer.
+      num_periods: the number of periods of the cosine by then; 0.5 ends at 0.
+      zero_after: the number of periods after which it is 0, or None.
+
+    Returns:
+      A function as of `get_linear_decay_fn`.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: decay_steps is not positive, or a number is NaN or infinite.
+    """
+    return _CosineDecay(decay_steps, num_periods, zero_after)
+
+
+def get_restart_decay_fn(decay_steps, num_periods=1, zero_after=None):
+    """Returns a function of the global step that falls from 1 to 0 again and again.
+
+    Args:
+      decay_steps: the number of steps after which it stands still, a positive integer. With a whole
+        `num_periods` it stands at 1: there the next period starts.
+      num_periods: how often it falls by then, each time along half a period of a cosine.
+      zero_after: the number of falls after which it is 0, or None.
+
+    Returns:
+      A function as of `get_linear_decay_fn`.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: decay_steps is not positive, or a number is NaN or infinite.
+    """
+    return _RestartDecay(decay_steps, num_periods, zero_after)
+
+
+class _Decay(StepFunction):
+    """What the decays have in common."""
+
+    def __init__(self, decay_steps, **others):
+        self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
+        if self.decay_steps > tf.int64.max:
+            raise ValueError("decay_steps must be an int64, got %r." % (decay_steps,))
+        for name, value in others.items():
+            setattr(self, name, argument_checks.number(name, value) if value is not None else None)
+
+    def __call__(self, global_step):
+        if global_step is None:
+            raise ValueError(
+                "The %s decay needs a global_step, got None: pass global_step=… to minimize() or "
+                "apply_gradients()." % self.kind
+            )
+        step = tf.convert_to_tensor(global_step)
+        if step.dtype.is_integer:
+            step = tf.cast(step, tf.int64)  # in int32 decay_steps might be another number
+        return self.at(tf.minimum(step, self.decay_steps))
+
+    def at(self, step):
+        """Returns the decay at a step that is not after the last."""
+        raise NotImplementedError
+
+    @property
+    def per_step(self):
+        """1 / decay_steps, in float32."""
+        return np.float32(1) / np.float32(self.decay_steps)
+
+
+class _LinearDecay(_Decay):
+    kind, maker = "linear", "get_linear_decay_fn"
+
+    def at(self, step):
+        if step.dtype.is_floating:
+            step = tf.cast(step, tf.int64)  # as the original counts
+        return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
+
+
+class _PeriodicDecay(_Decay):
+    def __init__(self, decay_steps, num_periods, zero_after=None):
+        argument_checks.number("num_periods", num_periods)
+        super().__init__(decay_steps, num_periods=num_periods, zero_after=zero_after)
+
+
+class _CosineDecay(_PeriodicDecay):
+    kind, maker = "cosine", "get_cosine_decay_fn"
+
+    def at(self, step):
+        step, pi = tf.cast(step, tf.float32), np.float32(math.pi)
+        half_periods = np.float32(2 * self.num_periods) * self.per_step
+        if self.zero_after is None:
+            return 0.5 * (1 + tf.cos(step * (pi * half_periods)))
+        # Asked for twice, this product is not taken together with the next one, by no Session.
+        done = step * half_periods
+        decay = 0.5 * (1 + tf.cos(done * pi))
+        return tf.compat.v2.where(done >= 2 * self.zero_after, 0.0, decay)
+
+
+class _RestartDecay(_PeriodicDecay):
+    kind, maker = "restart", "get_restart_decay_fn"
+
+    def at(self, step):
+        falls = tf.cast(step, tf.float32) * np.float32(self.num_periods)
+        angle = np.float32(math.pi) * self.per_step
+        decay = 0.5 * (1 + tf.cos(tf.math.floormod(falls, float(self.decay_steps)) * angle))
+        if self.zero_after is None:
+            return decay
+        return tf.compat.v2.where(falls * self.per_step >= self.zero_after, 0.0, decay)
+
+
+DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
+
+
+def checked(function):
+    """Returns `function` if it can be a sign_decay_fn: None, or a function of one argument.
+
+    Raises:
+      TypeError: it cannot.
+    """
+    makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
+    if function in makers:
+        raise TypeError(
+            "sign_decay_fn must be a function of the global step, got %s, which makes one: pass "
+            "sign_decay_fn=%s(decay_steps)." % (function.__name__, function.__name__)
+        )
+    if function is not None and not callable(function):
+        raise TypeError(
+            "sign_decay_fn must be a function of the global step, as get_linear_decay_fn("
+            "decay_steps) returns, or None, got %r." % (function,)
+        )
+    return function

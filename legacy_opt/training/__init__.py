@@ -1,0 +1,1 @@
+"""What tf.contrib.layers and tf.contrib.training offered around an optimizer."""

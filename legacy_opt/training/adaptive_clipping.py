@@ -1,0 +1,106 @@
+"""Gradients clipped by what their norm usually is."""
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, gradient_values
+
+v1 = tf.compat.v1
+
+
+def adaptive_clipping_fn(
+    std_factor=2.0,
+    decay=0.95,
+    static_max_norm=None,
+    global_step=None,
+    report_summary=False,
+    epsilon=1e-8,
+    name=None,
+):
+    """Returns a function that clips gradients by what their norm usually is.
+
+    It keeps moving averages of the mean and of the square of ``log(norm)``, `norm` being the global
+    norm of all gradients. Where the norm is not below ``exp(mean + std_factor * std)``, all
+    gradients are scaled so that it becomes ``exp(mean)``. Source: Pezeshki et al.,
+    https://arxiv.org/abs/1412.1602, 3.2.1, and `tf.contrib.layers.adaptive_clipping_fn`.
+
+    Args:
+      std_factor: how many standard deviations above the mean are still usual, a number or tensor.
+      decay: the factor of the moving averages, a number in [0, 1) or a tensor.
+      static_max_norm: if given, the norm is clipped to this number or tensor besides.
+      global_step: if given, a variable or tensor; ``min(decay, n / (n + 1))`` is the factor at step
+        n, so that the averages do not start from zero.
+      report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
+      epsilon: is added to the norm, and the smallest variance.
+      name: the variable scope of the averages `mean` and `sq_mean`, by default "AdaptiveMaxNorm",
+        made unique.
+
+    Returns:
+      A function from a list of (gradient, variable) pairs to such a list, for the `clip_gradients`
+      of `optimize_loss`. It raises a RuntimeError outside of graphs, and a ValueError if there is
+      no gradient.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: an argument is out of its range.
+    """
+    std_factor = gradient_values.scalar("std_factor", std_factor)
+    decay = argument_checks.decay_factor("decay", gradient_values.scalar("decay", decay))
+    if static_max_norm is not None:
+        static_max_norm = gradient_values.positive_scalar("static_max_norm", static_max_norm)
+    argument_checks.integer_step("global_step", global_step)
+    argument_checks.boolean("report_summary", report_summary)
+    epsilon = argument_checks.positive("epsilon", epsilon)
+    gradient_values.scope_name(name)
+
+    def clip(grads_and_vars):
+        gradient_values.in_graphs_only("adaptive_clipping_fn")
+        grads_and_vars = gradient_values.some_gradients("adaptive_clipping_fn", grads_and_vars)
+        norm = gradient_values.global_norm(grads_and_vars)
+        with v1.variable_scope(name, "AdaptiveMaxNorm", [norm]):
+            max_norm, log_mean = _usual(norm, std_factor, decay, global_step, epsilon)
+        if report_summary:
+            v1.summary.scalar("global_norm/adaptive_max_gradient_norm", max_norm)
+        factor = v1.where(norm < max_norm, tf.ones_like(norm), tf.exp(log_mean) / norm)
+        if static_max_norm is not None:
+            factor = tf.minimum(
+                gradient_values.in_dtype(static_max_norm, norm.dtype) / norm, factor
+            )
+        return [
+            (gradient_values.scaled(grad, factor), variable) for grad, variable in grads_and_vars
+        ]
+
+    return clip
+
+
+def _usual(norm, std_factor, decay, global_step, epsilon):
+    """Takes note of a norm; returns what is usual at most, and the mean of its logarithm."""
+    log_norm = tf.math.log(norm + epsilon)
+    if global_step is not None:
+        n = tf.cast(global_step, tf.float32)
+        decay = tf.minimum(gradient_values.in_dtype(decay, n.dtype), n / (n + 1.0))
+    mean = _moving_average("mean", log_norm, decay)
+    square = _moving_average("sq_mean", tf.square(log_norm), decay)
+    variance = square - tf.square(mean)
+    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # the original's name
+    std = tf.sqrt(tf.maximum(least, variance))
+    return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
+
+
+def _moving_average(name, value, decay):
+    """Returns a new variable's next value: what it was fades by `decay`, the rest is `value`."""
+    average = v1.get_variable(
+        name, [], value.dtype, initializer=v1.zeros_initializer(), trainable=False
+    )
+    with v1.name_scope(None, "AssignMovingAvg", [average, value, decay]) as scope:
+        rest = tf.convert_to_tensor(1.0 - decay, name="decay")
+        rest = gradient_values.in_dtype(rest, value.dtype)
+
+        def update(variable, value):
+            return v1.assign_sub(variable, (variable - value) * rest, name=scope)
+
+        def of_all_replicas(strategy, variable, value):
+            value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
+            return strategy.extended.update(variable, update, args=(value,))
+
+        replica = tf.distribute.get_replica_context()
+        return replica.merge_call(of_all_replicas, args=(average, value))

@@ -1,0 +1,275 @@
+"""Hooks for Estimators and monitored sessions: a progress bar, and statistics of slots."""
+
+import inspect
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+
+v1 = tf.compat.v1
+_NO_SCALAR = "loss must be a scalar, got a tensor of shape %s."
+_STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_max}
+
+
+class ProgressBarHook(v1.train.SessionRunHook):
+    """Shows how far a training is, with the loss and the steps per second; it needs tqdm.
+
+    The bar counts the global step, whoever advances it: a training that resumes goes on where the
+    bar stood, and in a cluster each worker's bar shows the steps of all. It is finished when the
+    training ends, also by an exception; a session that is lost and made anew gets another one.
+
+    Args:
+      loss: the scalar tensor to show, or its name in the graph; None takes the one that an
+        Estimator trains, which is the last scalar in the collection `LOSSES`, and shows none where
+        none is there.
+      total_steps: the global step at which the training ends, as an Estimator's `max_steps`; None
+        if that is not known.
+      **options: further arguments of `tqdm.tqdm`: ``desc="Adagrad"``, ``file=sys.stdout``,
+        ``disable=None`` to show nothing where no terminal is.
+
+    Raises:
+      ImportError: tqdm is not installed.
+      TypeError: an argument has the wrong type; or `options` has one that tqdm has not, or that is
+        set here (`iterable`, `total`, `initial`).
+      ValueError: `total_steps` is below 1; when the training starts: the loss is no scalar, or is
+        not in the graph, or there is no global step.
+    """
+
+    def __init__(self, loss=None, total_steps=None, **options):
+        self._tqdm = _tqdm()
+        if not (loss is None or isinstance(loss, str) or tf.is_tensor(loss)):
+            raise TypeError("loss must be a tensor, the name of one, or None, got %r." % (loss,))
+        if total_steps is not None:
+            total_steps = argument_checks.positive_integer("total_steps", total_steps)
+        for name in sorted(set(options) - _options(self._tqdm)):
+            told = "pass total_steps" if name == "total" else "see tqdm.tqdm"
+            raise TypeError("ProgressBarHook takes no argument %r: %s." % (name, told))
+        self._loss = loss
+        self._options = dict({"unit": "step"}, total=total_steps, **options)
+        self._bar = None
+        self._fetches = {}
+
+    def begin(self):
+        self._fetches = {"step": _global_step("ProgressBarHook")}
+        loss = self._loss_in_graph()
+        if loss is not None:
+            self._fetches["loss"] = loss
+
+    def after_create_session(self, session, coord):
+        step = int(session.run(self._fetches["step"]))
+        self._bar = self._tqdm(initial=step, **self._options)
+        # No hook hears of an exception, but the coordinator of the session does.
+        coord.register_thread(_ClosesWithTheSession(self._bar))
+
+    def before_run(self, run_context):
+        del run_context
+        return v1.train.SessionRunArgs(self._fetches)
+
+    def after_run(self, run_context, run_values):
+        del run_context
+        if "loss" in run_values.results:
+            loss = np.asarray(run_values.results["loss"])
+            if loss.ndim:
+                raise ValueError(_NO_SCALAR % (loss.shape,))
+            self._bar.set_postfix_str("loss=%.4g" % loss, refresh=False)
+        self._advance_to(int(run_values.results["step"]))
+
+    def end(self, session):
+        self._advance_to(int(session.run(self._fetches["step"])))
+        self._bar.close()
+
+    def _advance_to(self, step):
+        self._bar.update(step - self._bar.n)
+
+    def _loss_in_graph(self):
+        graph, loss = v1.get_default_graph(), self._loss
+        if loss is None:  # losses of single examples may be among them
+            losses = graph.get_collection(v1.GraphKeys.LOSSES)
+            return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
+        if isinstance(loss, str) and ":" not in loss:
+            loss += ":0"
+        try:
+            loss = graph.as_graph_element(loss, allow_operation=False)
+        except (KeyError, ValueError) as error:
+            raise ValueError("loss is no tensor of this graph: %r." % (loss,)) from error
+        if loss.shape.rank not in (None, 0):
+            raise ValueError(_NO_SCALAR % loss.shape)
+        return loss
+
+
+class SlotSummaryHook(v1.train.SessionRunHook):
+    """Writes statistics of an optimizer's slots for TensorBoard.
+
+    What it writes is tagged ``slots/<variable>/<slot>/<statistic>``, as
+    ``slots/embeddings/accumulator/max``: the mean, the minimum and the maximum of each slot after
+    the first step, then every so many, and at the end. A slot is read whole, on the device where it
+    lives; only the numbers travel. The values are those after the whole step under whose number
+    they are written; other workers of a cluster may be in the middle of theirs.
+
+    Let one worker write them: the chief, as with an Estimator's `training_chief_hooks`.
+
+    Slots that change their size are left out (the rows that `GradientAccumulationOptimizer`
+    collects), and empty ones. Of AdagradDecay's counts of decays only some elements are used, of a
+    dense variable the first: look at their maximum, not at their mean.
+
+    Args:
+      optimizer: the `tf.compat.v1.train.Optimizer`, or Keras OptimizerV2, that trains in the graph;
+        it may be handed out before, to a canned estimator.
+      output_dir: the directory to write to, as an Estimator's `model_dir`.
+      every_n_steps: how many steps lie between two writings.
+      slots: the names of the slots to look at, as `optimizer.get_slot_names()` has them; None for
+        all.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: `every_n_steps` is below 1, or `output_dir` empty; when the training starts: the
+        optimizer has no slots in the graph, or none of a name in `slots`; or there is no global
+        step.
+    """
+
+    def __init__(self, optimizer, output_dir, every_n_steps=100, slots=None):
+        if isinstance(optimizer, type) or not hasattr(optimizer, "get_slot_names"):
+            raise TypeError(
+                "SlotSummaryHook needs an optimizer that has slots, as a "
+                "tf.compat.v1.train.Optimizer, got %r." % (optimizer,)
+            )
+        if isinstance(slots, str):
+            raise TypeError("slots must be a list of names, got %r: write [%r]." % (slots, slots))
+        if not (slots is None or isinstance(slots, (list, tuple, set, frozenset))):
+            raise TypeError("slots must be a list of names, or None, got %r." % (slots,))
+        self._optimizer = optimizer
+        if isinstance(output_dir, os.PathLike):
+            output_dir = os.fspath(output_dir)
+        self._output_dir = argument_checks.text("output_dir", output_dir)
+        steps = argument_checks.positive_integer("every_n_steps", every_n_steps)
+        self._timer = v1.train.SecondOrStepTimer(every_steps=steps)
+        self._slots = (
+            None if slots is None else [argument_checks.text("slots", name) for name in slots]
+        )
+        self._fetches = None
+        self._writer = None
+        self._written = None  # the step under which statistics were written last
+
+    def begin(self):
+        self._written = None
+        step = _global_step("SlotSummaryHook")
+        statistics = {}
+        for variable, name, slot in self._slots_in_graph():
+            with tf.name_scope("SlotSummaryHook/"), v1.device(slot.device):
+                values = slot.read_value()  # elsewhere, the whole table would travel
+                if values.dtype not in (tf.float32, tf.float64):
+                    values = tf.cast(values, tf.float32)  # 16 bits cannot sum up a table
+                for statistic, reduce in _STATISTICS.items():
+                    tag = "slots/%s/%s/%s" % (variable.op.name, name, statistic)
+                    statistics[tag] = reduce(values)
+        self._fetches = {"step": step, "statistics": statistics}
+        self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
+
+    def after_create_session(self, session, coord):
+        del session, coord
+        self._timer.reset()  # after a session that was lost the step may be one of long ago
+
+    def before_run(self, run_context):
+        del run_context
+        return v1.train.SessionRunArgs(self._fetches["step"])
+
+    def after_run(self, run_context, run_values):
+        # That step was read beside what advances it, hence before or after.
+        if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
+            return
+        step = int(run_context.session.run(self._fetches["step"]))
+        if self._timer.should_trigger_for_step(step):
+            self._write(run_context.session)
+            self._timer.update_last_triggered_step(step)
+
+    def end(self, session):
+        if int(session.run(self._fetches["step"])) != self._written:
+            self._write(session)
+        self._writer.flush()
+
+    def _write(self, session):
+        found = session.run(self._fetches)
+        values = [
+            v1.Summary.Value(tag=tag, simple_value=value)
+            for tag, value in found["statistics"].items()
+        ]
+        self._written = int(found["step"])
+        self._writer.add_summary(v1.Summary(value=values), self._written)
+
+    def _slots_in_graph(self):
+        """Returns (variable, name of slot, slot) for all that have statistics."""
+        there = sorted(self._optimizer.get_slot_names())
+        names = there if self._slots is None else self._slots
+        found = [
+            (variable, name, slot)
+            for variable in v1.global_variables()
+            for name in names
+            for slot in [_slot(self._optimizer, variable, name)]
+            if slot is not None
+        ]
+        missing = set(names) - {name for _, name, _ in found} if self._slots is not None else ()
+        if missing or not found:
+            raise ValueError(
+                "%s has no slots %sin this graph; it has %s. Is it the one that trains?"
+                % (
+                    type(self._optimizer).__name__,
+                    "%s " % ", ".join(sorted(missing)) if missing else "",
+                    ", ".join(there) or "none",
+                )
+            )
+        return [each for each in found if each[2].shape.num_elements()]
+
+
+class _ClosesWithTheSession:
+    """Has the place of a thread in a coordinator, which asks it when the session closes.
+
+    `Coordinator.join`, with which each session ends, however it ends, asks all threads whether they
+    are alive.
+    """
+
+    name = "ProgressBarHook"
+
+    def __init__(self, bar):
+        self._bar = bar
+
+    def is_alive(self):
+        self._bar.close()
+        return False
+
+
+def _tqdm():
+    """Returns the class tqdm for where this runs, a terminal or a notebook."""
+    try:
+        from tqdm.auto import tqdm
+    except ImportError as error:
+        raise ImportError(
+            "ProgressBarHook needs tqdm, which is not installed. Install it with: pip install tqdm"
+        ) from error
+    return tqdm
+
+
+def _options(tqdm):
+    """Returns the names of the arguments of a class tqdm that are not set here."""
+    names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
+    return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
+
+
+def _global_step(taker):
+    """Returns the graph's global step; raises ValueError if there is none."""
+    step = v1.train.get_global_step()
+    if step is None:
+        raise ValueError(
+            "%s goes by the global step, and this graph has none: call "
+            "tf.compat.v1.train.get_or_create_global_step()." % taker
+        )
+    return step
+
+
+def _slot(optimizer, variable, name):
+    """Returns a slot, or None; Keras' optimizers raise for variables that they do not train."""
+    try:
+        return optimizer.get_slot(variable, name)
+    except KeyError:
+        return None

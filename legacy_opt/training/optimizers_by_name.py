@@ -1,0 +1,170 @@
+"""Optimizers by name, class or function, as `optimize_loss` takes them."""
+
+import difflib
+import inspect
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.optimizers.adafactor import AdafactorOptimizer
+from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
+from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
+from legacy_opt.optimizers.adam_gs import AdamGSOptimizer, LazyAdamGSOptimizer
+from legacy_opt.optimizers.adamax import AdaMaxOptimizer
+from legacy_opt.optimizers.add_sign_power_sign import AddSignOptimizer, PowerSignOptimizer
+from legacy_opt.optimizers.diffgrad import DiffGradOptimizer
+from legacy_opt.optimizers.lamb import LAMBOptimizer
+from legacy_opt.optimizers.lars import LARSOptimizer
+from legacy_opt.optimizers.lazy_adam import LazyAdamOptimizer
+from legacy_opt.optimizers.nadam import NadamOptimizer
+from legacy_opt.optimizers.reg_adagrad import RegAdagradOptimizer
+from legacy_opt.optimizers.shampoo import ShampooOptimizer
+
+v1 = tf.compat.v1
+
+
+def _momentum(learning_rate):
+    return v1.train.MomentumOptimizer(learning_rate, momentum=0.9)
+
+
+def _adam_gs(learning_rate, global_step):
+    return AdamGSOptimizer(global_step, learning_rate)
+
+
+def _lazy_adam_gs(learning_rate, global_step):
+    return LazyAdamGSOptimizer(global_step, learning_rate)
+
+
+def _shampoo(learning_rate, global_step):
+    return ShampooOptimizer(global_step, learning_rate=learning_rate)
+
+
+# What is called with learning_rate=…, and with global_step=… where it cannot do without.
+OPTIMIZER_CLS_NAMES = {
+    # tf.contrib.layers.OPTIMIZER_CLS_NAMES.
+    "Adagrad": v1.train.AdagradOptimizer,
+    "Adam": v1.train.AdamOptimizer,
+    "Ftrl": v1.train.FtrlOptimizer,
+    "Momentum": _momentum,
+    "RMSProp": v1.train.RMSPropOptimizer,
+    "SGD": v1.train.GradientDescentOptimizer,
+    # This package's, but for those that need a weight decay besides.
+    "AdaMax": AdaMaxOptimizer,
+    "Adafactor": AdafactorOptimizer,
+    "AdagradDecay": AdagradDecayOptimizer,
+    "AdagradDecayV2": AdagradDecayOptimizerV2,
+    "AdamAsync": AdamAsyncOptimizer,
+    "AdamGS": _adam_gs,
+    "AddSign": AddSignOptimizer,
+    "DiffGrad": DiffGradOptimizer,
+    "LAMB": LAMBOptimizer,
+    "LARS": LARSOptimizer,
+    "LazyAdam": LazyAdamOptimizer,
+    "LazyAdamGS": _lazy_adam_gs,
+    "Nadam": NadamOptimizer,
+    "PowerSign": PowerSignOptimizer,
+    "RegAdagrad": RegAdagradOptimizer,
+    "Shampoo": _shampoo,
+}
+
+
+def check_optimizer(optimizer, learning_rate):
+    """Refuses what `make_optimizer` could make no optimizer of.
+
+    Raises:
+      TypeError: `optimizer` is no name, class, function or instance of a v1 optimizer.
+      ValueError: the name is unknown, or a name or class comes without a learning rate.
+    """
+    is_class = isinstance(optimizer, type)
+    if isinstance(optimizer, v1.train.Optimizer):
+        return
+    if isinstance(optimizer, str):
+        if optimizer not in OPTIMIZER_CLS_NAMES:
+            raise ValueError(_unknown_name(optimizer))
+    elif not callable(optimizer) or (is_class and not issubclass(optimizer, v1.train.Optimizer)):
+        raise argument_checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
+    if learning_rate is None and (is_class or isinstance(optimizer, str)):
+        raise ValueError(
+            "learning_rate is None, but optimizer=%r is made with one. Pass a number or tensor, or "
+            "a function without arguments that returns an optimizer." % (optimizer,)
+        )
+
+
+def make_optimizer(optimizer, learning_rate, global_step):
+    """Makes the optimizer that `optimize_loss` was asked for.
+
+    Args:
+      optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class or a function, or an instance.
+      learning_rate: a number, tensor or variable; None to call a function without arguments.
+      global_step: the variable or tensor, or None.
+
+    Returns:
+      A `tf.compat.v1.train.Optimizer`.
+
+    Raises:
+      TypeError: a class needs other arguments, or a function returns no v1 optimizer.
+      ValueError: an optimizer goes by the global step, and there is none.
+    """
+    if isinstance(optimizer, v1.train.Optimizer):
+        return optimizer
+    if isinstance(optimizer, str):
+        return _make(OPTIMIZER_CLS_NAMES[optimizer], repr(optimizer), learning_rate, global_step)
+    if isinstance(optimizer, type):
+        return _make(optimizer, optimizer.__name__, learning_rate, global_step)
+    made = optimizer() if learning_rate is None else optimizer(learning_rate)
+    return v1_optimizer("what the function optimizer=%r returns" % (optimizer,), made)
+
+
+def _make(maker, name, learning_rate, global_step):
+    """Calls a class, or an entry of the table."""
+    arguments = {"learning_rate": learning_rate}
+    parameters = inspect.signature(maker).parameters
+    if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
+        if global_step is None:
+            raise ValueError(
+                "optimizer %s goes by the global step, and there is none. Call tf.compat.v1.train."
+                "get_or_create_global_step() before, or pass global_step=…" % name
+            )
+        arguments["global_step"] = global_step
+    try:
+        inspect.signature(maker).bind(**arguments)
+    except TypeError as error:
+        raise TypeError(
+            "optimizer %s cannot be made of a learning rate alone (%s). Pass a function: "
+            "optimizer=lambda learning_rate: …" % (name, error)
+        ) from None
+    return v1_optimizer("optimizer %s" % name, maker(**arguments))
+
+
+def v1_optimizer(what, value):
+    """Returns `value` if it is a v1 optimizer.
+
+    Raises:
+      TypeError: it is none.
+    """
+    if not isinstance(value, v1.train.Optimizer):
+        raise argument_checks.WrongTypeError(_no_optimizer(what, value))
+    return value
+
+
+def _no_optimizer(what, value):
+    text = "%s must be a tf.compat.v1.train.Optimizer" % what
+    if what == "optimizer":
+        text = "optimizer must be a name, or a class, function or instance of such"
+    text += ", got %r of type %s." % (value, type(value).__name__)
+    cls = value if isinstance(value, type) else type(value)
+    if any("keras" in base.__module__.split(".") for base in cls.__mro__):
+        text += " legacy_opt.compat.to_v1(…) makes one of a Keras optimizer."
+    return text
+
+
+def _unknown_name(name):
+    text = "optimizer=%r is no known name; known are %s." % (name, ", ".join(OPTIMIZER_CLS_NAMES))
+    stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
+    close = difflib.get_close_matches(stem, OPTIMIZER_CLS_NAMES, n=1)
+    if close:
+        text += " Did you mean %r?" % close[0]
+    return text + (
+        " An optimizer that needs more than a learning rate is passed as a function: "
+        "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."
+    )

@@ -1,0 +1,99 @@
+"""A slot that grows: rows, of which there may be more after each step."""
+
+import collections
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core.slots import Slot
+from legacy_opt.core.variable_access import is_resource
+
+
+class GrowingSlot(Slot):
+    """Rows, as many as there are: a slot that changes its first dimension and starts with none.
+
+    Those of a variable that is partitioned by rows are kept together, beside one of its parts.
+
+    Args:
+      of_rows: whether each is as a row of the variable; else they are scalars.
+      dtype: the slot's dtype; None takes the variable's.
+    """
+
+    def __init__(self, of_rows, dtype=None):
+        super().__init__(dtype=dtype)
+        self.of_rows = of_rows
+
+    def axes(self, variable):
+        return None if is_cut_by_rows(variable) else ()
+
+    def static_shape(self, variable):
+        return rows_shape(variable) if self.of_rows else tf.TensorShape([None])
+
+    def dynamic_shape(self, variable):
+        shape = self.static_shape(variable)
+        if shape.rank is not None and shape[1:].is_fully_defined():
+            return [0] + shape[1:].as_list()
+        return tf.concat([[0], super().dynamic_shape(variable)[1:]], axis=0)
+
+    def create(self, optimizer, variable, slot_name, op_name):
+        def make(next_creator, **arguments):
+            # By itself a resource takes the shape of its first value, which has no rows.
+            shape = self.static_shape(variable) if is_resource(variable) else None
+            arguments.update(shape=shape, validate_shape=False)
+            return next_creator(**arguments)
+
+        with tf.variable_creator_scope(make):
+            return super().create(optimizer, variable, slot_name, op_name)
+
+
+class Homes:
+    """Tells beside which variable rows are kept: of parts, beside the first that was added."""
+
+    def __init__(self):
+        self._parts = {}  # by graph and the name of the whole
+
+    def add(self, part):
+        """Adds a part whose rows are kept with those of the others; returns their home."""
+        key = part.graph, versions.part_of(part).full_name
+        self._parts.setdefault(key, []).append(part)
+        return self._parts[key][0]
+
+    def together(self, variable):
+        """Returns the parts that keep their rows with this variable, [] if it is no part."""
+        part = versions.part_of(variable)
+        return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
+
+    def of(self, variable):
+        """Returns the home of a variable: itself, unless it was added."""
+        together = self.together(variable)
+        return together[0] if any(variable is part for part in together) else variable
+
+    def group(self, pairs):
+        """Returns a list of (home, the pairs at home there) of (gradient, variable) pairs."""
+        homes = collections.OrderedDict()
+        for grad, variable in pairs:
+            home = self.of(variable)
+            homes.setdefault(id(home), (home, []))[1].append((grad, variable))
+        return list(homes.values())
+
+
+def ids_and_rows(grad, variable):
+    """Returns a gradient as rows, with their ids; those in the whole of a partitioned variable."""
+    if isinstance(grad, tf.IndexedSlices):
+        ids, rows = tf.cast(grad.indices, tf.int64), grad.values
+    else:
+        ids, rows = tf.range(tf.shape(grad, out_type=tf.int64)[0]), grad
+    return ids + versions.part_of(variable).offset[0] if is_cut_by_rows(variable) else ids, rows
+
+
+def is_cut_by_rows(variable):
+    """Whether this is a part of a partitioned variable with whole rows."""
+    part = versions.part_of(variable)
+    return part is not None and part.axis in (None, 0)
+
+
+def rows_shape(variable):
+    """Returns the shape of any number of rows of a variable."""
+    if variable.shape.rank is None:
+        return variable.shape
+    return tf.TensorShape([None]).concatenate(variable.shape[1:])

@@ -1,0 +1,181 @@
+"""Optimizers that clip gradients before another optimizer applies them."""
+
+import math
+import numbers
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, gradient_pairs, gradient_values
+from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.hyperparameters import current
+from legacy_opt.wrappers.base import OptimizerWrapper, name_of
+
+
+class GradientClipping(OptimizerWrapper):
+    """What the three ways to clip have in common.
+
+    Args:
+      optimizer: the optimizer that applies what is clipped.
+      name: the name of this one; None means the class's and the other's.
+      sum_duplicates: whether to clip the sum of a sparse gradient's rows of the same id.
+    """
+
+    def __init__(self, optimizer, name, sum_duplicates=True):
+        if name is None:
+            name = type(self).__name__.replace("Optimizer", "") + name_of(optimizer)
+        super().__init__([optimizer], name=name)
+        self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
+
+    def clip(self, grads_and_vars):
+        """Returns pairs with clipped gradients, given pairs of which one has a gradient."""
+        raise NotImplementedError
+
+    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+        """Clips, then hands on to the wrapped optimizer."""
+        with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
+            if self._sum_duplicates:
+                given = gathered(given)
+            if any(grad is not None for grad, _ in given):
+                given = self.clip(given)
+            return super().apply_gradients(given, global_step=global_step, name=name)
+
+
+class ClipByValueOptimizer(GradientClipping):
+    """Clips each element of the gradients, as `tf.clip_by_value`, before another applies them.
+
+    Rows of a sparse gradient that have the same id are summed first: it is their sum that counts.
+    Zeros of a sparse gradient are left alone, as are the rows that it does not name.
+
+    Args:
+      optimizer: the v1 optimizer that applies the clipped gradients.
+      clip_value_min: the smallest value, a number, scalar tensor, variable, or callable that
+        returns one.
+      clip_value_max: the largest value, likewise.
+      name: the name of the optimizer; None means "ClipByValue" and the other's name.
+
+    Raises:
+      TypeError: `optimizer` is no v1 optimizer, or a limit is no number, tensor, variable or
+        callable without arguments.
+      ValueError: a limit is NaN or infinite, or the first is not less than the second.
+    """
+
+    def __init__(self, optimizer, clip_value_min, clip_value_max, name=None):
+        super().__init__(optimizer, name)
+        # A limit that is beyond the gradient's dtype is none, as for `tf.clip_by_value`.
+        self._clip_value_min = argument_checks.hyperparameter(
+            "clip_value_min", clip_value_min, math.inf
+        )
+        self._clip_value_max = argument_checks.hyperparameter(
+            "clip_value_max", clip_value_max, math.inf
+        )
+        limits = self._clip_value_min, self._clip_value_max
+        if all(isinstance(limit, numbers.Real) for limit in limits) and limits[0] >= limits[1]:
+            raise ValueError(
+                "clip_value_min must be less than clip_value_max, got %r and %r." % limits
+            )
+
+    def clip(self, grads_and_vars):
+        low = current("clip_value_min", self._clip_value_min)
+        high = current("clip_value_max", self._clip_value_max)
+
+        def within(values):
+            limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
+            return tf.clip_by_value(values, *limits)
+
+        def rows_within(rows):  # zeros also stand for what has been summed into another row
+            return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
+
+        return [
+            (gradient_values.changed(grad, rows_within if _is_sparse(grad) else within), variable)
+            for grad, variable in grads_and_vars
+        ]
+
+
+def _is_sparse(grad):
+    return isinstance(grad, tf.IndexedSlices)
+
+
+class ClipByNormOptimizer(GradientClipping):
+    """Clips each gradient to a length of its own, as `tf.clip_by_norm`, before it is applied.
+
+    Rows of a sparse gradient that have the same id are summed first. `clip_gradients_by_norm`,
+    whose name comes from tf.contrib, clips all gradients together: see `ClipByGlobalNormOptimizer`.
+
+    Args:
+      optimizer: the v1 optimizer that applies the clipped gradients.
+      clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor,
+        variable, or callable that returns one.
+      name: the name of the optimizer; None means "ClipByNorm" and the other's name.
+
+    Raises:
+      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
+        callable without arguments.
+      ValueError: `clip_norm` is NaN, infinite or not above zero.
+    """
+
+    def __init__(self, optimizer, clip_norm, name=None):
+        super().__init__(optimizer, name)
+        self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
+
+    def clip(self, grads_and_vars):
+        limit = current("clip_norm", self._clip_norm)
+
+        def shortened(values):
+            return tf.clip_by_norm(values, gradient_values.in_dtype(limit, values.dtype))
+
+        return [
+            (gradient_values.changed(grad, shortened), variable)
+            for grad, variable in grads_and_vars
+        ]
+
+
+class ClipByGlobalNormOptimizer(GradientClipping):
+    """Clips gradients by their common norm, as `tf.clip_by_global_norm`, before they are applied.
+
+    Gradients may have different dtypes; the norm is then computed in the widest of them.
+
+    Args:
+      optimizer: the v1 optimizer that applies the clipped gradients.
+      clip_norm: the largest L2 norm of all gradients taken together, above zero: a number, scalar
+        tensor, variable, or callable that returns one.
+      name: the name of the optimizer; None means "ClipByGlobalNorm" and the other's name.
+      sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
+        that the norm is that of the gradient. With False it is `tf.clip_by_global_norm`'s, which
+        takes each occurrence of an id by itself.
+
+    Raises:
+      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
+        callable without arguments.
+      ValueError: `clip_norm` is NaN, infinite or not above zero.
+    """
+
+    def __init__(self, optimizer, clip_norm, name=None, sum_duplicates=True):
+        super().__init__(optimizer, name, sum_duplicates)
+        self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
+
+    def clip(self, grads_and_vars):
+        limit = current("clip_norm", self._clip_norm)
+        return gradient_values.clip_by_global_norm(grads_and_vars, limit)
+
+
+def clip_gradients_by_norm(optimizer, clip_norm):
+    """Returns an optimizer that clips gradients by their global norm before it applies them.
+
+    It is `tf.contrib.estimator`'s, bit for bit, whose name says less than it does: the norm is that
+    of all gradients, taken together by `tf.clip_by_global_norm`, to which an id that repeats in a
+    sparse gradient is as many rows. The name of the optimizer is "ClipByNorm" and the other's; its
+    slots are the other's.
+
+    Args:
+      optimizer: the v1 optimizer that applies the clipped gradients.
+      clip_norm: the largest norm; see `ClipByGlobalNormOptimizer`.
+
+    Returns:
+      A `ClipByGlobalNormOptimizer` that does not sum duplicates.
+
+    Raises:
+      TypeError: see `ClipByGlobalNormOptimizer`.
+      ValueError: see `ClipByGlobalNormOptimizer`.
+    """
+    name = "ClipByNorm" + name_of(optimizer)
+    return ClipByGlobalNormOptimizer(optimizer, clip_norm, name, sum_duplicates=False)

@@ -1,0 +1,191 @@
+"""Which variables go to which optimizer: the routes of a `MultiOptimizer`."""
+
+import re
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from legacy_opt import versions
+from legacy_opt.core import argument_checks
+from legacy_opt.core.variable_lists import holds_variables, is_variable, variables_in
+
+v1 = tf.compat.v1
+_KINDS = (
+    "a regular expression, a list of variables, MultiOptimizer.collection('name') or a function of "
+    "a variable"
+)
+
+
+class Collection(NamedTuple):
+    """What is in a graph's collection of this name, when it is asked for."""
+
+    name: str
+
+
+class Route(NamedTuple):
+    """An optimizer and what it trains.
+
+    Attributes:
+      optimizer: the optimizer.
+      which: a string, a `Collection`, a tuple of variables, or a function of a variable; None for
+        what no other route takes.
+    """
+
+    optimizer: Any
+    which: Any
+
+    def __str__(self):
+        which = self.which
+        if which is None:
+            how = "by default"
+        elif isinstance(which, Collection):
+            how = "collection %r" % which.name
+        elif isinstance(which, tuple):
+            how = "a list of variables"
+        else:
+            how = repr(which)
+        return "%s (%s)" % (type(self.optimizer).__name__, how)
+
+    def selection(self, name_of):
+        """Returns a function that tells whether a variable is taken, as things are now.
+
+        Args:
+          name_of: returns the name of a variable.
+        """
+        which = self.which
+        if isinstance(which, str):
+            matches = re.compile(which).match
+            return lambda variable: matches(name_of(variable)) is not None
+        if isinstance(which, Collection):
+            # A name tells a Collection, which is a tuple too, from a list of variables.
+            which = variables_in(_collected(which.name), str(self))
+        elif callable(which):
+            return lambda variable: _answer(which, variable)
+        keys = set(map(_key, which))
+        return lambda variable: _key(variable) in keys
+
+
+def make_routes(holder, pairs):
+    """Returns what a user gave as routes as a tuple of `Route`.
+
+    Args:
+      holder: the class that it was given to, for messages.
+      pairs: a list of (optimizer, which).
+
+    Raises:
+      TypeError: it is something else.
+      ValueError: there is none, or a `which` is empty or no regular expression.
+    """
+    if not isinstance(pairs, (list, tuple)):
+        raise TypeError(
+            "%s: routes must be a list of pairs (optimizer, which), got %r." % (holder, pairs)
+        )
+    if not pairs:
+        raise ValueError("%s: routes must hold at least one pair (optimizer, which)." % holder)
+    return tuple(_route(holder, number, pair) for number, pair in enumerate(pairs))
+
+
+def _route(holder, number, pair):
+    what = "%s: routes[%d]" % (holder, number)
+    if not (isinstance(pair, (list, tuple)) and len(pair) == 2):
+        raise TypeError("%s must be a pair (optimizer, which), got %r." % (what, pair))
+    optimizer, which = pair
+    if isinstance(which, v1.train.Optimizer):
+        raise TypeError("%s is %r: the optimizer comes first, then which." % (what, pair))
+    argument_checks.optimizer(holder, optimizer)
+    return Route(optimizer, _which(what, which))
+
+
+def _which(what, which):
+    if isinstance(which, Collection):
+        return which
+    if isinstance(which, str):
+        if not which:
+            raise ValueError("%s: '' matches every variable: pass default=… for that." % what)
+        argument_checks.patterns(what, [which])
+        return which
+    if hasattr(which, "trainable_variables"):  # a layer, whose variables may not be there yet
+        raise TypeError(
+            "%s: pass the variables of %r: its trainable_variables, once it is built."
+            % (what, which)
+        )
+    if is_variable(which) or holds_variables(which):
+        variables = tuple(variables_in([which], what))
+        if not variables:
+            raise ValueError("%s: the list of variables is empty." % what)
+        return variables
+    if not callable(which) or isinstance(which, type):
+        raise TypeError("%s: which must be %s, got %r." % (what, _KINDS, which))
+    return which
+
+
+def _collected(name):
+    if tf.executing_eagerly():
+        raise ValueError(
+            "MultiOptimizer.collection(%r): there are collections in graphs only. When executing "
+            "eagerly, route by a list of variables, a name or a function." % name
+        )
+    return v1.get_collection(name)
+
+
+def _answer(function, variable):
+    answer = function(variable)
+    if argument_checks.is_tensor_like(answer):
+        raise TypeError(
+            "MultiOptimizer: the function %r must answer True or False for a variable, got %r."
+            % (function, answer)
+        )
+    return bool(answer)
+
+
+def _name(variable):
+    return versions.distributed_variable(variable).name  # the same in all replicas
+
+
+def _key(variable):
+    """Returns what tells variables apart; graphs may know one by several objects."""
+    variable = versions.distributed_variable(versions.tf_variable(variable))
+    return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
+
+
+def names(variables):
+    """Returns the names of variables, for a message."""
+    return ", ".join(repr(_name(variable)) for variable in variables)
+
+
+def check_taken(holder, routes, taken):
+    """Refuses variables that are not each taken by exactly one optimizer, once.
+
+    Args:
+      holder: the class whose routes they are, for the message.
+      routes: all of them.
+      taken: a list of pairs (variable, the routes that take it).
+
+    Raises:
+      ValueError: there are such variables; all are named.
+    """
+    keys = [_key(variable) for variable, _ in taken]
+    twice = [variable for i, (variable, _) in enumerate(taken) if keys[i] in keys[:i]]
+    nobodys = [variable for variable, by in taken if not by]
+    several = [
+        "%s to %s" % (names([variable]), " and ".join(map(str, by)))
+        for variable, by in taken
+        if len({id(route.optimizer) for route in by}) > 1
+    ]
+    problems = []
+    if nobodys:
+        used = {id(route) for _, by in taken for route in by}
+        idle = ", ".join(str(route) for route in routes if id(route) not in used)
+        problems.append(
+            "To none go %s%s. Route them, pass default=… for the rest, or leave them out of "
+            "var_list." % (names(nobodys), idle and "; nothing goes to %s" % idle)
+        )
+    if several:
+        problems.append("To several go %s." % "; ".join(several))
+    if twice:
+        problems.append("Given twice: %s." % names(twice))
+    if problems:
+        raise ValueError(
+            "%s: every variable with a gradient must go to exactly one optimizer. %s"
+            % (holder, " ".join(problems))
+        )
