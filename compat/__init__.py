@@ -11,7 +11,7 @@ if _FOR_TOOLS:
     from .checkpoint_files import CheckpointError
     from .checkpoints.report import CheckpointMismatch
     from .checkpoints.v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
-    from .cli.doctor_command import diagnose
+    from .diagnosis import diagnose
     from .keras_bridge.bridge import custom_objects, to_keras
     from .keras_bridge.session_comparison import compare_with_session
     from .keras_in_graphs.optimizer import to_v1
@@ -26,7 +26,7 @@ _HOMES = {
     "CheckpointMismatch": "checkpoints.report",
     "compare_with_session": "keras_bridge.session_comparison",
     "custom_objects": "keras_bridge.bridge",
-    "diagnose": "cli.doctor_command",
+    "diagnose": "diagnosis",
     "from_plain_keras": "native_keras.translation",
     "load_v1_checkpoint": "checkpoints.v1_checkpoint",
     "patch_tensorflow": "old_names.patching",

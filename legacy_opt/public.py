@@ -11,22 +11,10 @@ except ModuleNotFoundError as error:
         '(or "legacy-opt[tensorflow]" for GPUs).'
     ) from error
 
-from legacy_opt.core.gradient_values import (
-    add_gradients_summaries,
-    clip_gradient_norms,
-    clip_gradient_norms_fn,
-    multiply_gradients,
-)
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot
-from legacy_opt.core.update import (
-    Addition,
-    Fading,
-    GlobalStepWarning,
-    RepartitionWarning,
-    Update,
-    UseLockingWarning,
-)
+from legacy_opt.core.update import Addition, Fading, Update
+from legacy_opt.core.user_warnings import GlobalStepWarning, RepartitionWarning, UseLockingWarning
 from legacy_opt.optimizers.adafactor import (
     AdafactorOptimizer,
     adafactor_decay_rate_adam,
@@ -56,7 +44,14 @@ from legacy_opt.optimizers.sign_decay import (
     get_restart_decay_fn,
 )
 from legacy_opt.training.adaptive_clipping import adaptive_clipping_fn
-from legacy_opt.training.contrib_training import OPTIMIZER_SUMMARIES, create_train_op, optimize_loss
+from legacy_opt.training.contrib_layers import OPTIMIZER_SUMMARIES, optimize_loss
+from legacy_opt.training.contrib_training import create_train_op
+from legacy_opt.training.gradient_functions import (
+    add_gradients_summaries,
+    clip_gradient_norms,
+    clip_gradient_norms_fn,
+    multiply_gradients,
+)
 from legacy_opt.training.hooks import ProgressBarHook, SlotSummaryHook
 from legacy_opt.training.optimizers_by_name import OPTIMIZER_CLS_NAMES
 from legacy_opt.wrappers.base import OptimizerWrapper

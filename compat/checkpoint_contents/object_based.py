@@ -1,7 +1,9 @@
 """What an object-based checkpoint holds, as its graph of objects tells it."""
 
 from ..checkpoint_files.object_graph import NAMED_BY_NUMBER, NUMBERED
-from . import Contents, Guess, Slot, Variable, item_of, keras_names, slot_signatures
+from . import keras_names, slot_signatures
+from .items import Contents, Guess, Slot, Variable
+from .named import item_of
 
 STEP_NAMES = ("iter", "iteration", "_iterations")
 

@@ -11,7 +11,7 @@ import zipfile
 import numpy as np
 import tensorflow as tf
 
-from ..cli.tables import size
+from ..plain_text import size
 from . import CheckpointError
 
 ENDINGS = (".keras", ".h5", ".hdf5")

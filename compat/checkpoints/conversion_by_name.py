@@ -5,17 +5,10 @@ from typing import Any, Callable, NamedTuple, Optional
 
 import numpy as np
 
-from .. import arrays, checkpoint_contents
-from ..checkpoint_contents import (
-    EMBEDDING_VARIABLE,
-    INCOMPLETE,
-    OF_EACH_PART,
-    PARTS,
-    adagrad_decay_counts,
-    deeprec_embeddings,
-)
+from .. import arrays, checkpoint_contents, plain_text
+from ..checkpoint_contents import adagrad_decay_counts, deeprec_embeddings
+from ..checkpoint_contents.items import EMBEDDING_VARIABLE, INCOMPLETE, OF_EACH_PART, PARTS
 from ..checkpoint_files import CheckpointError, CheckpointWriter
-from ..cli import tables
 from .report import Report, Transfer
 
 V1_LAYOUT, V2_LAYOUT = "V1", "V2"
@@ -179,7 +172,7 @@ def _slot_name(slot, variable, new_name):
 def _move(item, target, counts=False):
     if item.kind != PARTS:
         return Move(target, item.pieces, item.shape, item.dtype)
-    note = tables.counted(len(item.pieces), "part")
+    note = plain_text.counted(len(item.pieces), "part")
     if item.shape == ():
         return Move(target, item.pieces, (), item.dtype, note, _one_value)
     if counts:

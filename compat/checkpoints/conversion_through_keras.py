@@ -11,7 +11,7 @@ from .. import messages, special_files, user_objects
 from ..checkpoint_files import CheckpointError, keras_files, open_checkpoint
 from ..checkpoint_files.file_watch import Watch
 from ..checkpoint_files.working_folder import WorkingFolder
-from ..cli.tables import counted
+from ..plain_text import counted
 from .report import CheckpointMismatch, Leftover
 from .v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
 

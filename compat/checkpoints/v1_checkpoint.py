@@ -6,7 +6,7 @@ import re
 from ..checkpoint_contents import deeprec_embeddings
 from ..checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from ..checkpoint_files.paths import as_text
-from ..cli.tables import counted
+from ..plain_text import counted
 from . import hints, matching
 from .keras_state import STEP, KerasState
 from .report import CheckpointMismatch, Leftover, Report, Transfer

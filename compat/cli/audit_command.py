@@ -1,5 +1,6 @@
 """`legacy-opt audit`: every optimizer use of a code base, and what replaces it."""
 
+from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
@@ -63,8 +64,8 @@ def _blocks(uses, files, counts):
         yield tables.Table(("where", "use", "of", "to do", "what"), rows)
         yield ""
     yield "%s in %s: %d stay, %d to change, %d for a person" % (
-        tables.counted(len(uses), "use"),
-        tables.counted(files, "file"),
+        plain_text.counted(len(uses), "use"),
+        plain_text.counted(files, "file"),
         counts["stays"],
         counts["change"],
         counts["person"],

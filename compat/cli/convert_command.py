@@ -2,8 +2,7 @@
 
 import os
 
-from .. import special_files
-from ..checkpoints import name_maps
+from .. import plain_text, special_files
 from . import tables, terminal
 
 _DESCRIPTION = """\
@@ -77,6 +76,7 @@ def work(arguments, screen):
     """Converts; returns an `Outcome`."""
     _check(arguments)
     special_files.refuse_existing(arguments.destination, arguments.overwrite)
+    from ..checkpoints import name_maps
     from ..checkpoints.report import CheckpointMismatch
 
     name_map = None if arguments.name_map is None else name_maps.read(arguments.name_map)
@@ -214,7 +214,7 @@ def _blocks(arguments, report, mismatch):
             yield tables.Table((heading, "dtype", "shape", "why"), rows)
     yield from report.notes
     if mismatch is None:
-        count = tables.counted(len(report.transferred), "tensor")
+        count = plain_text.counted(len(report.transferred), "tensor")
         yield "written: %s, %s%s" % (
             arguments.destination,
             count,

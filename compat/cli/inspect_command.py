@@ -1,5 +1,6 @@
 """`legacy-opt inspect`: what a checkpoint holds."""
 
+from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
@@ -84,16 +85,16 @@ def _heading(facts):
         "%s: %s, format %s" % (facts["path"], facts["kind"], facts["format"]),
         "%s, %s, %s"
         % (
-            tables.counted(facts["tensors"], "tensor"),
-            tables.counted(facts["numbers"], "number"),
-            tables.size(facts["bytes"]),
+            plain_text.counted(facts["tensors"], "tensor"),
+            plain_text.counted(facts["numbers"], "number"),
+            plain_text.size(facts["bytes"]),
         ),
         "step: %s" % ("none" if facts["step"] is None else "{step} ({step_name})".format(**facts)),
     ]
     for guess in facts["optimizers"]:
         scope = " in the scope %s" if facts["kind"] == "name-based" else " of the object %s"
         scope = scope % guess["scope"] if guess["scope"] else ""
-        where = tables.counted(guess["variables"], "variable")
+        where = plain_text.counted(guess["variables"], "variable")
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
         lines.append("optimizer: no slots; one without, as GradientDescent, or weights alone")
@@ -115,13 +116,13 @@ def _table(found):
 def _row(indent, item, what):
     notes = [what] if what else []
     if item.kind == "parts":
-        notes.append(tables.counted(len(item.pieces), "part"))
+        notes.append(plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "of each part":
-        notes.append("of each of %s its own" % tables.counted(len(item.pieces), "part"))
+        notes.append("of each of %s its own" % plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "incomplete":
         notes.append("INCOMPLETE: parts of it are not in the file")
     elif item.kind == "EmbeddingVariable":
-        notes.append("EmbeddingVariable of DeepRec, %s" % tables.counted(item.shape[0], "row"))
+        notes.append("EmbeddingVariable of DeepRec, %s" % plain_text.counted(item.shape[0], "row"))
     shape = "?" if item.shape is None else str(list(item.shape))
-    size = tables.size(item.bytes) if item.bytes or not item.numbers else "?"
+    size = plain_text.size(item.bytes) if item.bytes or not item.numbers else "?"
     return (indent + item.name, item.dtype.name, shape, size, ", ".join(notes))

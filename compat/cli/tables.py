@@ -6,6 +6,8 @@ Plain text is complete and without control characters: for files, pipes and logs
 import contextlib
 from typing import NamedTuple
 
+from ..plain_text import printable, size
+
 
 class Table(NamedTuple):
     """Rows of text.
@@ -38,20 +40,6 @@ def show(blocks, stream):
             print("\n".join(plain_lines(block)), file=stream)
         else:
             _show_with_rich(block, stream)
-
-
-def printable(text, stream=None):
-    """Returns a line with escapes, as in Python's strings, for what is not to be seen as it is.
-
-    A name in a checkpoint may hold line breaks, and what a terminal takes for commands.
-
-    Args:
-      text: the line.
-      stream: where it is printed; what its encoding does not have is escaped, too.
-    """
-    encoding = getattr(stream, "encoding", None) or "utf-8"
-    text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
-    return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def plain_lines(table):
@@ -149,19 +137,3 @@ class _PlainProgress:
             self._told = tenth
             amount = "%d %% of %s" % (10 * tenth, size(self._total))
             print("%s: %s" % (self._label, amount), file=self._stream, flush=True)
-
-
-def size(count):
-    """Returns a number of bytes as people write it."""
-    if count < 1000:
-        return "%d bytes" % count
-    for unit in ("kB", "MB", "GB", "TB"):
-        count /= 1000
-        if count < 999.5 or unit == "TB":
-            return "%.3g %s" % (count, unit)
-    return None
-
-
-def counted(number, noun):
-    """Returns "1 tensor", "2 tensors"."""
-    return "%s %s%s" % (format(number, ","), noun, "" if number == 1 else "s")

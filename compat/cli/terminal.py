@@ -5,17 +5,15 @@ tells, and nothing has been written.
 """
 
 import argparse
-import contextlib
 import importlib
 import json
 import os
 import sys
-import tempfile
 import traceback
-import warnings
 from typing import NamedTuple
 
-from .. import messages
+from .. import messages, plain_text
+from ..quiet import silence
 from . import tables
 
 FINE, NEEDS_A_PERSON, BAD_INPUT = 0, 1, 2
@@ -41,7 +39,7 @@ class Parser(argparse.ArgumentParser):
 
     def error(self, message):
         """Ends the process."""
-        message = tables.printable(message, sys.stderr)
+        message = plain_text.printable(message, sys.stderr)
         self.exit(BAD_INPUT, "%s: %s (%s --help tells more)\n" % (self.prog, message, self.prog))
 
 
@@ -85,7 +83,7 @@ def run(name, work, arguments, with_tensorflow=True):
     except Exception as error:  # of TensorFlow, of Keras, of a user's module: any may come
         if arguments.traceback:
             for line in traceback.format_exc().splitlines():
-                print(tables.printable(line, sys.stderr), file=sys.stderr)
+                print(plain_text.printable(line, sys.stderr), file=sys.stderr)
         print("legacy-opt %s: %s" % (name, one_line(error)), file=sys.stderr)
         return BAD_INPUT
     try:
@@ -101,35 +99,8 @@ def run(name, work, arguments, with_tensorflow=True):
 
 def one_line(error):
     """Returns what an error says, on one line."""
-    text = tables.printable(" ".join(messages.text_of(error).split()), sys.stderr)
+    text = plain_text.printable(" ".join(messages.text_of(error).split()), sys.stderr)
     # Those are written for people; the others do not say what they are about.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text
     return "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
-
-
-@contextlib.contextmanager
-def silence():
-    """Keeps TensorFlow's log, Python's and that of the C++ below it, off the terminal.
-
-    Yields:
-      A stream to the terminal's stderr, for what is to be seen nevertheless.
-    """
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-    sys.stderr.flush()
-    kept = os.dup(2)
-    with contextlib.ExitStack() as scopes:
-        log = scopes.enter_context(tempfile.TemporaryFile())
-        screen = scopes.enter_context(os.fdopen(os.dup(kept), "w"))
-        scopes.enter_context(warnings.catch_warnings())
-        warnings.simplefilter("ignore")
-        # What is written there must not be in the way of --json.
-        prints = scopes.enter_context(open(os.devnull, "w"))
-        scopes.enter_context(contextlib.redirect_stdout(prints))
-        os.dup2(log.fileno(), 2)
-        try:
-            yield screen
-        finally:
-            sys.stderr.flush()
-            os.dup2(kept, 2)
-            os.close(kept)

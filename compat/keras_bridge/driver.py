@@ -8,12 +8,12 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, duplicate_ids
+from legacy_opt.core import duplicate_ids, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from ..v1_optimizers import nesting, owned_state, schedules
-from . import sparse_updates_without_kernels
+from ..v1_optimizers import copying, nesting, owned_state, schedules
+from . import refusals, sparse_updates_without_kernels
 from .settings import Studies
 
 
@@ -115,7 +115,7 @@ class Drives(Studies):
         """The scope in which the adopted optimizer has what this step needs, but is unprepared."""
         if self._whole:
             self._check_one_replica()
-        only_ours = owned_state.no_foreign_variables(self._adopted, self)
+        only_ours = refusals.no_foreign_variables(self._adopted, self)
         with self.alone(), self._fed(), self._told(grads_and_vars), only_ours:
             yield
 
@@ -167,19 +167,19 @@ class Drives(Studies):
             None if self.uses_fused_kernels else sparse_updates_without_kernels.rule_for(original)
         )
         if rule is not None:
-            with owned_state.sparse_updates_explained(optimizer):
+            with refusals.sparse_updates_explained(optimizer):
                 one_each = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
                 return sparse_updates_without_kernels.apply_sparse(
                     rule, optimizer, one_each.values, variable, one_each.indices
                 )
-        explained = owned_state.sparse_updates_explained(optimizer)
+        explained = refusals.sparse_updates_explained(optimizer)
         with self._rate_of_dtype(optimizer, grad.dtype), explained:
             return update(grad, variable, indices)
 
     @staticmethod
     def _check_dtype(optimizer, grad, variable):
         # Some kernels of TensorFlow abort the process.
-        argument_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
+        gradient_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
 
     def _noted(self, op):
         if op is not None:
@@ -224,8 +224,7 @@ class Drives(Studies):
             return
         everything = [part.optimizer for part in nesting.parts(self._adopted)]
         before = [
-            {key: owned_state.copied(value) for key, value in vars(each).items()}
-            for each in everything
+            {key: copying.copied(value) for key, value in vars(each).items()} for each in everything
         ]
         running.applying = True
         try:

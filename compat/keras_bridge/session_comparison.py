@@ -12,7 +12,7 @@ import tensorflow as tf
 from legacy_opt.core import argument_checks
 
 from .. import arrays
-from ..v1_optimizers import inspection, owned_state, schedules
+from ..v1_optimizers import inspection, owned_state, schedules, supported
 from .bridge import to_keras
 
 v1 = tf.compat.v1
@@ -77,7 +77,7 @@ def compare_with_session(optimizer, steps=20, **to_keras_arguments):
       ValueError: `steps` is not positive, or the learning rate is a tensor of a graph.
     """
     argument_checks.positive_integer("steps", steps)
-    inspection.check_class(optimizer)
+    supported.check_class(optimizer)
     rates = inspection.learning_rate_attributes(optimizer, to_keras_arguments.get("lr_attr"))
     step = inspection.step_attribute(optimizer, to_keras_arguments.get("global_step_attr"), rates)
     problem = _Problem(optimizer, steps)

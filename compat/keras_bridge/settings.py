@@ -6,7 +6,15 @@ import tensorflow as tf
 
 from legacy_opt.core.hyperparameters import takes_step
 
-from ..v1_optimizers import inspection, nesting, owned_state, schedules, serialization, step_inputs
+from ..v1_optimizers import (
+    inspection,
+    nesting,
+    owned_state,
+    schedules,
+    serialization,
+    step_inputs,
+    supported,
+)
 
 
 class Studies:
@@ -26,7 +34,7 @@ class Studies:
           **arguments: `lr_attr`, `global_step_attr`, `fused`, `step_dtype`, `learning_rates` and
             `by_updates`.
         """
-        inspection.check_class(optimizer)
+        supported.check_class(optimizer)
         step_dtype = arguments.pop("step_dtype")
         schedules_told = arguments.pop("learning_rates")
         by_updates = arguments.pop("by_updates")
@@ -50,7 +58,7 @@ class Studies:
             _by_updates=False,
             _accumulates=any(map(nesting.accumulates, everything)),
             _fixed=fixed - {"name", "global_step", "lr"} | ({"lr"} if len(leaves) > 1 else set()),
-            _whole=inspection.overrides_apply_gradients(optimizer),
+            _whole=supported.overrides_apply_gradients(optimizer),
         )
         if len(leaves) == 1:
             self._study_numbers(leaves[0], learning_rate)

@@ -2,7 +2,7 @@
 
 from .. import messages
 from ..keras_bridge import bridge
-from ..v1_optimizers import graph_names, inspection, owned_state, serialization
+from ..v1_optimizers import graph_names, inspection, owned_state, serialization, supported
 from . import counterparts as translations
 from . import measurement, translators
 from .report import Moved, Translation, TranslationReport
@@ -73,7 +73,7 @@ def from_plain_keras(plain, v1_optimizer, variables=None, sparse=True, learning_
             "from_plain_keras takes a tf.compat.v1.train.Optimizer as v1_optimizer, got %r."
             % (v1_optimizer,)
         )
-    inspection.check_class(v1_optimizer)
+    supported.check_class(v1_optimizer)
     translator = translators.Translator(plain, type(v1_optimizer))
     translator.check_class(plain)
     side = translator.side

@@ -10,8 +10,7 @@ import sys
 import types
 from typing import NamedTuple
 
-from .. import old_names
-from ..cli import tables
+from .. import old_names, plain_text
 from . import scopes, script_modules
 
 _CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
@@ -41,7 +40,7 @@ class Missing(NamedTuple):
     @property
     def text(self):
         """All of it that people are told, on one line."""
-        return tables.printable("%s:%d: %s: %s" % self[:4])
+        return plain_text.printable("%s:%d: %s: %s" % self[:4])
 
 
 def find(path, name, tensorflow):

@@ -9,7 +9,7 @@ from legacy_opt import MultiOptimizer
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import takes_step
 
-from . import inspection, owned_state
+from . import inspection, owned_state, supported
 from .nesting import parts
 
 v1 = tf.compat.v1
@@ -106,7 +106,7 @@ def _route_alike(replica, original, originals):
 def _replica(optimizer):
     if is_bridged(optimizer):
         return owned_state.fresh_copy(optimizer._adopted)
-    inspection.check_class(optimizer)
+    supported.check_class(optimizer)
     return owned_state.fresh_copy(optimizer)
 
 

@@ -7,7 +7,6 @@ optimizer, which names, saves and restores the variables. The original is not to
 `OptimizerWrapper` holds is adopted with it.
 """
 
-import contextlib
 import copy
 import functools
 import inspect
@@ -16,15 +15,11 @@ import pickle
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from .. import messages
-from .nesting import parts
+from .copying import BONDS, chosen_variables, copy_all
 
 v1 = tf.compat.v1
-# What an adopted optimizer knows besides: the Keras optimizer; what that feeds it; its `Place`.
-_BONDS = ("_owner", "_feed", "_place")
 
 
 class Adopted:
@@ -100,7 +95,7 @@ class Adopted:
         )
 
     def __reduce__(self):
-        if _chosen_variables(self):
+        if chosen_variables(self):
             raise pickle.PicklingError(
                 "%s was made for certain variables, which in another process are others. Make it "
                 "anew there." % type(self).__name__
@@ -108,7 +103,7 @@ class Adopted:
         return _readopt, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
-        for variable in _chosen_variables(self):
+        for variable in chosen_variables(self):
             memo.setdefault(id(variable), variable)  # unless that has been copied, too
         return _readopt(type(self).__bases__, copy.deepcopy(vars(self), memo))
 
@@ -147,35 +142,7 @@ def adopt(optimizer, owner, feeds):
         state.update(_owner=owner, _feed=feeds[id(each)], _place=part.place)
         return _readopt((mixin, type(each)), state)
 
-    return _copies(optimizer, adopted)
-
-
-def _copies(optimizer, make):
-    """Copies an optimizer and all inside; `make` is called with a `Part` and the state of its copy.
-
-    Returns:
-      The copy of the optimizer.
-    """
-    made = {}
-    for part in reversed(parts(optimizer)):
-        made[id(part.optimizer)] = make(part, _fresh_state(part.optimizer, made))
-    return made[id(optimizer)]
-
-
-def _fresh_state(optimizer, copies):
-    """Returns a copy of an optimizer's attributes, without its variables.
-
-    Args:
-      optimizer: the optimizer.
-      copies: a dict from the `id` of those that it may hold to their copies.
-    """
-    state = {
-        name: copied(value, copies)
-        for name, value in vars(optimizer).items()
-        if not name.startswith("_self_")  # what TensorFlow's checkpoints note of the original
-    }
-    state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
-    return state
+    return copy_all(optimizer, adopted)
 
 
 def fresh_copy(optimizer):
@@ -185,14 +152,14 @@ def fresh_copy(optimizer):
         cls = type(part.optimizer)
         if isinstance(part.optimizer, Adopted):
             cls = original_class(part.optimizer)
-            state = {name: value for name, value in state.items() if name not in _BONDS}
+            state = {name: value for name, value in state.items() if name not in BONDS}
         made = object.__new__(cls)
         vars(made).update(state)
         if not part.is_leaf:
             made.track_wrapped()
         return made
 
-    return _copies(optimizer, plain)
+    return copy_all(optimizer, plain)
 
 
 def original_class(adopted):
@@ -212,50 +179,6 @@ def _readopt(bases, state):
     return adopted
 
 
-def _chosen_variables(optimizer):
-    """Returns the variables that a wrapper's constructor was told to treat in some way."""
-    if not isinstance(optimizer, OptimizerWrapper):
-        return []
-    state = [value for name, value in vars(optimizer).items() if name not in _BONDS]
-    return list(_variables_in(state))
-
-
-def _variables_in(value):
-    if isinstance(value, tf.Variable) or versions.is_keras_3_variable(value):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _variables_in(item)
-
-
-def copied(value, copies=()):
-    """Copies containers, which the optimizer may change, but not what they hold.
-
-    Args:
-      value: anything.
-      copies: a dict from the `id` of optimizers to those that take their places.
-    """
-    if type(value) is dict:
-        return {key: copied(item, copies) for key, item in value.items()}
-    if type(value) in (list, set):
-        return type(value)(copied(item, copies) for item in value)
-    if not copies:
-        return value
-    if isinstance(value, v1.train.Optimizer):
-        return copies.get(id(value), value)
-    if isinstance(value, tuple):
-        items = [copied(item, copies) for item in value]
-        return type(value)._make(items) if hasattr(value, "_make") else type(value)(items)
-    return value
-
-
-def starting_value(value):
-    """Returns what a variable that all share starts from, as a tensor: v1 takes functions, too."""
-    if argument_checks.is_function(value):
-        value = value()
-    return tf.convert_to_tensor(value)  # a Python float is float32, as in v1
-
-
 def _takes_nothing(function):
     try:
         return not inspect.signature(function).parameters
@@ -268,73 +191,3 @@ def _component(variable):
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)
-
-
-@contextlib.contextmanager
-def no_foreign_variables(optimizer, owner):
-    """Refuses variables that an optimizer creates past its owner: no checkpoint would hold them."""
-
-    def create(next_creator, **arguments):
-        if not owner.creates_variables:
-            raise ValueError(
-                "%s creates a variable itself (%s), which no Keras checkpoint would hold. Create "
-                "state in _create_slots with _create_non_slot_variable, _zeros_slot or "
-                "_get_or_make_slot."
-                % (type(optimizer).__name__, arguments.get("name") or "without a name")
-            )
-        return next_creator(**arguments)
-
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(tf.variable_creator_scope(create))
-        with tf.init_scope():  # where variables of a tf.function are created
-            stack.enter_context(tf.variable_creator_scope(create))
-        yield
-
-
-@contextlib.contextmanager
-def sparse_updates_explained(optimizer):
-    """Explains what is missing where a sparse update cannot be built.
-
-    Raises:
-      NotImplementedError: the optimizer has no sparse update.
-      ValueError: the update has no kernel in XLA, for which it is being built.
-    """
-    name = type(optimizer).__name__
-    xla = versions.compiling_with_xla()
-    graph = tf.compat.v1.get_default_graph() if xla else None
-    before = set(graph.get_operations()) if xla else ()
-    try:
-        yield
-    except NotImplementedError as error:
-        if messages.text_of(error):
-            raise
-        raise NotImplementedError(
-            "%s cannot apply sparse gradients (embeddings): it does not define "
-            "_resource_apply_sparse(self, grad, handle, indices)." % name
-        ) from error
-    if not xla:
-        return
-    for op in graph.get_operations():
-        if op in before:
-            continue
-        if op.type == "Unique" and not versions.xla_compiles_unique():
-            raise ValueError(
-                "The XLA of TensorFlow %s cannot sum the gradients of equal ids: it has no kernel "
-                "for Unique, with which %s applies sparse gradients (embeddings). Compile "
-                "without XLA, jit_compile=False, or use a newer TensorFlow."
-                % (versions.tensorflow_version(), name)
-            )
-        if op.type.startswith("ResourceSparseApply"):
-            fused = optimizer._owner.uses_fused_kernels
-            raise ValueError(
-                "XLA has no kernel for %s, with which %s applies sparse gradients (embeddings). "
-                "%s, or compile without XLA: jit_compile=False."
-                % (
-                    op.type,
-                    name,
-                    "Pass fused=False to to_keras"
-                    if fused
-                    else "Its class asks for that kernel itself, which fused=False cannot change: "
-                    "write its sparse update with plain operations, as scatter_sub",
-                )
-            )

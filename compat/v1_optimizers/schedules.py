@@ -9,7 +9,7 @@ import tensorflow as tf
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import takes_step
-from legacy_opt.core.update import warn
+from legacy_opt.core.user_warnings import warn
 
 
 class ByIterations:

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
-from . import inspection
+from . import inspection, supported
 from .nesting import parts
 
 
@@ -82,7 +82,7 @@ def _of_wrapper(optimizer):
 def _of_leaf(optimizer, lr_attr, global_step_attr, step_dtype):
     rates = inspection.learning_rate_attributes(optimizer, lr_attr)
     step = inspection.step_attribute(optimizer, global_step_attr, rates)
-    inspection.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
+    supported.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
     dtype = _step_dtype(optimizer, step, step_dtype)
     return Feed(rates, by_keras=bool(rates), step=step, step_dtype=dtype)
 
@@ -93,7 +93,7 @@ def _of_several(optimizer, step_dtype):
         name for name in inspection.LEARNING_RATE_ATTRIBUTES if state.get(name) is not None
     )
     step = inspection.step_attribute(optimizer, None, rates)
-    inspection.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
+    supported.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
     return Feed(rates, step=step, step_dtype=_step_dtype(optimizer, step, step_dtype))
 
 

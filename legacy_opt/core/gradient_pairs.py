@@ -5,7 +5,7 @@ import contextlib
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
+from legacy_opt.core import gradient_checks
 from legacy_opt.core.gradient_values import changed, pairs_of
 from legacy_opt.core.variable_access import after, copied, in_session_graph, is_value
 from legacy_opt.core.variable_lists import is_partitioned, is_variable
@@ -65,7 +65,7 @@ def _as_gradient(optimizer, grad, variable):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices):
         return grad
-    return argument_checks.gradient(optimizer, grad, variable, sparse=False)
+    return gradient_checks.gradient(optimizer, grad, variable, sparse=False)
 
 
 def check_variables(optimizer, var_list):

@@ -11,12 +11,13 @@ from types import SimpleNamespace
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, gradient_pairs
+from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
 from legacy_opt.core.global_step import NewStep, advanced_by_wrapper, of_graph, step_below_the_end
 from legacy_opt.core.hyperparameters import current, unrounded
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import checked_layouts
-from legacy_opt.core.update import GlobalStepWarning, Update, UseLockingWarning, warn
+from legacy_opt.core.update import Update
+from legacy_opt.core.user_warnings import GlobalStepWarning, UseLockingWarning, warn
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, copied, here, variable_shape
 
 
@@ -275,7 +276,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _create_slots(self, var_list):
         for variable in var_list:
-            argument_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
+            gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
         if var_list and self.non_slots():
             # One place for all workers: the variable that comes first by name.
             first = min(var_list, key=lambda variable: variable.name)
@@ -347,7 +348,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
-        grad = here(argument_checks.gradient(type(self).__name__, grad, variable, sparse))
+        grad = here(gradient_checks.gradient(type(self).__name__, grad, variable, sparse))
         if variable.shape.num_elements() == 0:
             return tf.no_op()
         densified = sparse and self.needs_whole_tensor(variable)

@@ -1,45 +1,9 @@
-"""What passes between RuleOptimizer and an optimizer: one update, and the warnings about it."""
+"""What passes between RuleOptimizer and an optimizer: one update."""
 
 from __future__ import annotations
 
-import sys
-import warnings
 from types import SimpleNamespace
 from typing import Any, NamedTuple
-
-
-class GlobalStepWarning(UserWarning):
-    """An optimizer that depends on the global step was given none to advance."""
-
-
-class UseLockingWarning(UserWarning):
-    """`use_locking=True` cannot be kept: the update runs without a kernel that locks."""
-
-
-class RepartitionWarning(UserWarning):
-    """A checkpoint of a partitioned variable will go on rightly with the same partitions alone."""
-
-
-def users_frame():
-    """Returns the frame of the user's own code that led here, or None.
-
-    It is the innermost one outside this package and TensorFlow.
-    """
-    frame = sys._getframe(1)
-    while frame is not None:
-        package = frame.f_globals.get("__name__", "").split(".")[0]
-        if package not in ("legacy_opt", "tensorflow", "tensorflow_core"):
-            return frame
-        frame = frame.f_back
-    return None
-
-
-def warn(message, category):
-    """Warns at the user's own line: the first one outside this package and TensorFlow."""
-    level, frame, users = 2, sys._getframe(1), users_frame()
-    while frame is not None and frame is not users:
-        level, frame = level + 1, frame.f_back
-    warnings.warn(message, category, stacklevel=level)
 
 
 class Addition(NamedTuple):

@@ -18,7 +18,8 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, as_column
-from legacy_opt.core.update import Addition, RepartitionWarning, warn
+from legacy_opt.core.update import Addition
+from legacy_opt.core.user_warnings import RepartitionWarning, warn
 from legacy_opt.core.variable_access import (
     Rows,
     WholeVariable,

@@ -10,7 +10,7 @@ before section 2.1, as in `tf.compat.v1.train.AdamOptimizer`.
 
 import tensorflow as tf
 
-from legacy_opt.core import argument_checks, fused_kernels
+from legacy_opt.core import argument_checks, fused_kernels, gradient_checks
 from legacy_opt.core.hyperparameters import alias_of, tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
@@ -44,7 +44,7 @@ class AdamBase(RuleOptimizer):
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        argument_checks.refuse_hooks(cls, _HOOKS)
+        gradient_checks.refuse_hooks(cls, _HOOKS)
 
     def __init__(
         self,

@@ -18,7 +18,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.update import GlobalStepWarning, users_frame, warn
+from legacy_opt.core.user_warnings import GlobalStepWarning, users_frame, warn
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):

@@ -17,8 +17,14 @@ import inspect
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks, fused_kernels, gradient_pairs, hyperparameters
-from legacy_opt.core.update import warn
+from legacy_opt.core import (
+    argument_checks,
+    fused_kernels,
+    gradient_checks,
+    gradient_pairs,
+    hyperparameters,
+)
+from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_access import (
     Rows,
     WholeVariable,
@@ -81,7 +87,7 @@ class DecoupledWeightDecayExtension:
 
     def __init_subclass__(cls, **kwargs):
         super().__init_subclass__(**kwargs)
-        argument_checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
+        gradient_checks.refuse_hooks(cls, dict.fromkeys(_HOOKS, "override decayed or decays"))
         if DecoupledWeightDecayExtension not in cls.__bases__:
             return
         if cls.__bases__[0] is not DecoupledWeightDecayExtension:
@@ -258,7 +264,7 @@ class DecoupledWeightDecayExtension:
             yield
             return
         sparse = access.indices is not None
-        grad = argument_checks.gradient(type(self).__name__, grad, variable, sparse)
+        grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
         factor = _factor(self, variable.dtype.base_dtype)
         in_order = versions.runs_in_order()
         with after(*([] if in_order else [grad] + self._after_gradients)):

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core import argument_checks
+from legacy_opt.core import argument_checks, gradient_checks
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
@@ -25,7 +25,7 @@ from legacy_opt.wrappers.accumulated_rows import (
     rows_shape,
 )
 from legacy_opt.wrappers.base import OptimizerWrapper, check_step_to_advance
-from legacy_opt.wrappers.sync_replicas import comes_from_sync_replicas, holds_sync_replicas
+from legacy_opt.wrappers.nested_optimizers import comes_from_sync_replicas, holds_sync_replicas
 
 v1 = tf.compat.v1
 _WHOLE = WholeVariable()
@@ -341,7 +341,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             seen.add(id(variable))
         for grad, variable in pairs:
             if isinstance(grad, tf.IndexedSlices):
-                argument_checks.gradient(me, grad.values, variable, sparse=True)
+                gradient_checks.gradient(me, grad.values, variable, sparse=True)
         if versions.building() != versions.EAGER and comes_from_sync_replicas(pairs):
             raise ValueError(_NO_SYNC_REPLICAS % "be in")
         return pairs

@@ -5,7 +5,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.gradient_values import some_gradients
-from legacy_opt.core.update import warn
+from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_lists import variables_in
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
 from legacy_opt.wrappers.multi_optimizer_routes import Collection, Route, check_taken, make_routes

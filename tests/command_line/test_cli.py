@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from legacy_opt.compat import user_objects
+from legacy_opt.compat import plain_text, user_objects
 from legacy_opt.compat.cli import tables, terminal
 from tests.support.processes.command_line import ROOT, Screen, forget_module, start
 
@@ -113,7 +113,7 @@ def test_progress_on_a_terminal(rich):
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1 kB"), (1.5e9, "1.5 GB"), (3e15, "3e+03 TB")],
 )
 def test_sizes(count, text):
-    assert tables.size(count) == text
+    assert plain_text.size(count) == text
 
 
 class Arguments:

@@ -8,8 +8,8 @@ import tensorflow as tf
 
 import legacy_opt
 from legacy_opt import compat, versions
-from legacy_opt.compat import checkpoint_contents
-from legacy_opt.compat.checkpoint_contents import named_contents
+from legacy_opt.compat.checkpoint_contents import named
+from legacy_opt.compat.checkpoint_contents.named import named_contents
 from tests.support.keras.keras_apis import OPTIMIZER_V2
 
 v1 = tf.compat.v1
@@ -296,8 +296,8 @@ def test_parts_in_their_order():
     ],
 )
 def test_joined_shape(shapes, whole):
-    axis = checkpoint_contents.joined_axis(shapes)
-    assert whole == (None if axis is None else checkpoint_contents.joined_shape(shapes, axis))
+    axis = named.joined_axis(shapes)
+    assert whole == (None if axis is None else named.joined_shape(shapes, axis))
 
 
 @pytest.mark.parametrize("names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"]])

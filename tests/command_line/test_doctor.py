@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from legacy_opt.compat import cli
+from legacy_opt.compat import cli, diagnosis
 from legacy_opt.compat.cli import doctor_command
 from tests.support.paths import ROOT
 
@@ -43,7 +43,7 @@ def facts(**changes):
             "KERAS_BACKEND": None,
         },
         "to_keras": {"auto": "optimizer_v2", "optimizer_v2": None, "keras3": "ImportError: none"},
-        "kernels": {"Adagrad": list(doctor_command._FORMS)},
+        "kernels": {"Adagrad": list(diagnosis.FORMS)},
     }
     for part, change in changes.items():
         healthy[part] = change if part in ("kernels", "packages") else dict(healthy[part], **change)
@@ -51,7 +51,7 @@ def facts(**changes):
 
 
 def only_problem(**changes):
-    (problem,) = doctor_command._problems(facts(**changes))
+    (problem,) = diagnosis._problems(facts(**changes))
     return problem
 
 
@@ -81,7 +81,7 @@ def test_json_holds_the_facts(told):
     assert told["tensorflow"]["estimator"] == hasattr(tf, "estimator")
     assert told["keras"]["error"] is None
     assert told["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
-    assert told["kernels"]["Adagrad"] == list(doctor_command._FORMS)
+    assert told["kernels"]["Adagrad"] == list(diagnosis.FORMS)
     assert told["kernels"]["Adam"] == ["ref dense", "resource dense"]
 
 
@@ -94,8 +94,8 @@ def test_diagnose_is_public_and_is_what_json_prints(capsys):
 def test_kernels_told_are_kernels_that_exist():
     prefix = {"ref dense": "", "ref sparse": "Sparse"}
     prefix.update({"resource dense": "Resource", "resource sparse": "ResourceSparse"})
-    for name, forms in doctor_command._kernels().items():
-        for form in doctor_command._FORMS:
+    for name, forms in diagnosis._kernels().items():
+        for form in diagnosis.FORMS:
             assert hasattr(tf.raw_ops, prefix[form] + "Apply" + name) == (form in forms)
 
 
@@ -123,13 +123,13 @@ def test_what_tensorflow_prints_while_it_breaks_stays_off_the_terminal(tmp_path)
 
 
 def test_healthy_has_no_problem():
-    assert list(doctor_command._problems(facts())) == []
+    assert list(diagnosis._problems(facts())) == []
 
 
 def test_missing_tensorflow():
     nothing = {"version": None, "error": "ModuleNotFoundError: No module named 'tensorflow'"}
     told = dict(facts(tensorflow=nothing, packages={}, kernels={}), keras=None)
-    (problem,) = doctor_command._problems(told)
+    (problem,) = diagnosis._problems(told)
     assert problem["level"] == "error"
     assert problem["fix"].startswith('pip install "legacy-opt[tensorflow-cpu]"')
 
@@ -138,7 +138,7 @@ def test_numpy_2_under_an_old_tensorflow():
     broken = {"version": None, "error": "AttributeError: _ARRAY_API not found"}
     packages = {"tensorflow-cpu": "2.10.1", "numpy": "2.0.1"}
     told = dict(facts(tensorflow=broken, packages=packages, kernels={}), keras=None)
-    (problem,) = doctor_command._problems(told)
+    (problem,) = diagnosis._problems(told)
     assert (problem["level"], problem["fix"]) == ("error", 'pip install "numpy<2"')
 
 
@@ -161,7 +161,7 @@ def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps)
         packages={wheel: "2.18.0"},
         to_keras={"auto": "keras3", "optimizer_v2": "ImportError: no tf_keras", "keras3": None},
     )
-    assert list(doctor_command._problems(told)) == []
+    assert list(diagnosis._problems(told)) == []
     assert list(doctor_command._to_keras_texts(told)) == [
         "api='keras3', the default",
         "api='optimizer_v2' after pip install %s\"tf-keras~=2.18.0\"" % no_deps,
@@ -217,7 +217,7 @@ def test_keras_on_a_backend_that_is_missing():
 
 
 def test_every_problem_shows_in_the_text():
-    told = dict(legacy_opt.compat.diagnose(), problems=[doctor_command._problem("error", "T", "F")])
+    told = dict(legacy_opt.compat.diagnose(), problems=[diagnosis._problem("error", "T", "F")])
     assert "\n".join(doctor_command._lines(told)).endswith("ERROR: T\n  fix: F")
 
 

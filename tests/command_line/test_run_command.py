@@ -11,7 +11,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.compat.cli import run_command
+from legacy_opt.compat.script_runner import runner
 from tests.support.paths import ROOT
 from tests.support.processes import programs
 from tests.support.processes.command_line import Screen, start
@@ -219,7 +219,7 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
 
 
 def test_installed_modules_get_the_tensorflow_that_is_installed(monkeypatch):
-    monkeypatch.setattr(builtins, "__import__", run_command._importing(builtins.__import__, v1))
+    monkeypatch.setattr(builtins, "__import__", runner._importing(builtins.__import__, v1))
     code = "import tensorflow as tf\nfrom tensorflow import train"
     installed = os.path.join(os.path.dirname(tf.__path__[0]), "some_package", "module.py")
     files = {installed: tf, str(ROOT / "own.py"): v1}

@@ -1,7 +1,6 @@
-"""Which package of the product may import which: counted are all imports, also late and lazy ones."""
+"""Which package of the product may import which; late and lazy imports count like all others."""
 
 import ast
-from pathlib import Path
 
 import pytest
 
@@ -9,70 +8,123 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 
-CORE = {"legacy_opt.versions", "legacy_opt.core"}
-PUBLIC = {"legacy_opt", "legacy_opt.public"}
-# What each package may import beside itself. A module that is no package is named, too.
+OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
+# What each package, or module beside them, may import but itself. Those of compat begin with a dot.
 ALLOWED = {
-    "legacy_opt._checkout": set(),
-    "legacy_opt.versions": set(),
-    "legacy_opt.core": {"legacy_opt.versions"},
-    "legacy_opt.optimizers": CORE,
-    "legacy_opt.wrappers": CORE,
-    "legacy_opt.access": CORE,
-    "legacy_opt.kernels": CORE,
+    "_checkout": [".compat"],  # finds it
+    "versions": [],
+    "core": ["versions"],
+    "optimizers": ["core", "versions"],
+    "wrappers": ["core", "versions"],
+    "training": ["core", "optimizers", "wrappers", "versions"],
+    "access": ["core"],
+    "kernels": ["core"],
+    "public": ["core", "optimizers", "wrappers", "training"],
+    "legacy_opt": ["_checkout", "public", ".compat"],
+    "__main__": [".cli"],
+    ".arrays": [],
+    ".messages": [],
+    ".plain_text": [],
+    ".quiet": [],
+    ".special_files": [],
+    ".user_objects": [".messages"],
+    ".v1_optimizers": [*OF_V1, ".messages"],
+    ".checkpoint_files": ["versions", ".plain_text", ".special_files"],
+    ".checkpoint_contents": [".checkpoint_files"],
+    ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers"],
+    ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers"],
+    ".native_keras": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_bridge"],
+    ".checkpoints": [
+        *[*OF_V1, ".arrays", ".messages", ".plain_text", ".special_files", ".user_objects"],
+        *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents"],
+    ],
+    ".old_names": ["legacy_opt", "versions"],
+    ".source_analysis": [".plain_text", ".special_files", ".old_names"],
+    ".script_runner": ["versions", "public", ".special_files", ".old_names", ".source_analysis"],
+    ".diagnosis": ["legacy_opt", "versions", ".messages", ".quiet"],
+    ".compat": [
+        *[".v1_optimizers", ".checkpoint_files", ".keras_bridge", ".keras_in_graphs"],
+        *[".native_keras", ".checkpoints", ".old_names", ".diagnosis"],
+    ],
 }
-ALLOWED["legacy_opt.training"] = CORE | {"legacy_opt.optimizers", "legacy_opt.wrappers"}
-ALLOWED["legacy_opt.public"] = ALLOWED["legacy_opt.training"] | {"legacy_opt.training"}
-V1 = set(ALLOWED) | {"legacy_opt"}
-COMPAT = {
-    "text": set(),
-    "messages": set(),
-}
+EVERYTHING_BELOW = [name for name in ALLOWED if name not in (".compat", "__main__")]
+ALLOWED[".cli"] = EVERYTHING_BELOW
 
 
 def modules():
-    """Yields the name and the path of each module of the product."""
-    for folder, home in (("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat")):
-        for path in sorted((ROOT / folder).rglob("*.py")):
+    """Returns the files of the product by the names of their modules."""
+    found = {}
+    for folder, home in ("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat"):
+        for path in (ROOT / folder).rglob("*.py"):
             words = path.relative_to(ROOT / folder).with_suffix("").parts
-            yield ".".join([home, *(word for word in words if word != "__init__")]), path
+            found[".".join([home, *(word for word in words if word != "__init__")])] = path
+    return found
 
 
-if __name__ == "__main__":
-    import collections
+def package_of(module):
+    """Returns the name in `ALLOWED` that a module has its rights from."""
+    words = module.split(".")[1:]
+    if words[:1] == ["compat"]:
+        return "." + (words + ["compat"])[1 if words[1:] else 0]
+    return words[0] if words else "legacy_opt"
 
-    NAMES = dict(modules())
 
-    def package(m):
-        parts = m.split(".")
-        if parts[:2] == ["legacy_opt", "compat"]:
-            return ".".join(parts[:3])
-        return ".".join(parts[:2])
+def names_in(module, source, is_package, known):
+    """Yields what a module imports, wherever it does; and strings that name `known` ones."""
+    here = module.split(".")
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = here[: len(here) - node.level + is_package] if node.level else []
+            base = ".".join([*above, *([node.module] if node.module else [])])
+            yield from ("%s.%s" % (base, alias.name) for alias in node.names)
+        elif type(node).__name__ in ("Constant", "Str"):  # the latter on Python 3.7
+            # of import_module, and of the lazy names of compat
+            text = node.s if type(node).__name__ == "Str" else node.value
+            for name in text, "%s.%s" % (module, text):
+                if "." in str(name) and name in known:
+                    yield name
 
-    edges = collections.defaultdict(set)
-    for m, path in NAMES.items():
-        here = m if path.name == "__init__.py" else m.rpartition(".")[0]
-        for n in ast.walk(ast.parse(path.read_text())):
-            found = []
-            if isinstance(n, ast.ImportFrom):
-                base = n.module or ""
-                if n.level:
-                    up = here.split(".")[: len(here.split(".")) - n.level + 1]
-                    base = ".".join(up + ([base] if base else []))
-                found = [
-                    base + "." + a.name if base + "." + a.name in NAMES else base for a in n.names
-                ]
-            elif isinstance(n, ast.Import):
-                found = [a.name for a in n.names]
-            elif isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value in NAMES:
-                found = [n.value]
-            for f in found:
-                if f.startswith("legacy_opt") and package(f) != package(m):
-                    edges[package(m)].add((package(f), m + " -> " + f))
-    for p in sorted(edges):
-        print(p)
-        by = collections.defaultdict(list)
-        for q, why in edges[p]:
-            by[q].append(why)
-        for q in sorted(by):
-            print("    ", q, len(by[q]), by[q][0] if len(by[q]) < 3 else "")
+
+def wrong_imports(files):
+    """Returns the imports that are not allowed: names of modules, what imports and what is."""
+    found = []
+    for module, path in files.items():
+        source = path.read_text(encoding="utf-8")
+        for name in names_in(module, source, path.name == "__init__.py", files):
+            while name not in files and "." in name:
+                name = name.rpartition(".")[0]
+            is_allowed = package_of(name) in [package_of(module), *ALLOWED[package_of(module)]]
+            if (name in files and not is_allowed) or name.split(".")[0] == "compat":
+                found.append((module, name))
+    return found
+
+
+def test_imports_run_downwards():
+    assert wrong_imports(modules()) == []
+
+
+def test_every_package_has_its_rights():
+    assert {package_of(module) for module in modules()} == set(ALLOWED)
+
+
+@pytest.mark.parametrize(
+    "module, source, wrong",
+    [
+        ("legacy_opt.core.slots", "def late():\n    import legacy_opt.wrappers.base", True),
+        ("legacy_opt.core.slots", "from legacy_opt.versions import keras", False),
+        ("legacy_opt.core.slots", "importlib.import_module('legacy_opt.public')", True),
+        ("legacy_opt.compat.checkpoint_files.paths", "from ..cli import tables", True),
+        ("legacy_opt.compat.checkpoint_files.paths", "from . import reader", False),
+        ("legacy_opt.compat.cli.tables", "from ..checkpoint_files import paths", False),
+        ("legacy_opt.compat.cli.tables", "from compat.checkpoint_files import paths", True),
+        ("legacy_opt.compat", "HOMES = {'main': 'cli.terminal'}", True),
+    ],
+)
+def test_what_is_wrong_is_found(module, source, wrong, tmp_path):
+    files = dict(modules())
+    path = tmp_path / ("__init__.py" if module == "legacy_opt.compat" else "module.py")
+    path.write_text(source)
+    found = {each for each in wrong_imports({**files, module: path}) if each[0] == module}
+    assert bool(found) == wrong

@@ -24,7 +24,7 @@ def run(tmp_path, monkeypatch, capsys):
     """
     monkeypatch.syspath_prepend("replaced by the command")
     monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)
-    monkeypatch.setattr(run_command, "_outcome", lambda start: 0)
+    monkeypatch.setattr(run_command, "outcome", lambda start: 0)
     without_hooks = types.SimpleNamespace(install=lambda *_: None)
     monkeypatch.setattr(run_command, "missing_errors", without_hooks, raising=False)
     monkeypatch.chdir(tmp_path)

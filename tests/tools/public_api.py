@@ -9,11 +9,11 @@ import inspect
 
 import legacy_opt
 from legacy_opt import compat
-from legacy_opt.compat.checkpoint_report import Leftover, Report, Transfer
-from legacy_opt.compat.compare import Comparison
-from legacy_opt.compat.patching import Patch
-from legacy_opt.compat.plain_measuring import Figure
-from legacy_opt.compat.plain_report import Moved, Translation, TranslationReport
+from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
+from legacy_opt.compat.keras_bridge.session_comparison import Comparison
+from legacy_opt.compat.native_keras.measurement import Figure
+from legacy_opt.compat.native_keras.report import Moved, Translation, TranslationReport
+from legacy_opt.compat.old_names.patching import Patch
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"

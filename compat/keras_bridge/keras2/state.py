@@ -7,7 +7,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...v1_optimizers import owned_state
+from ...v1_optimizers import copying
+from .. import refusals
 from . import clipping
 
 Base = clipping.sums_duplicates_first(versions.optimizer_v2())
@@ -51,7 +52,7 @@ class OwnsState(Base):
         new = [key for key in keys if key not in self._slot_order]
         with self.alone(), self._fed_for_slots(bool(new)):
             self._trained.update(zip(keys, var_list))
-            with owned_state.no_foreign_variables(self._adopted, self):
+            with refusals.no_foreign_variables(self._adopted, self):
                 self._adopted._create_slots(list(var_list))
             if new and not self._restoring:
                 self._slot_order.update((key, None) for key in new)
@@ -117,7 +118,7 @@ class OwnsState(Base):
         if name not in self.non_slots:
             # Keras saves its own variables by these names, too.
             taken = name == "iter" or name in self._hyper
-            value = owned_state.starting_value(initial_value)
+            value = copying.starting_value(initial_value)
             with self._creating():
                 self.non_slots[name] = self.add_weight(
                     "v1_" + name if taken else name,

@@ -6,7 +6,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ...v1_optimizers import owned_state
+from ...v1_optimizers import copying
+from .. import refusals
 from .saving import SavedByName
 
 keras = versions.keras_3()
@@ -59,9 +60,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
             super().build(variables)
             if variables:
-                with self._fed_for_slots(True), owned_state.no_foreign_variables(
-                    self._adopted, self
-                ):
+                with self._fed_for_slots(True), refusals.no_foreign_variables(self._adopted, self):
                     self._adopted._create_slots([versions.tf_variable(each) for each in variables])
 
     def _check_stateful(self):
@@ -104,7 +103,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         """
         name = place.shared(name)
         if name not in self.non_slots:
-            value = owned_state.starting_value(initial_value)
+            value = copying.starting_value(initial_value)
             variable = self._create(
                 name, value.shape, value.dtype, lambda: value, aggregation="only_first_replica"
             )

@@ -1,0 +1,310 @@
+"""Recognises what the tensors of a name-based checkpoint are, by name, shape and dtype.
+
+A slot is called after its variable, `x/Adam`, with a scope before it in graphs of
+`tf.contrib.layers.optimize_loss`: `OptimizeLoss/x/Adam`. A partitioned variable may come in parts,
+`x/part_0`, `x/part_1`; and an EmbeddingVariable of DeepRec as `x-keys`, `x-values` and more.
+"""
+
+import collections
+import re
+
+import numpy as np
+
+from . import deeprec_embeddings, keras_names, partitioned_slots, slot_signatures
+from .items import (
+    EMBEDDING_VARIABLE,
+    INCOMPLETE,
+    OF_EACH_PART,
+    PARTS,
+    TENSOR,
+    Contents,
+    Guess,
+    Item,
+    Slot,
+    Variable,
+)
+from .partitioned_slots import PART, position
+
+_NUMBER = re.compile(r"_\d+$")
+_POWER = re.compile(r"(beta[12]_power)(_\d+)?$")
+_STEP_NAMES = ("global_step", "iter", "iteration")
+
+
+def named_contents(tensors):
+    """Finds out what a name-based checkpoint holds.
+
+    Args:
+      tensors: a dict from names to what has a `dtype` and a `shape`.
+
+    Returns:
+      `Contents`.
+    """
+    items = {item.name: item for item in _items(tensors)}
+    step = _step(items)
+    of_keras = keras_names.names(items)
+    powers = [item for item in items.values() if _is_power(item)]
+    shared = powers + keras_names.for_all_variables(items, of_keras)
+    shared = [item for item in shared if item != step]
+    apart = {item.name for item in shared} | ({step.name} if step else set())
+    owners = _owners({name: item for name, item in items.items() if name not in apart})
+    slots = collections.defaultdict(list)
+    for name, (owner, scope, suffix) in sorted(owners.items()):
+        slots[owner].append(Slot(items[name], scope, suffix))
+    variables = [
+        Variable(item, tuple(sorted(slots[name], key=_order)))
+        for name, item in sorted(items.items())
+        if name not in owners and name not in apart
+    ]
+    powers = {_POWER.search(item.name).group(1) for item in powers}
+    variables, optimizers = _recognised(variables, powers, of_keras)
+    return Contents(True, variables, tuple(sorted(shared)), step, (), optimizers)
+
+
+def item_of(name, tensors, pieces=None):
+    """Makes the `Item` of one tensor; or of several, which are no whole."""
+    pieces = pieces or (name,)
+    first = tensors[pieces[0]]
+    shape = tuple(first.shape) if len(pieces) == 1 else None
+    incomplete = any(getattr(tensors[piece], "missing", 0) for piece in pieces)
+    kind = INCOMPLETE if incomplete else TENSOR
+    return _item(name, first.dtype, shape, kind, pieces, tensors)
+
+
+def _item(name, dtype, shape, kind, pieces, tensors):
+    numbers = [int(np.prod(tensors[piece].shape, dtype=np.int64)) for piece in pieces]
+    sizes = [count * width(tensors[piece].dtype) for count, piece in zip(numbers, pieces)]
+    dtype = getattr(dtype, "base_dtype", dtype)
+    return Item(name, dtype, shape, kind, tuple(pieces), sum(numbers), sum(sizes))
+
+
+def width(dtype):
+    """Returns the bytes of one number; 0 for strings, of which the index does not tell them."""
+    return 0 if dtype.name.startswith("string") else dtype.size
+
+
+def _items(tensors):
+    """Yields `Item`s: tensors, parts put together, EmbeddingVariables."""
+    embedding = _embedding_variables(tensors)
+    for name, pieces in embedding.items():
+        yield _embedding_item(name, pieces, tensors)
+    taken = {piece for pieces in embedding.values() for piece in pieces}
+    for (scope, variable, slot), pieces in partitioned_slots.find_all(tensors).items():
+        yield _sliced_item("%s%s/%s" % (scope, variable, slot), pieces, tensors)
+        taken.update(pieces)
+    names = sorted(set(tensors) - taken)
+    axes = _partitioned(names, tensors)
+    wholes = collections.defaultdict(list)
+    for name in names:
+        variable = _variable_of_part(name, axes) or _variable_of_slot(name, tensors)
+        wholes[name if variable is None else PART.sub("", name), variable].append(name)
+    for (whole, variable), pieces in wholes.items():
+        parts = sorted(pieces, key=position) if variable else pieces
+        shapes = [tuple(tensors[part].shape) for part in parts]
+        numbered = bool(variable) and list(map(position, parts)) == list(range(len(parts)))
+        if variable is None or (variable in axes and not numbered):
+            for part in parts:
+                yield item_of(part, tensors)
+            continue
+        shape, kind = None, PARTS
+        if variable in axes:
+            shape = joined_shape(shapes, axes[variable])
+        elif set(shapes) == {()}:
+            shape = ()
+        elif numbered and all(map(partitioned_slots.is_numbered, parts)):
+            # The variable is saved whole, and the slot part by part.
+            full = tuple(tensors[variable].shape)
+            joined = [joined_shape(shapes, axis) for axis in range(len(full))]
+            shape = full if full in joined else None
+        if shape is None:
+            shape, kind = (shapes[0] if len(set(shapes)) == 1 else None), OF_EACH_PART
+        yield _item(whole, tensors[parts[0]].dtype, shape, kind, parts, tensors)
+
+
+def _sliced_item(name, pieces, tensors):
+    first = tensors[pieces[0]]
+    numbers = int(np.prod(first.shape, dtype=np.int64))
+    return Item(
+        name, first.dtype, tuple(first.shape), PARTS, pieces, numbers, numbers * width(first.dtype)
+    )
+
+
+def _partitioned(names, tensors):
+    """Returns the axes of the variables that are there in all their parts, by name."""
+    parts = collections.defaultdict(list)
+    for name in names:
+        found = PART.search(name)
+        if found and found.end() == len(name):
+            parts[name[: found.start()]].append(name)
+    axes = {}
+    for name, pieces in parts.items():
+        pieces = sorted(pieces, key=position)
+        axis = joined_axis([tuple(tensors[piece].shape) for piece in pieces])
+        complete = list(map(position, pieces)) == list(range(len(pieces)))
+        if complete and axis is not None and name not in tensors:
+            axes[name] = axis
+    return axes
+
+
+def _variable_of_part(name, variables):
+    """Returns which of these variables has a part that this is, or is a slot of, or None."""
+    found = PART.search(name)
+    words = name[: found.start()].split("/") if found else []
+    candidates = ["/".join(words[start:]) for start in range(len(words))]
+    return next((each for each in candidates if each in variables), None)
+
+
+def _variable_of_slot(name, tensors):
+    """Returns the variable, saved whole, whose part has a slot of this name, or None."""
+    variable = _variable_of_part(name, tensors)
+    return variable if variable and PART.sub("", name) != variable else None
+
+
+def joined_axis(shapes):
+    """Returns the axis along which parts make a whole; None if they make none.
+
+    Where they could be put together along several axes, as equal ones, it is the first.
+    """
+    if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
+        return None
+    unequal = [axis for axis, sizes in enumerate(zip(*shapes)) if len(set(sizes)) > 1]
+    if len(unequal) > 1:
+        return None
+    return unequal[0] if unequal else 0
+
+
+def joined_shape(shapes, axis):
+    """Returns the shape of what parts make along an axis; None if they make nothing.
+
+    Scalars, of which each part of a variable has its own, are one scalar.
+    """
+    if set(shapes) == {()}:
+        return ()
+    rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
+    if len(rest) > 1 or any(len(shape) <= axis for shape in shapes):
+        return None
+    whole = list(shapes[0])
+    whole[axis] = sum(shape[axis] for shape in shapes)
+    return tuple(whole)
+
+
+def _embedding_variables(tensors):
+    """Returns the names of DeepRec's tensors by that of the whole, whose parts are put together."""
+    wholes = collections.defaultdict(list)
+    for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
+        wholes[PART.sub("", name)] += pieces
+    return wholes
+
+
+def _embedding_item(name, pieces, tensors):
+    rows = sum(tensors[piece].shape[0] for piece in pieces if piece.endswith("-keys"))
+    values = next(tensors[piece] for piece in pieces if piece.endswith("-values"))
+    shape = (rows,) + tuple(values.shape[1:])
+    return _item(name, values.dtype, shape, EMBEDDING_VARIABLE, sorted(pieces), tensors)
+
+
+def _is_integer_scalar(item):
+    return item.shape == () and slot_signatures.is_integer(item.dtype)
+
+
+def _step(items):
+    """Returns the scalar that counts steps, the one in the fewest scopes."""
+    found = [
+        item
+        for name, item in items.items()
+        if name.split("/")[-1] in _STEP_NAMES and _is_integer_scalar(item)
+    ]
+    return min(found, key=lambda item: (item.name.count("/"), item.name)) if found else None
+
+
+def _is_power(item):
+    return item.shape == () and bool(_POWER.match(item.name.split("/")[-1]))
+
+
+def _owners(items):
+    """Returns for each slot: the name of its variable, the scope before it, the suffix after it."""
+    found = {}
+    for name in items:
+        owner = _owner(name, name, items)
+        if owner is None:  # a slot of one part of a variable that is there as a whole
+            owner = _owner(name, PART.sub("", name), items)
+        if owner is not None:
+            found[name] = owner
+    # Slots of slots, as moving averages of them, belong to the variable.
+    owners = {}
+    for name, (owner, scope, suffix) in found.items():
+        while owner in found:
+            owner, outer_scope, outer_suffix = found[owner]
+            scope = "/".join(filter(None, [scope, outer_scope]))
+            suffix = outer_suffix + "/" + suffix
+        owners[name] = owner, scope, suffix
+    return owners
+
+
+def _owner(tensor, name, items):
+    words = name.split("/")
+    for end in range(len(words) - 1, 0, -1):
+        suffix = "/".join(words[end:])
+        known = slot_signatures.is_known(suffix)
+        for start in range(end):
+            if start and not (known and end == len(words) - 1):
+                break  # a scope before the variable: only for slots that are sure to be some
+            owner = "/".join(words[start:end])
+            if owner in items and (known or _fits(tensor, suffix, owner, items)):
+                return owner, "/".join(words[:start]), suffix
+    return None
+
+
+def _fits(tensor, suffix, owner, items):
+    """Whether an unknown tensor may be a slot, which its name alone does not prove."""
+    slot, variable = items[tensor], items[owner]
+    if slot.shape == variable.shape and slot.dtype == variable.dtype:
+        return True
+    # A further slot of an optimizer, `x/Name_1`, may be of another kind than its first, `x/Name`.
+    first = _NUMBER.sub("", tensor)
+    return first != tensor and first in items and _fits(first, suffix, owner, items)
+
+
+def _order(slot):
+    number = _NUMBER.search(slot.suffix)
+    return slot.scope, family(slot), int(number.group(0)[1:]) if number else 0, slot.suffix
+
+
+def family(slot):
+    """Returns the name of the optimizer that made a slot: its suffix without TensorFlow's number.
+
+    BERT's two, `adam_m` and `adam_v`, are of one family.
+    """
+    return slot_signatures.family(slot.suffix)
+
+
+def _recognised(variables, powers, of_keras):
+    """Finds out which optimizers have made the slots.
+
+    Returns:
+      The variables, whose slots have roles now, and a tuple of `Guess`.
+    """
+    counts, roles = keras_names.recognise(variables, of_keras)
+    families = collections.OrderedDict()
+    for variable in variables:
+        for slot in (each for each in variable.slots if each.item.name not in roles):
+            key = slot.scope, family(slot)
+            families.setdefault(key, collections.OrderedDict())
+            families[key].setdefault(variable.item.name, (variable, []))[1].append(slot)
+    for (scope, name), members in families.items():
+        layouts = [
+            slot_signatures.layout(variable.item, [slot.item for slot in slots])
+            for variable, slots in members.values()
+        ]
+        told = slot_signatures.recognise(name, layouts, powers)
+        for (label, found), (_, slots) in zip(told, members.values()):
+            counts[label, name, scope] += 1
+            for number, slot in enumerate(slots if found else ()):
+                roles[slot.item.name] = found[number % len(found)]
+    guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
+    named = [
+        variable._replace(
+            slots=tuple(slot._replace(role=roles.get(slot.item.name)) for slot in variable.slots)
+        )
+        for variable in variables
+    ]
+    return tuple(named), guesses

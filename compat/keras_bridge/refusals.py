@@ -1,0 +1,79 @@
+"""Errors that say why an adopted optimizer cannot train."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from .. import messages
+
+
+@contextlib.contextmanager
+def no_foreign_variables(optimizer, owner):
+    """Refuses variables that an optimizer creates past its owner: no checkpoint would hold them."""
+
+    def create(next_creator, **arguments):
+        if not owner.creates_variables:
+            raise ValueError(
+                "%s creates a variable itself (%s), which no Keras checkpoint would hold. Create "
+                "state in _create_slots with _create_non_slot_variable, _zeros_slot or "
+                "_get_or_make_slot."
+                % (type(optimizer).__name__, arguments.get("name") or "without a name")
+            )
+        return next_creator(**arguments)
+
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(tf.variable_creator_scope(create))
+        with tf.init_scope():  # where variables of a tf.function are created
+            stack.enter_context(tf.variable_creator_scope(create))
+        yield
+
+
+@contextlib.contextmanager
+def sparse_updates_explained(optimizer):
+    """Explains what is missing where a sparse update cannot be built.
+
+    Raises:
+      NotImplementedError: the optimizer has no sparse update.
+      ValueError: the update has no kernel in XLA, for which it is being built.
+    """
+    name = type(optimizer).__name__
+    xla = versions.compiling_with_xla()
+    graph = tf.compat.v1.get_default_graph() if xla else None
+    before = set(graph.get_operations()) if xla else ()
+    try:
+        yield
+    except NotImplementedError as error:
+        if messages.text_of(error):
+            raise
+        raise NotImplementedError(
+            "%s cannot apply sparse gradients (embeddings): it does not define "
+            "_resource_apply_sparse(self, grad, handle, indices)." % name
+        ) from error
+    if not xla:
+        return
+    for op in graph.get_operations():
+        if op in before:
+            continue
+        if op.type == "Unique" and not versions.xla_compiles_unique():
+            raise ValueError(
+                "The XLA of TensorFlow %s cannot sum the gradients of equal ids: it has no kernel "
+                "for Unique, with which %s applies sparse gradients (embeddings). Compile "
+                "without XLA, jit_compile=False, or use a newer TensorFlow."
+                % (versions.tensorflow_version(), name)
+            )
+        if op.type.startswith("ResourceSparseApply"):
+            fused = optimizer._owner.uses_fused_kernels
+            raise ValueError(
+                "XLA has no kernel for %s, with which %s applies sparse gradients (embeddings). "
+                "%s, or compile without XLA: jit_compile=False."
+                % (
+                    op.type,
+                    name,
+                    "Pass fused=False to to_keras"
+                    if fused
+                    else "Its class asks for that kernel itself, which fused=False cannot change: "
+                    "write its sparse update with plain operations, as scatter_sub",
+                )
+            )

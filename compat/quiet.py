@@ -1,0 +1,34 @@
+"""Silences what TensorFlow writes by the way."""
+
+import contextlib
+import os
+import sys
+import tempfile
+import warnings
+
+
+@contextlib.contextmanager
+def silence():
+    """Keeps TensorFlow's log, Python's and that of the C++ below it, off the terminal.
+
+    Yields:
+      A stream to the terminal's stderr, for what is to be seen nevertheless.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    sys.stderr.flush()
+    kept = os.dup(2)
+    with contextlib.ExitStack() as scopes:
+        log = scopes.enter_context(tempfile.TemporaryFile())
+        screen = scopes.enter_context(os.fdopen(os.dup(kept), "w"))
+        scopes.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore")
+        # What is written there must not be in the way of --json.
+        prints = scopes.enter_context(open(os.devnull, "w"))
+        scopes.enter_context(contextlib.redirect_stdout(prints))
+        os.dup2(log.fileno(), 2)
+        try:
+            yield screen
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)

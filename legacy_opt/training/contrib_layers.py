@@ -1,0 +1,196 @@
+"""`optimize_loss`, as tf.contrib.layers had it."""
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.training import gradient_functions, one_step
+from legacy_opt.training.optimizers_by_name import check_optimizer, make_optimizer
+
+v1 = tf.compat.v1
+
+
+OPTIMIZER_SUMMARIES = [
+    "learning_rate",
+    "loss",
+    "gradients",
+    "gradient_norm",
+    "global_gradient_norm",
+]
+_DEFAULT_SUMMARIES = ("loss", "learning_rate", "global_gradient_norm")
+
+
+def optimize_loss(
+    loss,
+    global_step,
+    learning_rate,
+    optimizer,
+    gradient_noise_scale=None,
+    gradient_multipliers=None,
+    clip_gradients=None,
+    learning_rate_decay_fn=None,
+    update_ops=None,
+    variables=None,
+    name=None,
+    summaries=None,
+    colocate_gradients_with_ops=False,
+    increment_global_step=True,
+    check_numerics=False,
+):
+    """Returns an operation that trains one step and gives the loss.
+
+    It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:
+    `tf.contrib.layers.optimize_loss`; docs/training_helpers.md tells the differences.
+
+    Args:
+      loss: the loss, a floating point scalar.
+      global_step: the integer variable to advance; None for the graph's own, if it has one.
+      learning_rate: a number, which becomes the float32 variable `learning_rate` and is in
+        checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
+      optimizer: a name in `OPTIMIZER_CLS_NAMES`; a class that is called with
+        ``learning_rate=…``, and with ``global_step=…`` if it cannot be without; a function of the
+        learning rate, or of nothing if that is None; or a `tf.compat.v1.train.Optimizer`.
+      gradient_noise_scale: if given, a number or tensor; noise from a truncated normal
+        distribution, times this, is added to the gradients. Sparse ones become dense.
+      gradient_multipliers: a dict from variables (or their `ref()`, or names, as `"w:0"`) to the
+        numbers or tensors that their gradients are multiplied by. Those of variables that are not
+        trained are left aside.
+      clip_gradients: a number or tensor to which the global norm is clipped; or a function from a
+        list of (gradient, variable) pairs to such a list, as `adaptive_clipping_fn` returns it.
+      learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
+        use. It is left aside if `learning_rate` is None.
+      update_ops: operations to run in each step; None for the collection `UPDATE_OPS`.
+      variables: the variables to train, of partitioned ones the parts; None for all trainable ones.
+      name: the variable scope of everything here, by default "OptimizeLoss", made unique.
+      summaries: some of `OPTIMIZER_SUMMARIES`; None for loss, learning rate and global norms. The
+        learning rate is written only if there is a `learning_rate_decay_fn`.
+      colocate_gradients_with_ops: whether gradients are computed where their operations are.
+      increment_global_step: False if something else advances `global_step`.
+      check_numerics: see `create_train_op`; True or False. The original has no such argument.
+
+    Returns:
+      The loss of the step, a tensor that when evaluated has trained.
+
+    Raises:
+      TypeError: an argument has the wrong type, or a class of optimizers needs other arguments.
+      ValueError: an argument is out of its range; no variable has a gradient; or there is no
+        global step, and the decay or the optimizer needs one.
+      RuntimeError: it is called eagerly or in a `tf.function`.
+    """
+    gradient_values.in_graphs_only("optimize_loss")
+    loss = one_step.scalar_loss(loss)
+    if global_step is None:
+        global_step = v1.train.get_global_step()
+    one_step.check_step(
+        global_step, argument_checks.boolean("increment_global_step", increment_global_step)
+    )
+    _check_learning_rate(learning_rate, learning_rate_decay_fn, global_step)
+    check_optimizer(optimizer, learning_rate)
+    summaries = _summaries(summaries)
+    _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients)
+    argument_checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
+    argument_checks.boolean("check_numerics", check_numerics)
+    if update_ops is None:
+        update_ops = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
+    update_ops = one_step.operations(update_ops)
+    if variables is None:
+        variables = v1.trainable_variables()
+    variables = one_step.some_variables("variables", variables)
+
+    with v1.variable_scope(gradient_values.scope_name(name), "OptimizeLoss", [loss, global_step]):
+        if update_ops:
+            loss = one_step.after(update_ops, loss)
+        rate = _learning_rate(learning_rate, learning_rate_decay_fn, global_step, summaries)
+        chosen = make_optimizer(optimizer, rate, global_step)
+        pairs = chosen.compute_gradients(
+            loss, variables, colocate_gradients_with_ops=colocate_gradients_with_ops
+        )
+        pairs = gradient_values.some_gradients("optimize_loss", pairs)
+        if gradient_noise_scale is not None:
+            pairs = gradient_functions.add_noise(pairs, gradient_noise_scale)
+        if gradient_multipliers is not None:
+            pairs = gradient_functions.multiply_by_full_names(pairs, gradient_multipliers)
+        pairs = _clip_and_summarize(pairs, clip_gradients, loss, summaries)
+        step = global_step if increment_global_step else None
+        updates = one_step.apply(
+            chosen, pairs, step, loss if check_numerics else None, name="train"
+        )
+        return one_step.after([updates], loss)
+
+
+def _learning_rate(learning_rate, decay_fn, global_step, summaries):
+    """Returns the tensor or variable that the optimizer is made with, or None."""
+    if learning_rate is None:
+        return None
+    if not argument_checks.is_tensor_like(learning_rate):
+        learning_rate = v1.get_variable(
+            "learning_rate",
+            [],
+            trainable=False,
+            initializer=v1.constant_initializer(learning_rate),
+        )
+    if decay_fn is not None:
+        learning_rate = decay_fn(learning_rate, global_step)
+        if "learning_rate" in summaries:
+            v1.summary.scalar("learning_rate", learning_rate)
+    return learning_rate
+
+
+def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
+    """Returns the clipped gradients, and writes the summaries that come before and after."""
+    norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
+    if norms:
+        v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))
+    if one_step.is_function(clip_gradients):
+        pairs = gradient_values.some_gradients("optimize_loss", clip_gradients(pairs))
+    elif clip_gradients is not None:
+        pairs = gradient_values.clip_by_global_norm(pairs, clip_gradients)
+    if "loss" in summaries:
+        v1.summary.scalar("loss", loss)
+    for grad, variable in pairs:
+        if grad is not None:
+            values, name = gradient_values.values_of(grad), variable.name.replace(":", "_")
+            if "gradients" in summaries:
+                v1.summary.histogram("gradients/" + name, values)
+            if "gradient_norm" in summaries:
+                v1.summary.scalar("gradient_norm/" + name, tf.linalg.global_norm([values]))
+    if clip_gradients is not None and norms:
+        v1.summary.scalar("global_norm/clipped_gradient_norm", gradient_values.global_norm(pairs))
+    return pairs
+
+
+def _check_learning_rate(learning_rate, decay_fn, global_step):
+    if decay_fn is not None:
+        one_step.check_function("learning_rate_decay_fn", decay_fn)
+    if learning_rate is None:
+        return
+    if one_step.is_function(learning_rate):
+        raise argument_checks.WrongTypeError(
+            "learning_rate must be a number, a scalar tensor or variable, or None, got the "
+            "function %r: call it, or pass it as learning_rate_decay_fn." % (learning_rate,)
+        )
+    argument_checks.not_negative("learning_rate", learning_rate)
+    if decay_fn is not None and global_step is None:
+        raise ValueError(
+            "learning_rate_decay_fn needs a global_step, and there is none. Call tf.compat.v1."
+            "train.get_or_create_global_step() before, or pass global_step=…"
+        )
+
+
+def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
+    if gradient_noise_scale is not None:
+        gradient_values.scalar("gradient_noise_scale", gradient_noise_scale)
+        argument_checks.not_negative("gradient_noise_scale", gradient_noise_scale)
+    if gradient_multipliers is not None:
+        gradient_functions.check_multipliers(gradient_multipliers)
+    if clip_gradients is not None and not one_step.is_function(clip_gradients):
+        gradient_values.positive_scalar("clip_gradients", clip_gradients)
+
+
+def _summaries(summaries):
+    if summaries is None:
+        return _DEFAULT_SUMMARIES
+    message = "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
+    chosen = one_step.listed(message, summaries)
+    if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
+        raise ValueError(message)
+    return chosen

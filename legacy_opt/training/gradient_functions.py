@@ -1,0 +1,195 @@
+"""Functions on gradients that tf.contrib.training and tf.contrib.layers had."""
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks
+from legacy_opt.core.gradient_values import (
+    changed,
+    in_dtype,
+    pairs_of,
+    positive_scalar,
+    scaled,
+    values_of,
+)
+
+v1 = tf.compat.v1
+
+
+def clip_gradient_norms(gradients_to_variables, max_norm):
+    """Clips each gradient by its own norm.
+
+    A sparse gradient's norm is that of its rows as they come; repeated ids are not summed before.
+
+    Args:
+      gradients_to_variables: a list of (gradient, variable) pairs.
+      max_norm: the largest norm that is left alone, a number or scalar tensor.
+
+    Returns:
+      A list of (gradient, variable) pairs.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: `max_norm` is not positive.
+    """
+    max_norm = positive_scalar("max_norm", max_norm)
+
+    def clip(grad):
+        return tf.clip_by_norm(grad, in_dtype(max_norm, grad.dtype))
+
+    pairs = pairs_of("clip_gradient_norms", gradients_to_variables)
+    return [(changed(grad, clip), variable) for grad, variable in pairs]
+
+
+def clip_gradient_norms_fn(max_norm):
+    """Returns `clip_gradient_norms` with this norm, for `create_train_op`'s `transform_grads_fn`.
+
+    Args:
+      max_norm: the largest norm that is left alone, a number or scalar tensor.
+
+    Returns:
+      A function from a list of (gradient, variable) pairs to such a list.
+
+    Raises:
+      TypeError: `max_norm` has the wrong type.
+      ValueError: it is not positive.
+    """
+    max_norm = positive_scalar("max_norm", max_norm)
+    return lambda gradients_to_variables: clip_gradient_norms(gradients_to_variables, max_norm)
+
+
+def multiply_gradients(grads_and_vars, gradient_multipliers):
+    """Multiplies the gradients of some variables.
+
+    Args:
+      grads_and_vars: a list of (gradient, variable) pairs.
+      gradient_multipliers: a dict from variables, or the names of their operations (`"w"`, not
+        `"w:0"`), to numbers or tensors. Those of other variables are left aside.
+
+    Returns:
+      A list of (gradient, variable) pairs.
+
+    Raises:
+      TypeError: an argument has the wrong type.
+      ValueError: `gradient_multipliers` is empty, names what is no variable, or a variable whose
+        gradient is None.
+    """
+    pairs = pairs_of("multiply_gradients", grads_and_vars)
+    check_multipliers(gradient_multipliers)
+    if not gradient_multipliers:
+        raise ValueError("gradient_multipliers is empty.")
+    multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.op.name)
+    changed = []
+    for (grad, variable), multiplier in zip(pairs, multipliers):
+        if multiplier is not None:
+            if grad is None:
+                raise ValueError(
+                    "gradient_multipliers names %r, which has no gradient." % variable.op.name
+                )
+            if not argument_checks.is_tensor_like(multiplier):
+                multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
+            grad = scaled(grad, multiplier)
+        changed.append((grad, variable))
+    return changed
+
+
+def multiply_by_full_names(grads_and_vars, gradient_multipliers):
+    """Multiplies gradients as `optimize_loss` does: names are `"w:0"`; None may be multiplied."""
+    pairs = list(grads_and_vars)
+    multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
+    changed = []
+    for (grad, variable), multiplier in zip(pairs, multipliers):
+        if multiplier is not None and grad is not None:
+            if not isinstance(grad, tf.IndexedSlices):
+                multiplier = tf.cast(multiplier, grad.dtype)
+            grad = scaled(grad, multiplier)
+        changed.append((grad, variable))
+    return changed
+
+
+def check_multipliers(multipliers):
+    """Refuses what is no dict from variables or names to numbers.
+
+    Raises:
+      TypeError: it is none.
+      ValueError: a number is not finite.
+    """
+    what = "gradient_multipliers"
+    if not isinstance(multipliers, dict):
+        raise argument_checks.WrongTypeError(
+            "%s must be a dict from variables or names to numbers, got %r." % (what, multipliers)
+        )
+    for key, value in multipliers.items():
+        if not (argument_checks.is_tensor_like(value) or isinstance(value, np.ndarray)):
+            argument_checks.number("%s[%r]" % (what, key), value)
+        if not (isinstance(key, str) or argument_checks.is_tensor_like(_variable_of(key))):
+            raise TypeError("%s must have variables or names as keys, got %r." % (what, key))
+
+
+def _variable_of(key):
+    """Returns a variable: `key`, or that of which it is the `ref()`, where none can be a key."""
+    return key.deref() if hasattr(key, "deref") else key
+
+
+def _multipliers(multipliers, pairs, name_of):
+    """Returns each variable's multiplier, or None."""
+    check_multipliers(multipliers)
+    by_name = {key: value for key, value in multipliers.items() if isinstance(key, str)}
+    by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
+    variables = [variable for _, variable in pairs]
+    names = [name_of(variable) for variable in variables]
+    # What is not trained needs no multiplier and may have one; but it must be a variable.
+    missing = [key for key in by_name if key not in names]
+    if missing:
+        others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
+        missing = [key for key in missing if key not in others]
+    if missing:
+        raise ValueError(
+            "gradient_multipliers names %s, and there is no such variable. Those that are trained "
+            "are %s." % (", ".join(map(repr, missing)), ", ".join(map(repr, names)))
+        )
+    return [
+        by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)
+    ]
+
+
+def add_gradients_summaries(grads_and_vars):
+    """Writes a histogram and the norm of each gradient as summaries.
+
+    Args:
+      grads_and_vars: a list of (gradient, variable) pairs; a gradient may be None.
+
+    Returns:
+      The list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each.
+
+    Raises:
+      TypeError: `grads_and_vars` holds something else.
+    """
+    summaries = []
+    for grad, variable in pairs_of("add_gradients_summaries", grads_and_vars):
+        if grad is None:
+            v1.logging.info("Var %s has no gradient", variable.op.name)
+            continue
+        name, values = variable.op.name, values_of(grad)
+        summaries.append(v1.summary.histogram(name + "_gradient", values))
+        norm = tf.linalg.global_norm([values])
+        summaries.append(v1.summary.scalar(name + "_gradient_norm", norm))
+    return summaries
+
+
+def add_noise(grads_and_vars, scale):
+    """Adds noise from a truncated normal distribution; makes sparse gradients dense."""
+    noisy = []
+    for grad, variable in grads_and_vars:
+        if grad is not None:
+            if isinstance(grad, tf.IndexedSlices):
+                shape = grad.dense_shape
+                if shape is None:
+                    shape = tf.shape(variable, out_type=tf.int64)
+                    grad = tf.IndexedSlices(grad.values, grad.indices, shape)
+            else:
+                shape = grad.shape if grad.shape.is_fully_defined() else tf.shape(grad)
+            noise = tf.random.truncated_normal(shape, dtype=grad.dtype)
+            grad = grad + noise * in_dtype(scale, grad.dtype)
+        noisy.append((grad, variable))
+    return noisy

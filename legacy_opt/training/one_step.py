@@ -1,0 +1,115 @@
+"""What `optimize_loss` and `create_train_op` have in common."""
+
+import tensorflow as tf
+
+from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.variable_lists import variables_in
+from legacy_opt.wrappers.nested_optimizers import all_held_by, holds_sync_replicas
+
+v1 = tf.compat.v1
+
+
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # whosever they are
+
+
+def apply(optimizer, pairs, global_step, checked_loss, name=None):
+    """Applies gradients; given a loss to check, once it and they are known to be finite."""
+    if checked_loss is None:
+        return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+    is_scaled = any(map(_is_loss_scale, all_held_by(optimizer)))
+    pairs, finite = gradient_values.check_numerics(
+        checked_loss, pairs, with_gradients=not is_scaled
+    )
+    if holds_sync_replicas(optimizer):
+        # Threads of their own run part of what it makes: that is not to compute a loss.
+        finite = []
+    # What an optimizer writes without regard to its gradients waits, too.
+    with tf.control_dependencies(finite):
+        return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
+
+
+def _is_loss_scale(optimizer):
+    """Whether gradients overflow by design, and the optimizer leaves such steps out itself."""
+    return any(each.__name__ in _LOSS_SCALES for each in type(optimizer).__mro__)
+
+
+def after(operations, tensor):
+    """Returns a tensor, once operations have run."""
+    scope = v1.name_scope(None, "control_dependency", operations + [tensor])
+    place = v1.get_default_graph().colocate_with(tensor.op)
+    with scope as name, place, tf.control_dependencies(operations):
+        return tf.identity(tensor, name=name)
+
+
+def is_function(value):
+    """Whether a value is called where a tensor may stand, too."""
+    return callable(value) and not argument_checks.is_tensor_like(value)
+
+
+def check_function(name, value):
+    """Raises a TypeError if an argument is no function."""
+    if not is_function(value):
+        raise TypeError("%s must be a function or None, got %r." % (name, value))
+
+
+def tensor_of_loss(name, loss):
+    """Returns a loss as a tensor; raises a `WrongTypeError` if it is none."""
+    if is_function(loss):
+        raise TypeError("%s must be a tensor, got the function %r: call it." % (name, loss))
+    if loss is None:
+        raise argument_checks.WrongTypeError("%s must be a tensor, got None." % name)
+    loss = tf.convert_to_tensor(loss)
+    if not loss.dtype.base_dtype.is_floating:
+        raise argument_checks.WrongTypeError(
+            "%s must be of a floating point dtype, got %s." % (name, loss.dtype.name)
+        )
+    return loss
+
+
+def scalar_loss(loss):
+    """Returns a loss as a scalar tensor; raises a ValueError if it is none."""
+    loss = tensor_of_loss("loss", loss)
+    if loss.shape.rank != 0:
+        raise ValueError(
+            "loss must be a scalar, got shape %s: take its mean, or tf.reshape(loss, []) where the "
+            "shape is not known." % (loss.shape,)
+        )
+    return loss
+
+
+def check_step(global_step, advanced):
+    """Checks the global step, which must be a variable if it is to be advanced."""
+    argument_checks.integer_step("global_step", global_step)
+    # Not every variable of a distribution strategy is a tf.Variable.
+    if not advanced or global_step is None or hasattr(global_step, "assign_add"):
+        return
+    if global_step.dtype == global_step.dtype.base_dtype:  # else it is a ref variable's memory
+        raise TypeError(
+            "global_step must be a variable to be advanced, got the tensor %r. Pass the variable; "
+            "or, to optimize_loss, increment_global_step=False." % global_step.name
+        )
+
+
+def listed(message, values):
+    """Returns a list of values; raises a TypeError of this message if there is but one."""
+    try:
+        if isinstance(values, (str, tf.Variable)):
+            raise TypeError
+        return list(values)
+    except TypeError:
+        raise argument_checks.WrongTypeError(message) from None
+
+
+def operations(update_ops):
+    """Returns a list of operations, each once."""
+    message = "update_ops must be a list of operations or None, got %r." % (update_ops,)
+    return list({id(operation): operation for operation in listed(message, update_ops)}.values())
+
+
+def some_variables(name, variables):
+    """Returns a list of variables, of which there must be some."""
+    message = "%s must be a list of variables or None, got %r." % (name, variables)
+    variables = list(variables_in(listed(message, variables), name))
+    if not variables:
+        raise ValueError("%s: there is no variable to train." % name)
+    return variables

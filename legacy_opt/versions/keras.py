@@ -1,0 +1,210 @@
+"""The Kerases there are, and how they differ; only `compat` needs them."""
+
+import functools
+import importlib
+import os
+import sys
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt.versions.modes import for_a_session
+
+
+def keras_facts():
+    """Tells which Keras `tf.keras` is, and imports it to find out.
+
+    Returns:
+      A dict of `version`, `generation` (2 or 3), `home` ("tensorflow", "keras" or "tf_keras": the
+      package that holds it) and `backend`.
+
+    Raises:
+      ImportError: `tf.keras` cannot be imported.
+    """
+    keras = tf.keras
+    try:
+        home = keras.Model.__module__.split(".")[0]
+    except (ImportError, RecursionError) as error:  # the latter where it is asked for again
+        raise ImportError(
+            "tf.keras cannot be imported; KERAS_BACKEND is %r. v1 optimizers run on TensorFlow "
+            "alone: set the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
+            % os.environ.get("KERAS_BACKEND")
+        ) from error
+    version = getattr(keras, "__version__", None)
+    if version is None:  # TensorFlow 2.13 to 2.15 do not pass it on
+        version = importlib.import_module(home).__version__
+    generation = 3 if hasattr(keras, "ops") else 2
+    backend = keras.backend.backend() if generation == 3 else "tensorflow"
+    return {"version": version, "generation": generation, "home": home, "backend": backend}
+
+
+def optimizer_v2():
+    """Returns the class OptimizerV2 of this machine's Keras 2, and imports Keras to find it.
+
+    It is `tf.keras.optimizers.Optimizer` to TensorFlow 2.10, `tf.keras.optimizers.legacy.Optimizer`
+    in 2.11 to 2.15, and lives in the package tf_keras from 2.16 on.
+
+    Raises:
+      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
+    """
+    keras = keras_2()
+    for home in (keras.optimizers, getattr(keras.optimizers, "legacy", None)):
+        candidate = getattr(home, "Optimizer", None)
+        if hasattr(candidate, "_resource_apply_dense"):
+            return candidate
+    raise ImportError("This Keras (%s) has no OptimizerV2." % keras.__name__)
+
+
+def keras_2():
+    """Returns Keras 2: `tf.keras`, or the package tf_keras where `tf.keras` is Keras 3.
+
+    Raises:
+      ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
+    """
+    try:
+        if keras_facts()["generation"] == 2:
+            return tf.keras
+    except ImportError:
+        pass  # a Keras 3 whose backend is not there, which is no matter here
+    try:
+        return importlib.import_module("tf_keras")
+    except ImportError as error:
+        raise ImportError(
+            "tf.keras is Keras 3 here, and OptimizerV2 needs Keras 2. Install it with: "
+            "pip install tf-keras"
+        ) from error
+
+
+def keras_3():
+    """Returns Keras 3, the package keras, whose classes are those of `tf.keras` if that is Keras 3.
+
+    Raises:
+      ImportError: there is no Keras 3, it is too old, or runs on something else than TensorFlow.
+    """
+    try:
+        keras = importlib.import_module("keras")
+    except ImportError:
+        keras = None
+    if not hasattr(keras, "ops"):
+        raise ImportError(
+            "There is no Keras 3 here; tf.keras is Keras %s. Keras 3 needs TensorFlow 2.16 or "
+            "newer. For the Keras that is here, pass api='optimizer_v2'." % keras_facts()["version"]
+        )
+    if keras.backend.backend() != "tensorflow":
+        raise ImportError(
+            "Keras runs on %s here, and v1 optimizers on TensorFlow alone. Set the environment "
+            "variable KERAS_BACKEND=tensorflow before Keras is imported." % keras.backend.backend()
+        )
+    if not isinstance(getattr(keras.optimizers.Optimizer, "iterations", None), property):
+        raise ImportError(
+            "Keras %s is too old for the bridge: its optimizers count no accumulated steps. "
+            "Install a newer one with: pip install -U keras" % keras.__version__
+        )
+    return keras
+
+
+def kind_of_keras_optimizer(value):
+    """Tells what a Keras optimizer, or a class of them, is: "optimizer_v2", "keras3" or None.
+
+    Raises:
+      ImportError: it is of a Keras 3 that is too old or runs on something else than TensorFlow.
+    """
+    cls = value if isinstance(value, type) else type(value)
+    if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
+        return "optimizer_v2"
+    keras = sys.modules.get("keras")
+    if hasattr(keras, "ops") and issubclass(cls, keras.optimizers.Optimizer):
+        keras_3()
+        return "keras3"
+    return None
+
+
+def create_optimizer_weights(optimizer, variables):
+    """Makes all that a Keras optimizer keeps for these variables, where it is not there yet."""
+    if kind_of_keras_optimizer(optimizer) == "keras3":
+        optimizer.build(variables)
+    elif hasattr(optimizer, "_create_all_weights"):
+        optimizer._create_all_weights(variables)
+    else:  # TensorFlow up to 2.2
+        optimizer = getattr(optimizer, "_optimizer", optimizer)  # in a LossScaleOptimizer
+        _ = optimizer.iterations
+        optimizer._create_hypers()
+        optimizer._create_slots(variables)
+
+
+def keras_3_distributes(strategy):
+    """Whether Keras 3 divides a loss among a strategy's replicas, whose gradients it sums.
+
+    Measured: to Keras 3.7 it does not, so `fit` trains with a multiple of the gradient.
+    """
+    if strategy.num_replicas_in_sync == 1:
+        return True
+    loss = keras_3().losses.MeanSquaredError()
+    with tf.init_scope(), strategy.scope():
+        return float(loss(tf.ones([1, 1]), tf.zeros([1, 1]))) < 1
+
+
+def is_keras_3_variable(value):
+    """Whether `value` is a variable of Keras 3, which is no `tf.Variable` but holds one."""
+    # Not by keras.Variable, of which the variables of layers are no instances up to Keras 3.6.
+    return isinstance(getattr(value, "dtype", None), str)
+
+
+def tf_variable(value):
+    """Returns the `tf.Variable` that a variable of Keras 3 holds, anything else as it is."""
+    return value.value if is_keras_3_variable(value) else value
+
+
+def value_of(variable):
+    """Returns the value of a variable, as an array; in a TF1 graph that of Keras' own session."""
+    variable = tf_variable(variable)
+    if for_a_session():
+        return np.asarray(keras_2().backend.get_value(variable))
+    return variable.numpy()
+
+
+def assign_to(variable, value):
+    """Gives a variable a value; in a TF1 graph in Keras' own session."""
+    variable = tf_variable(variable)
+    if for_a_session():
+        keras_2().backend.set_value(variable, value)
+    else:
+        variable.assign(value)
+
+
+def in_stateless_scope():
+    """Whether Keras 3 is collecting new values of variables in place of assigning them."""
+    scope = sys.modules.get("keras.src.backend.common.stateless_scope")
+    return scope is not None and scope.in_stateless_scope()
+
+
+def slot_key(variable):
+    """Returns the key under which OptimizerV2 keeps the slots of `variable`."""
+    return _optimizer_v2_module()._var_key(variable)
+
+
+@functools.lru_cache(maxsize=None)
+def _optimizer_v2_module():
+    (base,) = [cls for cls in optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
+    return sys.modules[base.__module__]
+
+
+def track_keras_variable(variable):
+    """Tells graph-mode Keras that it has to initialize a variable."""
+    _optimizer_v2_module().backend.track_variable(variable)
+
+
+KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves
+
+
+def register_with_keras_3(cls):
+    """Lets Keras 3 load `cls`."""
+    keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
+
+
+def register_with_keras_2(cls):
+    """Lets Keras 2 load `cls` under its own and its registered name."""
+    utils = keras_2().utils
+    if hasattr(utils, "register_keras_serializable"):
+        utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)
+    utils.get_custom_objects()[cls.__name__] = cls
