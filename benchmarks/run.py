@@ -24,9 +24,9 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 
 import tensorflow as tf
 
-from benchmarks import bridge, measuring, optimizers, report, workloads
+from benchmarks import keras_bridge, optimizers, report, timing, workloads
 
-WORKLOADS = workloads.WORKLOADS + bridge.WORKLOADS
+WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 _LARGE_TABLES = 3  # optimizers on W4 at a time, each with up to 2.6 GB
 
 
@@ -55,7 +55,7 @@ def _workload_names(text):
     names = []
     for name in text.upper().split(","):
         if name == "BRIDGE":
-            names += [workload.name for workload in bridge.WORKLOADS]
+            names += [workload.name for workload in keras_bridge.WORKLOADS]
         elif name in known:
             names.append(name)
         else:
@@ -151,9 +151,9 @@ def measure_bridge(workload, way, sizes, rounds):
     """
 
     def contestant(name, optimizer):
-        return bridge.contestant(sizes[name], way, optimizer)
+        return keras_bridge.contestant(sizes[name], way, optimizer)
 
-    planned = bridge.comparisons(workload, way)
+    planned = keras_bridge.comparisons(workload, way)
     results, _ = _compare(planned, contestant, "resource", rounds)
     return [result._replace(way=str(way)) for result in results]
 
@@ -165,7 +165,7 @@ def _compare(planned, make, variables, rounds):
         for key in [key for one, other, _ in planned for key in (other, one)]:
             if key not in contestants:
                 contestants[key] = make(*key)
-        times = measuring.alternate(
+        times = timing.alternate(
             {key: contestant.step for key, contestant in contestants.items()}, rounds
         )
     finally:
@@ -174,8 +174,8 @@ def _compare(planned, make, variables, rounds):
     results = []
     for one, other, goal in planned:
         to = other[1] if one[0] == other[0] else "itself on " + other[0]
-        milliseconds = measuring.Spread.of(1e3 * times[one])
-        ratio = measuring.Spread.of(times[one] / times[other])
+        milliseconds = timing.Spread.of(1e3 * times[one])
+        ratio = timing.Spread.of(times[one] / times[other])
         results.append(report.Result(one[0], variables, one[1], to, milliseconds, ratio, goal))
     return results, contestants
 
@@ -193,10 +193,10 @@ def measure_all(names, sizes, quick, rounds):
       A list of `report.Result` and a list of `report.State`.
     """
     results, states = [], []
-    bridged = {workload.name for workload in bridge.WORKLOADS}
+    bridged = {workload.name for workload in keras_bridge.WORKLOADS}
     for name in names:
         size = sizes[name]
-        for way in bridge.ways(size) if name in bridged else ():
+        for way in keras_bridge.ways(size) if name in bridged else ():
             print("%s (%s), %s ..." % (name, size.about, way), file=sys.stderr)
             results += measure_bridge(size, way, sizes, rounds)
         kinds = ("resource",) if quick else ("ref", "resource")

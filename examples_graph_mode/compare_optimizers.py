@@ -6,7 +6,7 @@
 
 A TF1 graph in a Session, as in flights_session.py, one optimizer after the other, each in a fresh
 graph, so that the time of a step is its own. Every batch of flights is predicted before it is
-learned from. The learning rates (flights_optimizers.py) won --sweep, which looks at January to June
+learned from. The learning rates (flights/optimizers.py) won --sweep, which looks at January to June
 only; July to December is what the whole year is scored by. One model, one stream and one seed: it
 shows how the optimizers behave, not which of them is the best.
 
@@ -25,13 +25,13 @@ import numpy as np
 import pandas as pd
 import tensorflow.compat.v1 as tf
 
-from compare_report import format_ranking, ranking, write_over_time, write_ranking
-from flights_arguments import positive_float, positive_int
-from flights_data import load_flights
-from flights_model import Settings
-from flights_optimizers import CATALOGUE
-from flights_sweep import ALL_SEEDS, tune
-from flights_training import Trainer, replacing
+from flights.arguments import positive_float, positive_int
+from flights.data import load_flights
+from flights.model import Settings
+from flights.optimizer_ranking import format_ranking, ranking, write_over_time, write_ranking
+from flights.optimizers import CATALOGUE
+from flights.sweep import ALL_SEEDS, tune
+from flights.training import Trainer, replacing
 
 QUICK_STEPS = 600
 WARM_UP_STEPS = 10  # which are not timed

@@ -18,9 +18,9 @@ import tempfile
 import tensorflow.compat.v1 as tf
 
 from estimator_flights import NO_ESTIMATOR, has_estimator, make_estimator, make_input_fn
-from flights_arguments import one_optimizer_parser, positive_int
-from flights_data import load_flights
-from flights_processes import Cluster, end_on_signals, my_place, stop_with_parent
+from flights.arguments import one_optimizer_parser, positive_int
+from flights.data import load_flights
+from flights.processes import Cluster, end_on_signals, my_place, stop_with_parent
 
 
 def parse_arguments(argv=None):

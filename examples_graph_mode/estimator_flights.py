@@ -27,15 +27,11 @@ import pandas as pd
 import tensorflow.compat.v1 as tf
 
 import legacy_opt
-from flights_arguments import one_optimizer_parser, one_optimizer_settings
-from flights_data import load_flights
-from flights_model import (
-    build_logits,
-    build_loss,
-    build_optimizer,
-)
-from flights_report import score
-from flights_training import progress_pace
+from flights.arguments import one_optimizer_parser, one_optimizer_settings
+from flights.data import load_flights
+from flights.model import build_logits, build_loss, build_optimizer
+from flights.report import score
+from flights.training import progress_pace
 
 SUMMARY_STEPS = 1000
 

@@ -21,12 +21,12 @@ import time
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from flights_arguments import decay_rate, positive_float, positive_int
-from flights_data import load_flights
-from flights_model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, MODELS, OPTIMIZERS, Settings
-from flights_report import format_table, metrics_table, summary, write_csv, write_plot
-from flights_sweep import sweep
-from flights_training import CheckpointedRun, Trainer, replacing
+from flights.arguments import decay_rate, positive_float, positive_int
+from flights.data import load_flights
+from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, MODELS, OPTIMIZERS, Settings
+from flights.report import format_table, metrics_table, summary, write_csv, write_plot
+from flights.sweep import sweep
+from flights.training import CheckpointedRun, Trainer, replacing
 
 
 def parse_arguments(argv=None):

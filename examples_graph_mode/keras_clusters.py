@@ -27,15 +27,15 @@ import time
 import numpy as np
 import tensorflow as tf
 
-from flights_arguments import positive_int
-from flights_data import load_flights
-from flights_processes import Cluster, my_place, stop_with_parent
+from flights.arguments import positive_int
+from flights.data import load_flights
+from flights.processes import Cluster, my_place, stop_with_parent
 from legacy_opt import AdagradDecayOptimizer
 from legacy_opt.compat import to_keras
 from legacy_opt.versions import keras_facts
 
 keras = tf.keras
-SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flights_processes.py")
+SERVER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flights/processes.py")
 BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}
 
 

@@ -24,13 +24,13 @@ import tensorflow as tf
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from flights_arguments import one_optimizer_parser, one_optimizer_settings, positive_int
-from flights_data import load_flights
-from flights_keras import KERAS, fit, new_model, run_of, set_weights
-from flights_model import build_optimizer
-from flights_report import WINDOW, format_table, loss_per_flight, metrics_table
-from flights_runs import first_difference, make_trainer, run_of_session
-from flights_training import replacing
+from flights.arguments import one_optimizer_parser, one_optimizer_settings, positive_int
+from flights.data import load_flights
+from flights.keras_model import KERAS, fit, new_model, run_of, set_weights
+from flights.model import build_optimizer
+from flights.report import WINDOW, format_table, loss_per_flight, metrics_table
+from flights.run_comparison import first_difference, make_trainer, run_of_session
+from flights.training import replacing
 from legacy_opt.compat import to_keras
 
 

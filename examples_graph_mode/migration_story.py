@@ -33,10 +33,10 @@ import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
-from flights_arguments import positive_int
-from flights_data import load_flights
-from flights_training import replacing
-from migration_files import Story, periods_of, read_story, write_story
+from flights.arguments import positive_int
+from flights.data import load_flights
+from flights.training import replacing
+from migration.files import Story, periods_of, read_story, write_story
 
 OPTIMIZERS = ("Adagrad", "AdagradDecay")
 QUICK_STEPS = 25  # a month
@@ -126,7 +126,7 @@ def run_stages(arguments, python, *stages, optimizers=None, environment=()):
 
 def run_stages_here(directory, optimizers, stages):
     """Runs stages in this process."""
-    from migration_stages import run_stage
+    from migration.stages import run_stage
 
     story, flights = read_story(directory)
     for stage in stages:
@@ -150,21 +150,21 @@ def tell(arguments):
     Raises:
         SystemExit: if something is not as it has to be.
     """
-    import migration_report
+    from migration import report
 
     story, flights = read_story(arguments.out)
-    judged = {name: migration_report.judge(story, flights, name) for name in arguments.optimizers}
+    judged = {name: report.judge(story, flights, name) for name in arguments.optimizers}
     for name, rows in judged.items():
-        print("\n%s\n%s" % (name, migration_report.format_rows(rows)))
-    print("\n" + migration_report.NOTES)
+        print("\n%s\n%s" % (name, report.format_rows(rows)))
+    print("\n" + report.NOTES)
     with replacing(os.path.join(arguments.out, "rows.json")) as temporary, open(
         temporary, "w"
     ) as file:
         json.dump(judged, file, indent=2)
     png = os.path.join(arguments.out, "story.png")
-    migration_report.write_plot(png, story, flights, judged)
+    report.write_plot(png, story, flights, judged)
     print("Wrote %s." % png)
-    problems, good = migration_report.verdict(judged)
+    problems, good = report.verdict(judged)
     if problems:
         sys.exit("\n".join(problems))
     print(good)

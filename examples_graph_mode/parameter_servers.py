@@ -22,15 +22,15 @@ import tempfile
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from flights_arguments import one_optimizer_parser, one_optimizer_settings, positive_int
-from flights_data import load_flights
-from flights_processes import Cluster, end_on_signals
-from flights_report import score
-from flights_training import Trainer
+from flights.arguments import one_optimizer_parser, one_optimizer_settings, positive_int
+from flights.data import load_flights
+from flights.processes import Cluster, end_on_signals
+from flights.report import score
+from flights.training import Trainer
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-SERVER = os.path.join(HERE, "flights_processes.py")
-WORKER = os.path.join(HERE, "flights_cluster.py")
+SERVER = os.path.join(HERE, "flights/processes.py")
+WORKER = os.path.join(HERE, "flights/cluster_worker.py")
 
 
 def parse_arguments(argv=None):

@@ -20,12 +20,12 @@ import pandas as pd
 import tensorflow.compat.v1 as tf
 
 import legacy_opt
-from flights_arguments import positive_int
-from flights_data import load_flights
-from flights_model import DECAY_STEP, Settings, build_optimizer
-from flights_optimizers import CATALOGUE
-from flights_report import score
-from flights_training import CheckpointedRun, Trainer
+from flights.arguments import positive_int
+from flights.data import load_flights
+from flights.model import DECAY_STEP, Settings, build_optimizer
+from flights.optimizers import CATALOGUE
+from flights.report import score
+from flights.training import CheckpointedRun, Trainer
 
 MULTI, SINGLE = "MultiOptimizer", "Adagrad"
 QUICK_STEPS = 300

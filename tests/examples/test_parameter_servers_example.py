@@ -27,9 +27,9 @@ sys.path.insert(0, str(EXAMPLES))
 
 import estimator_cluster
 import estimator_flights
-import flights_data
-import flights_processes
 import parameter_servers
+from flights import data
+from flights import processes as flights_processes
 
 SECONDS = 300
 LONG_AND_SMALL = ["--servers", "1", "--workers", "1", "--steps", "100000", "--batch-size", "3"]
@@ -128,7 +128,7 @@ def test_the_program_ends_when_a_server_dies_while_it_trains(tmp_path):
 
 PARENT = """
 import sys
-from flights_processes import Cluster, end_on_signals
+from flights.processes import Cluster, end_on_signals
 end_on_signals()
 with Cluster(60, ps=1, worker=2) as cluster:
     cluster.start("ps", sys.argv[1])
@@ -138,7 +138,7 @@ with Cluster(60, ps=1, worker=2) as cluster:
 """
 CHILD = """
 import sys, time
-from flights_processes import stop_with_parent
+from flights.processes import stop_with_parent
 stop_with_parent()
 time.sleep(60)
 """
@@ -238,7 +238,7 @@ def wait_until(condition):
 @pytest.mark.parametrize("program", [parameter_servers, estimator_cluster])
 def test_more_steps_than_flights(program, monkeypatch):
     monkeypatch.setattr(program, "Cluster", None)  # nothing is started
-    few = flights_data.load_flights().first(640)
+    few = data.load_flights().first(640)
     monkeypatch.setattr(program, "load_flights", lambda: few)
     monkeypatch.setattr(estimator_cluster, "has_estimator", lambda: True)
     with pytest.raises(SystemExit, match="--steps: .*; give fewer"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import bridge, measuring, optimizers, report, run, workloads
+from benchmarks import keras_bridge, optimizers, report, run, timing, workloads
 from legacy_opt import AdagradDecayOptimizer, versions
 from tests.support.cases import public_optimizers
 from tests.support.processes import programs
@@ -25,8 +25,8 @@ def nothing_old_to_look_through():
 
 
 def result(ratio, goal):
-    spread = measuring.Spread(ratio, ratio - 0.1, ratio + 0.1)
-    milliseconds = measuring.Spread(2.0, 1.0, 3.0)
+    spread = timing.Spread(ratio, ratio - 0.1, ratio + 0.1)
+    milliseconds = timing.Spread(2.0, 1.0, 3.0)
     return report.Result("W1", "ref", "Ours", "stock", milliseconds, spread, goal)
 
 
@@ -41,7 +41,7 @@ def test_hit_is_a_median_within_the_goal(ratio, goal, hit):
 
 
 def test_spread_is_median_and_quartiles():
-    assert measuring.Spread.of([5, 1, 2, 3, 4]) == (3, 2, 4)
+    assert timing.Spread.of([5, 1, 2, 3, 4]) == (3, 2, 4)
 
 
 def test_contestants_take_turns_and_each_starts_a_round():
@@ -51,7 +51,7 @@ def test_contestants_take_turns_and_each_starts_a_round():
         calls.append(name)
         time.sleep(0.03)  # longer than a block, which then is one step
 
-    times = measuring.alternate({name: functools.partial(step, name) for name in "ab"}, 4)
+    times = timing.alternate({name: functools.partial(step, name) for name in "ab"}, 4)
     assert "".join(calls[-8:]) == "abbaabba"
     assert calls[:-8] == sorted(calls[:-8])
     assert {name: len(block) for name, block in times.items()} == {"a": 4, "b": 4}
@@ -66,14 +66,14 @@ def test_steps_that_time_themselves_are_asked_for_their_times():
             self.counts.append(count)
             return [0.001] * (count - 1) + [7]
 
-    times = measuring.alternate({"fixed": Fixed()}, 2)
+    times = timing.alternate({"fixed": Fixed()}, 2)
     assert Fixed.counts == [5, 20, 20]
     np.testing.assert_array_equal(times["fixed"], [0.001, 0.001])
 
 
 def test_slow_steps_get_fewer_rounds(monkeypatch):
-    monkeypatch.setattr(measuring, "_MOST_SECONDS", 0.15)
-    times = measuring.alternate({"slow": functools.partial(time.sleep, 0.02)}, 25)
+    monkeypatch.setattr(timing, "_MOST_SECONDS", 0.15)
+    times = timing.alternate({"slow": functools.partial(time.sleep, 0.02)}, 25)
     assert len(times["slow"]) in (5, 6, 7)
 
 
@@ -210,7 +210,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
         if r["optimizer"].startswith("bridged")
     }
     for generation in GENERATIONS:
-        step, fit = (str(bridge.Way(kind, generation)) for kind in ("step", "fit"))
+        step, fit = (str(keras_bridge.Way(kind, generation)) for kind in ("step", "fit"))
         assert {("B1", fit, "Keras SGD"), ("B1", fit, "Keras Adam")} < bridged
         for other in ("Keras SGD", "Keras Adam", "v1 Momentum", "v1 Adam"):
             assert ("B1", step, other) in bridged
@@ -258,13 +258,13 @@ def test_one_by_one_is_the_form_without_preparation():
 
 #: The generations of Keras that are here.
 GENERATIONS = [2, 3] if versions.keras_facts()["generation"] == 3 else [2]
-SMALL = {w.name: w.scaled_down(8)._replace(ids=w.ids and 64) for w in bridge.WORKLOADS}
+SMALL = {w.name: w.scaled_down(8)._replace(ids=w.ids and 64) for w in keras_bridge.WORKLOADS}
 SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
 def trained(kind, generation, name, optimizer, steps=3):
     """Returns the variables after some steps, and how many Keras or v1 counted."""
-    contestant = bridge.contestant(SMALL[name], bridge.Way(kind, generation), optimizer)
+    contestant = keras_bridge.contestant(SMALL[name], keras_bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
     else:
@@ -289,13 +289,13 @@ def generation(request):
 
 
 def test_goals_of_the_bridge_are_measured():
-    assert {w.name: (w.shape, w.variables) for w in bridge.WORKLOADS} == {
+    assert {w.name: (w.shape, w.variables) for w in keras_bridge.WORKLOADS} == {
         "B1": ((64, 64), 10),
         "B2": ((64, 64), 200),
         "B3": ((10**6, 16), 1),
         "B4": ((10**7, 16), 1),
     }
-    for workload in bridge.WORKLOADS[:2]:
+    for workload in keras_bridge.WORKLOADS[:2]:
         for generation, own in zip(GENERATIONS, (1.10, 1.00)):
             expected = {
                 ("step", "bridged Momentum", "Keras SGD"): own,
@@ -314,8 +314,10 @@ def test_goals_of_the_bridge_are_measured():
         ("step", "bridged AdagradDecay", "v1 AdagradDecay"): 1.10,
     }
     for generation in GENERATIONS:
-        assert goals(bridge.WORKLOADS[2], generation) == (expected if generation == 3 else {})
-        grown = bridge.comparisons(bridge.WORKLOADS[3], bridge.Way("step", generation))
+        assert goals(keras_bridge.WORKLOADS[2], generation) == (expected if generation == 3 else {})
+        grown = keras_bridge.comparisons(
+            keras_bridge.WORKLOADS[3], keras_bridge.Way("step", generation)
+        )
         for name in ("bridged Adagrad", "bridged AdagradDecay"):
             assert (("B4", name), ("B3", name), 1.15) in grown
 
@@ -324,9 +326,9 @@ def goals(workload, generation):
     """Returns the goals on a workload, by kind of running and the names of the two."""
     return {
         (way.kind, one[1], other[1]): goal
-        for way in bridge.ways(workload)
+        for way in keras_bridge.ways(workload)
         if way.generation == generation
-        for one, other, goal in bridge.comparisons(workload, way)
+        for one, other, goal in keras_bridge.comparisons(workload, way)
         if goal is not None
     }
 
@@ -383,7 +385,7 @@ def test_bridge_and_keras_train_the_same_rows(generation):
 
 def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
     for name in ("SGD", "Adam", "Adagrad"):
-        own = bridge.makers(generation)["Keras " + name](None)
+        own = keras_bridge.makers(generation)["Keras " + name](None)
         if generation == 2:
             assert isinstance(own, versions.optimizer_v2())
         else:
@@ -391,9 +393,9 @@ def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
 
 
 def test_a_bridge_is_measured_with_every_keras_that_is_here():
-    for workload in bridge.WORKLOADS:
-        assert sorted({way.generation for way in bridge.ways(workload)}) == GENERATIONS
+    for workload in keras_bridge.WORKLOADS:
+        assert sorted({way.generation for way in keras_bridge.ways(workload)}) == GENERATIONS
     for generation in GENERATIONS:
         for name in ("Momentum", "Adam", "Adagrad", "AdagradDecay"):
-            made = bridge.makers(generation)["bridged " + name](None)
+            made = keras_bridge.makers(generation)["bridged " + name](None)
             assert hasattr(made, "update_step") == (generation == 3)

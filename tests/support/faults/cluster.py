@@ -21,7 +21,7 @@ from tests.support.paths import EXAMPLES
 
 sys.path.insert(0, str(EXAMPLES))
 
-from flights_processes import free_addresses
+from flights.processes import free_addresses
 from tests.support.faults.checkpoints import kill_in_a_save, newest, unfinished
 from tests.support.faults.lives import SECONDS, Life
 from tests.support.faults.training import CONFIG, EVERY, NAMES, batch_of, build, digests_of

@@ -12,7 +12,7 @@ from tests.support.paths import EXAMPLES
 
 sys.path.insert(0, str(EXAMPLES))
 
-from flights_processes import free_addresses
+from flights.processes import free_addresses
 
 v1 = tf.compat.v1
 SECONDS = 60  # after which a step fails: no test waits for ever

@@ -8,8 +8,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from sklearn.metrics import log_loss, roc_auc_score
 
-from flights_model import decay_steps
-from flights_training import replacing
+from flights.model import decay_steps
+from flights.training import replacing
 
 PERIODS = {"Jan-Jun": range(1, 7), "Jul-Dec": range(7, 13), "year": range(1, 13)}
 WINDOW = 10000  # flights in the plot's running mean, about eleven days

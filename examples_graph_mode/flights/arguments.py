@@ -2,7 +2,7 @@
 
 import argparse
 
-from flights_model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, OPTIMIZERS, Settings
+from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, OPTIMIZERS, Settings
 
 
 def positive_int(text):
@@ -42,7 +42,7 @@ def one_optimizer_parser(description, out):
     add = parser.add_argument
     add("--out", default=out, metavar="DIR", help="(%(default)s)")
     add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights_model.py")
+    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights/model.py")
     add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
     add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")

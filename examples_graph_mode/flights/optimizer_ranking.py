@@ -7,9 +7,9 @@ from matplotlib.dates import AutoDateLocator, ConciseDateFormatter
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator
 
-from flights_optimizers import CATALOGUE
-from flights_report import WINDOW, loss_per_flight, score
-from flights_training import replacing
+from flights.optimizers import CATALOGUE
+from flights.report import WINDOW, loss_per_flight, score
+from flights.training import replacing
 
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))

@@ -1,6 +1,6 @@
 """Counts the decays of AdagradDecay that asynchronous workers lose, or do twice.
 
-    python -m benchmarks.decays_of_workers
+    python -m benchmarks.parameter_server_decays
 
 Two parameter servers and some workers, processes on this machine, train the flights model. In each
 trial all accumulators start at 2**100, which no squared gradient changes, and the period changes
@@ -21,10 +21,18 @@ import tensorflow.compat.v1 as tf
 EXAMPLES = pathlib.Path(__file__).resolve().parents[1] / "examples_graph_mode"
 sys.path.insert(0, str(EXAMPLES))
 
-from flights_cluster import build_graph, session_config, train  # noqa: E402
-from flights_data import load_flights  # noqa: E402
-from flights_model import Settings  # noqa: E402
-from flights_processes import Cluster, my_place, stop_with_parent  # noqa: E402
+from flights.cluster_worker import (  # noqa: E402
+    build_graph,
+    session_config,
+    train,
+)
+from flights.data import load_flights  # noqa: E402
+from flights.model import Settings  # noqa: E402
+from flights.processes import (  # noqa: E402
+    Cluster,
+    my_place,
+    stop_with_parent,
+)
 
 START = np.float32(2.0**100)
 PERIOD = 20
@@ -135,7 +143,7 @@ def main():
         options["batch-size"] = arguments.batch_size
         command = [word for name, value in options.items() for word in ("--" + name, str(value))]
         with Cluster(1800, ps=2, worker=arguments.workers) as cluster:
-            cluster.start("ps", str(EXAMPLES / "flights_processes.py"))
+            cluster.start("ps", str(EXAMPLES / "flights/processes.py"))
             cluster.start("worker", str(pathlib.Path(__file__).resolve()), *command)
             cluster.wait("worker")
         found = np.load(os.path.join(directory, "found.npy"), allow_pickle=True).item()

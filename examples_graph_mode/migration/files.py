@@ -16,9 +16,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from flights_data import Flights
-from flights_runs import Run
-from flights_training import replacing
+from flights.data import Flights
+from flights.run_comparison import Run
+from flights.training import replacing
 
 LAST_MONTHS = {"Jan-Jun": 6, "Jul-Aug": 8, "Sep-Oct": 10, "Nov-Dec": 12}
 STAYED, NUDGED, MOVED, SESSION = "never moved", "nudged", "moved", "Session"

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from flights_training import Trainer
+from flights.training import Trainer
 
 
 class Run(NamedTuple):

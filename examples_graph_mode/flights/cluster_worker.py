@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
-from flights_model import Settings, build_logits, build_loss, build_optimizer
-from flights_processes import my_place, stop_with_parent
+from flights.model import Settings, build_logits, build_loss, build_optimizer
+from flights.processes import my_place, stop_with_parent
 
 
 class LeastLoaded:

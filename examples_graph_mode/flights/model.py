@@ -10,7 +10,7 @@ from typing import Any
 
 import tensorflow.compat.v1 as tf
 
-from flights_optimizers import CATALOGUE
+from flights.optimizers import CATALOGUE
 
 HIDDEN_UNITS = 32
 OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # those that most of the examples train with

@@ -4,8 +4,8 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from flights_model import HIDDEN_UNITS
-from flights_runs import Run
+from flights.model import HIDDEN_UNITS
+from flights.run_comparison import Run
 from legacy_opt.versions import keras_facts
 
 keras = tf.keras
@@ -49,7 +49,7 @@ class AddBias(keras.layers.Layer):
 def build_model(fields, features, vocabulary_size, embedding_dim, activation="relu"):
     """Returns the Keras model, from ids and dense features to logits [batch, 1].
 
-    It adds up in the order of `flights_model.build_logits`, as float addition is not associative
+    It adds up in the order of `flights.model.build_logits`, as float addition is not associative
     and other last bits would not be the optimizer's doing. Hence two layers that the model could
     do without: with Embedding and Dense's own biases it learns the same but for rounding.
     """

@@ -7,8 +7,8 @@ other. Without a kink a rounding stays one, so that anything else shows. (With t
 TensorFlows round otherwise when they only predict than when they train.)
 """
 
-from flights_keras import build_model, keras, weights_of
-from flights_model import LEARNING_RATES, Settings, build_optimizer
+from flights.keras_model import build_model, keras, weights_of
+from flights.model import LEARNING_RATES, Settings, build_optimizer
 from legacy_opt.compat import to_keras
 
 SCOPE = "flights"  # the variable scope of the graph
@@ -18,7 +18,7 @@ SETTINGS = {
     for name in ("Adagrad", "AdagradDecay")
 }
 # The functions below, for each optimizer.
-FUNCTIONS = {"Adagrad": "migration_model:adagrad", "AdagradDecay": "migration_model:adagrad_decay"}
+FUNCTIONS = {"Adagrad": "migration.model:adagrad", "AdagradDecay": "migration.model:adagrad_decay"}
 
 
 def v1_optimizer(name):

@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pandas as pd
 
-from flights_optimizers import CATALOGUE
-from flights_report import loss_per_flight, score
-from flights_training import Trainer
+from flights.optimizers import CATALOGUE
+from flights.report import loss_per_flight, score
+from flights.training import Trainer
 
 DECAY_STEPS = (50, 100, 200, 400, 800)
 DECAY_RATES = (0.5, 0.7, 0.9)

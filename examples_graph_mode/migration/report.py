@@ -8,9 +8,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.dates import DateFormatter
 from matplotlib.figure import Figure
 
-from flights_report import WINDOW, loss_per_flight
-from flights_training import replacing
-from migration_files import MOVED, NUDGED, SESSION, STAYED
+from flights.report import WINDOW, loss_per_flight
+from flights.training import replacing
+from migration.files import MOVED, NUDGED, SESSION, STAYED
 
 NO_EXIT = ("AdagradDecay",)  # Keras has no such optimizer of its own
 KINDS = ("variables", "slots", "predictions")

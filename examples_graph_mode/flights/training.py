@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow.compat.v1 as tf
 from tqdm import tqdm
 
-from flights_model import build_optimizer, build_tower
+from flights.model import build_optimizer, build_tower
 
 CHECKPOINT = "model.ckpt"
 PREDICTIONS = "predictions.npz"

@@ -10,14 +10,14 @@ import json
 import numpy as np
 import tensorflow as tf
 
-import migration_model
-from flights_keras import fit, keras, run_of
-from flights_runs import first_difference, make_trainer, run_of_session
-from flights_training import replacing
+from flights.keras_model import fit, keras, run_of
+from flights.run_comparison import first_difference, make_trainer, run_of_session
+from flights.training import replacing
 from legacy_opt import compat
 from legacy_opt.compat import cli
 from legacy_opt.versions import keras_facts
-from migration_files import MOVED, NUDGED, SESSION, STAYED
+from migration import model as migration_model
+from migration.files import MOVED, NUDGED, SESSION, STAYED
 
 TENSORFLOW = tf.__version__
 FACTS = keras_facts()

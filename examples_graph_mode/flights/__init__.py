@@ -1,0 +1,1 @@
+"""The flights example: its data, its models, its processes, its reports."""

@@ -1,0 +1,1 @@
+"""The migration example: its stages, and what they hand over."""
