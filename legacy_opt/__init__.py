@@ -5,6 +5,7 @@ module needs no TensorFlow.
 """
 
 import importlib as _importlib
+import importlib.util as _importlib_util
 import os as _os
 from typing import TYPE_CHECKING as _FOR_TOOLS
 
@@ -22,9 +23,10 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 
 
 def __getattr__(name):
-    if name == "compat":
-        return _importlib.import_module("legacy_opt.compat")
     if name == "__all__" or not name.startswith("_"):
+        # Modules before public names: what those are imported from says `from legacy_opt import …`.
+        if _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
+            return _importlib.import_module(f"legacy_opt.{name}")
         public = _importlib.import_module("legacy_opt.public")
         if name == "__all__" or name in public.__all__:
             return getattr(public, name)

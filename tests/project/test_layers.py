@@ -5,6 +5,7 @@ import ast
 import pytest
 
 from tests.support.paths import ROOT
+from tests.support.processes import programs
 
 pytestmark = pytest.mark.once
 
@@ -128,3 +129,22 @@ def test_what_is_wrong_is_found(module, source, wrong, tmp_path):
     path.write_text(source)
     found = {each for each in wrong_imports({**files, module: path}) if each[0] == module}
     assert bool(found) == wrong
+
+
+IMPORT_EACH_FIRST = """
+import importlib, os, sys
+for name in sys.argv[1:]:
+    if not os.fork():
+        try:
+            importlib.import_module(name)
+        except ImportError as error:
+            if "There is no Keras 3 here" not in str(error):
+                print(name, error, flush=True)
+        os._exit(0)
+    os.wait()
+"""
+
+
+def test_any_module_may_be_imported_first():
+    done = programs.run("-c", IMPORT_EACH_FIRST, *modules(), seconds=120)
+    assert (done.returncode, done.stdout) == (0, "")
