@@ -178,3 +178,12 @@ def _own_rate(optimizer):
     # Where it goes by a schedule, the constructor wants some number.
     rate = vars(optimizer)[feed.rates[0]] if feed.schedule is None else 1.0
     return dict.fromkeys(names + ["learning_rate"], rate)
+
+
+def comes_too_late(name, value):
+    """Returns the error for a hyperparameter that is set when a graph holds it as a constant."""
+    return RuntimeError(
+        "%s=%r comes too late: the graph that is built already holds %s as a constant, since it "
+        "would compute other bits from a variable. Set it before the first step."
+        % (name, value, name)
+    )

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from legacy_opt import GlobalStepWarning, versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.graphs import operations_behind
 from legacy_opt.core.hyperparameters import takes_step
 from legacy_opt.core.user_warnings import warn
 
@@ -117,7 +118,7 @@ def step_behind(rate):
     """
     if not versions.is_symbolic(rate):
         return None
-    sources = _ops_behind(rate)
+    sources = operations_behind([rate])
     steps = [
         variable
         for variable in rate.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
@@ -164,17 +165,6 @@ def advance_steps_behind(rates, optimizer, by=1):
             if driver is None or driver is optimizer:
                 steps[step.name] = step
     return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
-
-
-def _ops_behind(tensor):
-    """Returns the operations that a tensor is computed from, a set."""
-    seen, waiting = set(), [tensor.op]
-    while waiting:
-        op = waiting.pop()
-        if op not in seen:
-            seen.add(op)
-            waiting.extend(tensor.op for tensor in op.inputs)
-    return seen
 
 
 def _warn_of_a_step(function):

@@ -47,11 +47,16 @@ def values_of(grad):
     return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
+def with_values(grad, values):
+    """Returns a gradient like another one, with other values."""
+    if isinstance(grad, tf.IndexedSlices):
+        return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+    return values
+
+
 def changed(grad, function):
     """Returns a gradient whose values a function has changed."""
-    if isinstance(grad, tf.IndexedSlices):
-        return tf.IndexedSlices(function(grad.values), grad.indices, grad.dense_shape)
-    return grad if grad is None else function(grad)
+    return grad if grad is None else with_values(grad, function(values_of(grad)))
 
 
 def check_numerics(loss, grads_and_vars, with_gradients=True):

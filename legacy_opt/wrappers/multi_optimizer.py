@@ -9,6 +9,7 @@ from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_lists import variables_in
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
 from legacy_opt.wrappers.multi_optimizer_routes import Collection, Route, check_taken, make_routes
+from legacy_opt.wrappers.nested_optimizers import all_held_by
 
 v1 = tf.compat.v1
 
@@ -235,7 +236,7 @@ def _computes_gradients_itself(optimizer):
 
 def _refuse_what_must_be_outside(holder, optimizers):
     """Refuses what would do in each of several parts of a step what is to be done once a step."""
-    everything = list(_with_all_inside(optimizers))
+    everything = [each for optimizer in optimizers for each in all_held_by(optimizer)]
     for optimizer in everything:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
             raise ValueError(
@@ -248,9 +249,3 @@ def _refuse_what_must_be_outside(holder, optimizers):
                 "once. Make one for each."
                 % (holder, type(optimizer).__name__, optimizer.get_name())
             )
-
-
-def _with_all_inside(optimizers):
-    for optimizer in optimizers:
-        yield optimizer
-        yield from _with_all_inside(getattr(optimizer, "wrapped", ()))

@@ -2,6 +2,7 @@
 
 import tensorflow as tf
 
+from legacy_opt.core.graphs import operations_behind
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
@@ -41,12 +42,4 @@ def comes_from_sync_replicas(pairs):
         return False
     grads = [grad for grad, _ in pairs if grad is not None]
     tensors = [grad.values if isinstance(grad, tf.IndexedSlices) else grad for grad in grads]
-    waiting, seen = [tensor.op for tensor in tensors], set()
-    while waiting:
-        op = waiting.pop()
-        if taking in op.type:
-            return True
-        if op not in seen:
-            seen.add(op)
-            waiting += [tensor.op for tensor in op.inputs]
-    return False
+    return any(taking in operation.type for operation in operations_behind(tensors))

@@ -182,14 +182,14 @@ KERAS_3 = _of_both(
     Mutation(
         "gradients are clipped before rows of equal ids are summed",
         "BridgedOptimizer._clip_gradients",
-        "pairs = clipping.gathered([(grad, None) for grad in grads])",
+        "pairs = gathered([(grad, None) for grad in grads])",
         "pairs = [(grad, None) for grad in grads]",
         (CLIPPING, "-k", "keras3 and sums_repeated_ids_first"),
     ),
     Mutation(
         "the loss scale of sparse gradients stays in them",
         "_Rows.__truediv__",
-        "return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
+        "return with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
         (CLIPPING, "-k", "loss_scale_that_is_a_power"),
     ),

@@ -15,6 +15,7 @@ from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
 from ..driver import Drives
+from ..settings import comes_too_late
 from .state import OwnsState
 
 
@@ -146,11 +147,7 @@ class BridgedOptimizer(Drives, OwnsState):
             value = value.item() if isinstance(value, np.generic) else value
             constant = name in self._constants
             if constant and self._graph_is_built:
-                raise RuntimeError(
-                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
-                    "since it would compute other bits from a variable. Set it before the first "
-                    "step." % (name, value, name)
-                )
+                raise comes_too_late(name, value)
             self._number_is_set(name, value)
             if constant:
                 return

@@ -9,6 +9,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 
 from ...v1_optimizers import schedules
+from ..settings import comes_too_late
 
 keras = versions.keras_3()
 _OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
@@ -69,11 +70,7 @@ class HasHyperparameters:
     def __setattr__(self, name, value):
         if name in vars(self).get("_hyper", ()):
             if self._graph_is_built:
-                raise RuntimeError(
-                    "%s=%r comes too late: the graph that is built already holds %s as a constant, "
-                    "since it would compute other bits from a variable. Set it before the first "
-                    "step." % (name, value, name)
-                )
+                raise comes_too_late(name, value)
             value = argument_checks.hyperparameter(name, value)
             self._number_is_set(name, value)
             self._hyper[name].assign(value)

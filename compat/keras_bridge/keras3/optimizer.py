@@ -8,10 +8,11 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.duplicate_ids import gathered
+from legacy_opt.core.gradient_values import values_of, with_values
 
 from ...v1_optimizers import schedules
 from ..driver import Drives
-from ..keras2 import clipping
 from .hyperparameters import HasHyperparameters
 from .state import OwnsVariables, keras
 
@@ -120,9 +121,9 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
         # Keras clips each occurrence of an id by itself, and not all kinds of sparse gradients.
-        pairs = clipping.gathered([(grad, None) for grad in grads])
-        clipped = super()._clip_gradients([_values(grad) for grad, _ in pairs])
-        return [_with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
+        pairs = gathered([(grad, None) for grad in grads])
+        clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
+        return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
 
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         pairs = list(grads_and_vars)
@@ -199,7 +200,7 @@ class _Rows(tf.IndexedSlices):
         return cls(slices.values, slices.indices, slices.dense_shape)
 
     def __truediv__(self, divisor):
-        return _with_values(self, self.values / tf.cast(divisor, self.values.dtype))
+        return with_values(self, self.values / tf.cast(divisor, self.values.dtype))
 
 
 def _as_gradient(grad):
@@ -213,17 +214,7 @@ def _of_dtype(grad, variable):
     """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
     if grad is None or grad.dtype == variable.dtype:
         return grad
-    return _with_values(grad, tf.cast(_values(grad), variable.dtype))
-
-
-def _values(grad):
-    return grad.values if isinstance(grad, tf.IndexedSlices) else grad
-
-
-def _with_values(grad, values):
-    if not isinstance(grad, tf.IndexedSlices):
-        return values
-    return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
+    return with_values(grad, tf.cast(values_of(grad), variable.dtype))
 
 
 def _check(keras_arguments, has_rate):
