@@ -3,11 +3,14 @@
 Nothing of TensorFlow is imported at the top: it must speak where TensorFlow is missing or broken.
 """
 
+from __future__ import annotations
+
 import importlib
 import os
 import platform
 import re
 import sys
+from typing import Any, Dict
 
 import legacy_opt
 
@@ -28,7 +31,7 @@ _KERNEL = re.compile(r"(Resource)?(Sparse)?Apply(\w+)$")
 FORMS = ("ref dense", "ref sparse", "resource dense", "resource sparse")
 
 
-def diagnose():
+def diagnose() -> Dict[str, Any]:
     """Examines this Python.
 
     Returns:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import List, NamedTuple, Optional, Tuple
 
-import tensorflow as tf
+from legacy_opt.core.types import DType
 
 
 class Transfer(NamedTuple):
@@ -20,8 +20,8 @@ class Transfer(NamedTuple):
 
     source: str
     target: str
-    shape: tuple
-    dtype: tf.DType
+    shape: Tuple[int, ...]
+    dtype: DType
     note: str = ""
 
 
@@ -36,8 +36,8 @@ class Leftover(NamedTuple):
     """
 
     name: str
-    shape: tuple
-    dtype: tf.DType
+    shape: Optional[Tuple[int, ...]]
+    dtype: Optional[DType]
     why: str
 
     def __str__(self):
@@ -55,13 +55,13 @@ class Report(NamedTuple):
       notes: sentences.
     """
 
-    transferred: tuple
-    left_in_checkpoint: tuple
-    left_in_model: tuple
-    notes: tuple = ()
+    transferred: Tuple[Transfer, ...]
+    left_in_checkpoint: Tuple[Leftover, ...]
+    left_in_model: Tuple[Leftover, ...]
+    notes: Tuple[str, ...] = ()
 
     @property
-    def complete(self):
+    def complete(self) -> bool:
         """Whether nothing is left over on either side."""
         return not (self.left_in_checkpoint or self.left_in_model)
 
@@ -75,7 +75,7 @@ class Report(NamedTuple):
             lines.append("  %s -> %s (%s%s)" % (each.source.ljust(width), each.target, what, note))
         return "\n".join(lines + self.leftovers())
 
-    def leftovers(self):
+    def leftovers(self) -> List[str]:
         """Returns lines that tell what is left over on either side, and the notes."""
         lines = []
         if self.left_in_model:
@@ -94,7 +94,7 @@ class CheckpointMismatch(ValueError):
       report: the `Report`.
     """
 
-    def __init__(self, message, report):
+    def __init__(self, message: str, report: Report) -> None:
         super().__init__("\n".join([message] + report.leftovers()))
         self.report = report
 

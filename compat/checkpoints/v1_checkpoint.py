@@ -1,7 +1,12 @@
 """Name-based v1 checkpoints into a Keras model and its bridged optimizer, and back."""
 
+from __future__ import annotations
+
 import collections.abc
 import re
+from typing import Iterable, Optional
+
+from legacy_opt.core.types import KerasOptimizer, ModelOrVariables, NameMap, Path
 
 from ..checkpoint_contents import deeprec_embeddings
 from ..checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
@@ -14,7 +19,14 @@ from .report import CheckpointMismatch, Leftover, Report, Transfer
 _NOT_ASKED_FOR = "nothing here asks for it"
 
 
-def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, strict=True, ignore=()):
+def load_v1_checkpoint(
+    path: Path,
+    model_or_variables: ModelOrVariables,
+    optimizer: Optional[KerasOptimizer],
+    name_map: Optional[NameMap] = None,
+    strict: bool = True,
+    ignore: Iterable[str] = (),
+) -> Report:
     """Loads a checkpoint of a TF1 graph into Keras variables and the state of their optimizer.
 
     The checkpoint was written by `tf.compat.v1.train.Saver` (so by a Session, a
@@ -90,8 +102,13 @@ def load_v1_checkpoint(path, model_or_variables, optimizer, name_map=None, stric
 
 
 def save_v1_checkpoint(
-    path, model_or_variables, optimizer, name_map=None, like=None, overwrite=False
-):
+    path: Path,
+    model_or_variables: ModelOrVariables,
+    optimizer: Optional[KerasOptimizer],
+    name_map: Optional[NameMap] = None,
+    like: Optional[Path] = None,
+    overwrite: bool = False,
+) -> Report:
     """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph restores.
 
     It holds what `tf.compat.v1.train.Saver` would save of a graph with these variables that is

@@ -1,20 +1,25 @@
 """to_keras: the door from a v1 optimizer to a Keras optimizer."""
 
+from __future__ import annotations
+
+from typing import Any, Dict, Optional, Union
+
 from legacy_opt import versions
+from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
 _APIS = ("auto", "optimizer_v2", "keras3")
 
 
 def to_keras(
-    optimizer,
-    learning_rate=None,
-    name=None,
-    api="auto",
-    lr_attr=None,
-    global_step_attr=None,
-    fused=True,
-    **keras_arguments,
-):
+    optimizer: V1Optimizer,
+    learning_rate: Union[Hyperparameter, KerasSchedule, None] = None,
+    name: Optional[str] = None,
+    api: str = "auto",
+    lr_attr: Union[str, bool, None] = None,
+    global_step_attr: Optional[str] = None,
+    fused: bool = True,
+    **keras_arguments: Any,
+) -> KerasOptimizer:
     """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
 
     It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
@@ -94,7 +99,7 @@ def bridge_class(api):
     return BridgedOptimizer
 
 
-def custom_objects(api="auto"):
+def custom_objects(api: str = "auto") -> Dict[str, type]:
     """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
 
     ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from typing import NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Tuple
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import V1Optimizer
 
 from .. import arrays
 from ..v1_optimizers import inspection, owned_state, schedules, supported
@@ -34,7 +35,7 @@ class Comparison(NamedTuple):
 
     equal: bool
     steps: int
-    variables: tuple
+    variables: Tuple[str, ...]
     step: Optional[int] = None
     variable: Optional[str] = None
     difference: float = 0.0
@@ -56,7 +57,9 @@ class Comparison(NamedTuple):
         )
 
 
-def compare_with_session(optimizer, steps=20, **to_keras_arguments):
+def compare_with_session(
+    optimizer: V1Optimizer, steps: int = 20, **to_keras_arguments: Any
+) -> Comparison:
     """Tells whether a v1 optimizer computes the same through the bridge as in a Session.
 
     Both train two dense variables and an embedding table, with the same fed gradients and repeated

@@ -1,12 +1,16 @@
 """to_v1: the door from a Keras optimizer to a v1 optimizer."""
 
+from __future__ import annotations
+
 import re
 import weakref
+from typing import Callable, Optional, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
 from . import factories
@@ -16,7 +20,10 @@ v1 = tf.compat.v1
 _BY_GRAPH = "_legacy_opt_keras_optimizers"  # where a graph keeps the Keras optimizers made for it
 
 
-def to_v1(optimizer_or_factory, name=None):
+def to_v1(
+    optimizer_or_factory: Union[KerasOptimizer, Callable[[], KerasOptimizer], str],
+    name: Optional[str] = None,
+) -> V1Optimizer:
     """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
 
     It goes where a `tf.compat.v1.train.Optimizer` goes: `minimize` with a `global_step`, Session,

@@ -48,7 +48,7 @@ class Figure(NamedTuple):
     why: Optional[str] = None
 
     @property
-    def share(self):
+    def share(self) -> float:
         """The largest difference as a share of the way gone."""
         return self.largest / self.moved if self.moved else float(self.largest > 0)
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, Dict, NamedTuple, Tuple
+
+from legacy_opt.core.types import KerasOptimizer
 
 from . import measurement
 
@@ -36,14 +38,14 @@ class TranslationReport(NamedTuple):
 
     v1: str
     keras: str
-    settings: dict
+    settings: Dict[str, Any]
     variables: int
     iterations: int
-    state: tuple
-    figures: tuple
+    state: Tuple[Moved, ...]
+    figures: Tuple[measurement.Figure, ...]
 
     @property
-    def grade(self):
+    def grade(self) -> str:
         """The worst grade among the figures that count."""
         return measurement.worst(self.figures)
 
@@ -75,6 +77,6 @@ class Translation(NamedTuple):
       report: a `TranslationReport`: the figures, and why.
     """
 
-    optimizer: object
+    optimizer: KerasOptimizer
     grade: str
     report: TranslationReport

@@ -1,5 +1,11 @@
 """to_plain_keras: from a bridged optimizer to one of Keras' own, state and all; and back."""
 
+from __future__ import annotations
+
+from typing import Iterable, Optional, Union
+
+from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
+
 from .. import messages
 from ..keras_bridge import bridge
 from ..v1_optimizers import graph_names, inspection, owned_state, serialization, supported
@@ -8,7 +14,13 @@ from . import measurement, translators
 from .report import Moved, Translation, TranslationReport
 
 
-def to_plain_keras(optimizer, api="auto", variables=None, sparse=True, learning_rate_changes=None):
+def to_plain_keras(
+    optimizer: Union[KerasOptimizer, V1Optimizer],
+    api: str = "auto",
+    variables: Optional[Iterable[KerasVariable]] = None,
+    sparse: bool = True,
+    learning_rate_changes: Optional[bool] = None,
+) -> Translation:
     """Returns Keras' own optimizer that goes on where `optimizer` is, and tells how well it does.
 
     It needs this package no more, neither to train nor to be saved or loaded. Hand it to
@@ -49,7 +61,13 @@ def to_plain_keras(optimizer, api="auto", variables=None, sparse=True, learning_
     return Translation(plain, report.grade, report)
 
 
-def from_plain_keras(plain, v1_optimizer, variables=None, sparse=True, learning_rate_changes=None):
+def from_plain_keras(
+    plain: KerasOptimizer,
+    v1_optimizer: V1Optimizer,
+    variables: Optional[Iterable[KerasVariable]] = None,
+    sparse: bool = True,
+    learning_rate_changes: Optional[bool] = None,
+) -> Translation:
     """Returns a bridged optimizer that goes on where Keras' own is: `to_plain_keras` backwards.
 
     Args:

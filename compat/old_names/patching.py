@@ -1,11 +1,14 @@
 """`compat.patch_tensorflow`: names that TensorFlow lost, or never had, put where old code looks."""
 
+from __future__ import annotations
+
 import functools
 import importlib
 import sys
 import threading
 import types
 from importlib.machinery import ModuleSpec
+from typing import Any
 
 import tensorflow as tf
 
@@ -21,7 +24,7 @@ _removals = []  # functions that take it away again, to be called from the last 
 _own_modules = {}  # those made here, by name; they outlive patches, as others may hold them
 
 
-def patch_tensorflow():
+def patch_tensorflow() -> Patch:
     """Puts names that TensorFlow lost, or that only DeepRec had, where old code looks for them.
 
     `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and
@@ -67,13 +70,13 @@ class Patch:
         `{"tf.train.AdamAsyncOptimizer": "legacy_opt.AdamAsyncOptimizer", …}`.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Patch:
         return self
 
-    def __exit__(self, *exception):
+    def __exit__(self, *exception: Any) -> None:
         self.undo()
 
-    def undo(self):
+    def undo(self) -> None:
         """Takes the names away, if no other patch is in force; then TensorFlow is as before.
 
         A module of old names that somebody holds still has them.

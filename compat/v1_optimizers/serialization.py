@@ -4,14 +4,18 @@ Nothing is imported by a name that stands in a file: a class must be TensorFlow'
 or registered with `register_optimizer` before a file that mentions it is read.
 """
 
+from __future__ import annotations
+
 import inspect
 import numbers
+from typing import Callable, Optional, Union, overload
 
 import numpy as np
 import tensorflow as tf
 
 import legacy_opt
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import OptimizerClass
 from legacy_opt.optimizers.decoupled_weight_decay import SUFFIX
 from legacy_opt.wrappers.base import OptimizerWrapper
 
@@ -24,7 +28,19 @@ _HELD = ("optimizer", "opt")
 _CONTRIB = "contrib.opt>"
 
 
-def register_optimizer(cls=None, name=None):
+@overload
+def register_optimizer(cls: OptimizerClass, name: Optional[str] = None) -> OptimizerClass: ...
+
+
+@overload
+def register_optimizer(
+    cls: None = None, name: Optional[str] = None
+) -> Callable[[OptimizerClass], OptimizerClass]: ...
+
+
+def register_optimizer(
+    cls: Optional[OptimizerClass] = None, name: Optional[str] = None
+) -> Union[OptimizerClass, Callable[[OptimizerClass], OptimizerClass]]:
     """Registers a v1 optimizer class of your own, so that saved models can name it.
 
     Also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. What the

@@ -1,11 +1,15 @@
 """What a step makes of a hyperparameter: its value now, and its tensor in a variable's dtype."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import Hyperparameter
 
 
 def current(name, value):
@@ -20,13 +24,13 @@ def current(name, value):
     return value
 
 
-def alias_of(name):
+def alias_of(name: str) -> Any:
     """Returns an attribute of a `RuleOptimizer`: a hyperparameter under another name."""
 
-    def read(self):
+    def read(self) -> Hyperparameter:
         return getattr(self, "_" + name)
 
-    def write(self, value):
+    def write(self, value: Hyperparameter) -> None:
         if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 

@@ -5,8 +5,11 @@ gradients), slot creation, hyperparameters as tensors, and a closing step. All o
 once. An optimizer is a constructor and a `rule`.
 """
 
+from __future__ import annotations
+
 import contextlib
 from types import SimpleNamespace
+from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence
 
 import tensorflow as tf
 
@@ -15,10 +18,29 @@ from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
 from legacy_opt.core.global_step import NewStep, advanced_by_wrapper, of_graph, step_below_the_end
 from legacy_opt.core.hyperparameters import current, unrounded
 from legacy_opt.core.rule_application import apply_rule
-from legacy_opt.core.slots import checked_layouts
-from legacy_opt.core.update import Update
+from legacy_opt.core.slots import Slot, checked_layouts
+from legacy_opt.core.types import (
+    DType,
+    GlobalStep,
+    GradAndVar,
+    GradsAndVars,
+    Hyperparameter,
+    Loss,
+    Operation,
+    Tensor,
+    Variable,
+)
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.user_warnings import GlobalStepWarning, UseLockingWarning, warn
-from legacy_opt.core.variable_access import Rows, WholeVariable, after, copied, here, variable_shape
+from legacy_opt.core.variable_access import (
+    Access,
+    Rows,
+    WholeVariable,
+    after,
+    copied,
+    here,
+    variable_shape,
+)
 
 
 class RuleOptimizer(tf.compat.v1.train.Optimizer):
@@ -85,16 +107,22 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         uses; the name is empty.
     """
 
-    slots = {}
-    whole_tensor = False
-    full_precision = ()
-    uses_global_step = False
-    goes_by_advanced_step = False
-    allows_constant_step = False
-    global_step_is_advanced = False
-    use_fused_kernels = True
+    slots: ClassVar[Dict[str, Slot]] = {}
+    whole_tensor: ClassVar[bool] = False
+    full_precision: Sequence[str] = ()
+    uses_global_step: bool = False
+    goes_by_advanced_step: ClassVar[bool] = False
+    allows_constant_step: ClassVar[bool] = False
+    global_step_is_advanced: bool = False
+    use_fused_kernels: bool = True
 
-    def __init__(self, use_locking, name, global_step=None, **hyperparameters):
+    def __init__(
+        self,
+        use_locking: bool,
+        name: str,
+        global_step: Optional[GlobalStep] = None,
+        **hyperparameters: Hyperparameter,
+    ) -> None:
         super().__init__(
             argument_checks.boolean("use_locking", use_locking), argument_checks.text("name", name)
         )
@@ -114,7 +142,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     # What an optimizer says about itself.
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         """Computes one update; a pure function of its arguments.
 
         Args:
@@ -134,25 +164,29 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             % type(self).__name__
         )
 
-    def sparse_rule(self, grad, value, slots, hyper):
+    def sparse_rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         """The `rule` for n touched rows; override it where they are updated by another one."""
         return self.rule(grad, value, slots, hyper)
 
-    def needs_whole_tensor(self, variable):
+    def needs_whole_tensor(self, variable: Variable) -> bool:
         """Whether sparse gradients of `variable` are made dense; by default, `whole_tensor`."""
         del variable
         return self.whole_tensor
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         """Returns the slots of `variable`, a dict from name to `legacy_opt.Slot`."""
         del variable
         return self.slots
 
-    def non_slots(self):
+    def non_slots(self) -> Dict[str, Hyperparameter]:
         """Returns a dict from name to initial value of the variables that all share."""
         return {}
 
-    def update_non_slots(self, values, hyper):
+    def update_non_slots(
+        self, values: SimpleNamespace, hyper: SimpleNamespace
+    ) -> Dict[str, Tensor]:
         """Computes the shared variables' new values, once per step, after all updates.
 
         Args:
@@ -165,7 +199,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         del values, hyper
         return {}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         """Hands a whole `Update` to a TensorFlow kernel, if there is one: `legacy_opt.kernels`.
 
         Returns:
@@ -174,7 +208,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         del update
         return NotImplemented
 
-    def prepare_step(self, grads_and_vars):
+    def prepare_step(self, grads_and_vars: List[GradAndVar]) -> Dict[int, Any]:
         """Does work for many variables at once, before any is updated (optional).
 
         It is a chance, not a promise: where variables are updated one by one (distribution
@@ -189,7 +223,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         del grads_and_vars
         return {}
 
-    def apply_update(self, update):
+    def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
 
         Override it for what no pure rule says well: `Update.access` reads, assigns, adds to and
@@ -214,7 +248,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     # TF 1's contract.
 
-    def minimize(self, loss, global_step=None, var_list=None, *args, **kwargs):
+    def minimize(
+        self,
+        loss: Loss,
+        global_step: Optional[Variable] = None,
+        var_list: Optional[Iterable[Variable]] = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
         Raises:
@@ -223,7 +264,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return super().minimize(loss, global_step, var_list, *args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
@@ -238,7 +284,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             return versions.with_lock(done)
 
     @contextlib.contextmanager
-    def applying(self, grads_and_vars, global_step=None):
+    def applying(
+        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
+    ) -> Iterator[None]:
         """Tells `_prepare` what will be applied, for `prepare_step`; bridges use it, too.
 
         Args:
@@ -360,18 +408,18 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         done = self.fused(update) if self.use_fused_kernels else NotImplemented
         return self.apply_update(update) if done is NotImplemented else done
 
-    def update_for(self, grad, variable, access):
+    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the `Update` of one variable, whose slots exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         hyper = self.hyperparameters(variable.dtype.base_dtype)
         prepared = self._prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
-    def variable_name(self, variable):
+    def variable_name(self, variable: Variable) -> str:
         """Returns what a rule that chooses by name goes by; a bridge may know a better name."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
 
         Args:
@@ -404,7 +452,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
             return variable.read_value()
 
-    def global_step_variable(self):
+    def global_step_variable(self) -> GlobalStep:
         """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.
 
         With `goes_by_advanced_step` the one advanced comes before the graph's. A constant step is a

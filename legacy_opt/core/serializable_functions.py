@@ -1,8 +1,12 @@
 """Functions of the step that can be saved: they know their arguments, and their optimizers too."""
 
+from __future__ import annotations
+
 import inspect
+from typing import Any, ClassVar, Dict, Mapping, Tuple, Type
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import Self
 
 
 class StepFunction:
@@ -27,9 +31,9 @@ class SavesStepFunctions:
     classes that it may be of.
     """
 
-    step_functions = {}
+    step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
 
-    def get_config(self):
+    def get_config(self) -> Dict[str, Any]:
         """Returns the constructor's arguments as plain data.
 
         Raises:
@@ -43,7 +47,7 @@ class SavesStepFunctions:
         return config
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls: Type[Self], config: Mapping[str, Any]) -> Self:
         """Returns the optimizer that `get_config` described."""
         config = dict(config)
         for name, classes in cls.step_functions.items():

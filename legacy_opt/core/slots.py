@@ -5,11 +5,26 @@ stored and what a rule gets to see of it, for a dense gradient (the whole variab
 gradients (the touched rows), so that one rule serves both: see `Slot`.
 """
 
+from __future__ import annotations
+
+from typing import Callable, Iterable, Optional, Tuple
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
-from legacy_opt.core.variable_access import is_resource
+from legacy_opt.core.types import (
+    DType,
+    DTypeLike,
+    Hyperparameter,
+    Operation,
+    Shape,
+    Tensor,
+    TensorShape,
+    V1Optimizer,
+    Variable,
+)
+from legacy_opt.core.variable_access import Access, is_resource
 
 
 class Slot:
@@ -35,20 +50,25 @@ class Slot:
         (`w/part_0/adam_m`), as by optimizers that make their variables themselves.
     """
 
-    def __init__(self, initial_value=0, dtype=None, op_name=None):
+    def __init__(
+        self,
+        initial_value: Hyperparameter = 0,
+        dtype: Optional[DTypeLike] = None,
+        op_name: Optional[str] = None,
+    ) -> None:
         self.initial_value = initial_value
         self.dtype = None if dtype is None else tf.as_dtype(dtype)
         self.op_name = op_name
 
-    def static_shape(self, variable):
+    def static_shape(self, variable: Variable) -> TensorShape:
         """Returns the stored `tf.TensorShape`, as far as it is known before the graph runs."""
         return variable.shape
 
-    def dynamic_shape(self, variable):
+    def dynamic_shape(self, variable: Variable) -> Tensor:
         """Returns the stored shape as a tensor, for variables without a static shape."""
         return tf.shape(first_value(variable))
 
-    def axes(self, variable):
+    def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
         """Returns the axes of the variable that the slot's axes are, in their order, a tuple.
 
         It decides what a checkpoint holds of a partitioned variable's slots. Those with the axis
@@ -58,7 +78,9 @@ class Slot:
         """
         return tuple(range(variable.shape.rank))
 
-    def create(self, optimizer, variable, slot_name, op_name):
+    def create(
+        self, optimizer: V1Optimizer, variable: Variable, slot_name: str, op_name: str
+    ) -> Variable:
         """Finds or makes the slot variable, through TF1's own slot machinery."""
         dtype = self.dtype or variable.dtype.base_dtype
         shape = self.static_shape(variable)
@@ -71,7 +93,9 @@ class Slot:
             versions.fit_slice_info(slot, variable, self.axes(variable), part_by_part)
         return slot
 
-    def initializer(self, variable, shape, dtype):
+    def initializer(
+        self, variable: Variable, shape: TensorShape, dtype: DType
+    ) -> Callable[..., Tensor]:
         """Returns what makes the slot's first value.
 
         Args:
@@ -88,7 +112,7 @@ class Slot:
 
         return fill
 
-    def start(self, dtype):
+    def start(self, dtype: DType) -> Tensor:
         """Returns the initial value as a tensor."""
         value = self.initial_value
         if argument_checks.is_function(value):
@@ -99,16 +123,16 @@ class Slot:
             else tf.constant(value, dtype)
         )
 
-    def read(self, slot, access, like):
+    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         """Returns what the rule sees of `slot`; `like` is the gradient, for its rank."""
         del like
         return access.read(slot)
 
-    def assign(self, slot, access, value):
+    def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         """Writes back what `read` showed; returns an op (None when executing eagerly)."""
         return access.assign(slot, value)
 
-    def add(self, slot, access, value):
+    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         """Adds to what `read` showed; returns an op (None when executing eagerly)."""
         return access.add(slot, value)
 
@@ -116,22 +140,22 @@ class Slot:
 class RowSlot(Slot):
     """One value per row of the variable (one per variable if it is a scalar)."""
 
-    def axes(self, variable):
+    def axes(self, variable: Variable) -> Tuple[int, ...]:
         return (0,)
 
-    def static_shape(self, variable):
+    def static_shape(self, variable: Variable) -> TensorShape:
         return variable.shape if variable.shape.rank is None else variable.shape[:1]
 
-    def dynamic_shape(self, variable):
+    def dynamic_shape(self, variable: Variable) -> Tensor:
         return tf.shape(first_value(variable))[:1]
 
-    def read(self, slot, access, like):
+    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         return as_column(access.read(slot), like)
 
-    def assign(self, slot, access, value):
+    def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         return access.assign(slot, self._flat(slot, value))
 
-    def add(self, slot, access, value):
+    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         return access.add(slot, self._flat(slot, value))
 
     @staticmethod
@@ -159,26 +183,32 @@ class TensorSlot(Slot):
       ValueError: not all of the shape is known.
     """
 
-    def __init__(self, shape, initial_value=0, dtype=None, axes=()):
+    def __init__(
+        self,
+        shape: Shape,
+        initial_value: float = 0,
+        dtype: Optional[DTypeLike] = None,
+        axes: Iterable[int] = (),
+    ) -> None:
         super().__init__(initial_value, dtype)
         self.shape = tf.TensorShape(shape)
         self._axes = tuple(axes)
         if not self.shape.is_fully_defined():
             raise ValueError("TensorSlot: shape must be fully defined, got %s" % self.shape)
 
-    def static_shape(self, variable):
+    def static_shape(self, variable: Variable) -> TensorShape:
         return self.shape
 
-    def axes(self, variable):
+    def axes(self, variable: Variable) -> Tuple[int, ...]:
         return self._axes
 
-    def read(self, slot, access, like):
+    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         return access.whole.read(slot)
 
-    def assign(self, slot, access, value):
+    def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         return access.whole.assign(slot, value)
 
-    def add(self, slot, access, value):
+    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         return access.whole.add(slot, value)
 
 
@@ -190,7 +220,7 @@ class ScalarSlot(TensorSlot):
       dtype: the slot's dtype; None takes the variable's.
     """
 
-    def __init__(self, initial_value=0, dtype=None):
+    def __init__(self, initial_value: float = 0, dtype: Optional[DTypeLike] = None) -> None:
         super().__init__([], initial_value, dtype)
 
 

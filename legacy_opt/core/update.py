@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, NamedTuple
+from typing import Any, Dict, NamedTuple, Tuple, Union
+
+from legacy_opt.core.types import Tensor, Variable
+from legacy_opt.core.variable_access import Access
 
 
 class Addition(NamedTuple):
@@ -12,7 +15,7 @@ class Addition(NamedTuple):
     Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
     """
 
-    value: Any
+    value: Tensor
 
 
 class Fading(NamedTuple):
@@ -23,8 +26,13 @@ class Fading(NamedTuple):
     gradient it means `value` alone.
     """
 
-    value: Any
-    factor: Any
+    value: Tensor
+    factor: Tensor
+
+
+# What a rule says of one slot, and what it returns.
+SlotChange = Union[Tensor, Addition, Fading]
+RuleResult = Tuple[Tensor, Dict[str, SlotChange]]
 
 
 class Update(NamedTuple):
@@ -40,15 +48,15 @@ class Update(NamedTuple):
       densified: whether the gradient came as rows and was made dense for `whole_tensor`.
     """
 
-    grad: Any
-    variable: Any
+    grad: Tensor
+    variable: Variable
     slots: SimpleNamespace
     hyper: SimpleNamespace
-    access: Any
+    access: Access
     prepared: Any = None
     densified: bool = False
 
     @property
-    def sparse(self):
+    def sparse(self) -> bool:
         """Whether the gradient comes as rows."""
         return self.access.indices is not None

@@ -5,11 +5,15 @@ asking which kind of gradient or variable it serves. Writing returns an op in gr
 executing eagerly.
 """
 
+from __future__ import annotations
+
 import re
+from typing import Optional, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
+from legacy_opt.core.types import Operation, Tensor, Variable
 
 # Operations whose result may be the memory that they are given, by TensorFlow's kernels.
 _HANDS_ON_MEMORY = re.compile(
@@ -122,25 +126,25 @@ class WholeVariable:
     indices = None
 
     @property
-    def whole(self):
+    def whole(self) -> WholeVariable:
         """This object itself; `Rows` has the same property."""
         return self
 
-    def read(self, variable):
+    def read(self, variable: Variable) -> Tensor:
         """Returns the value as a tensor that later writes do not change."""
         value = variable.read_value()
         # The value of a ref variable is its memory, also through Identity or Reshape.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
-    def assign(self, variable, value):
+    def assign(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Sets the variable."""
         return variable.assign(value, read_value=False)
 
-    def add(self, variable, value):
+    def add(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Adds to the variable."""
         return variable.assign_add(value, read_value=False)
 
-    def subtract(self, variable, value):
+    def subtract(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Subtracts from the variable."""
         return variable.assign_sub(value, read_value=False)
 
@@ -152,29 +156,33 @@ class Rows:
       indices: row numbers without duplicates, shape ``[n]``, int32 or int64.
     """
 
-    def __init__(self, indices):
+    def __init__(self, indices: Tensor) -> None:
         self.indices = indices
 
     @property
-    def whole(self):
+    def whole(self) -> WholeVariable:
         """Access to all rows, for what must reach untouched ones too."""
         return WholeVariable()
 
-    def read(self, variable):
+    def read(self, variable: Variable) -> Tensor:
         """Returns the rows, shape ``[n, …]``."""
         return tf.gather(variable, self.indices)
 
-    def assign(self, variable, value):
+    def assign(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Sets the rows."""
         return self._scatter("ScatterUpdate", variable, value)
 
-    def add(self, variable, value):
+    def add(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Adds to the rows."""
         return self._scatter("ScatterAdd", variable, value)
 
-    def subtract(self, variable, value):
+    def subtract(self, variable: Variable, value: Tensor) -> Optional[Operation]:
         """Subtracts from the rows."""
         return self._scatter("ScatterSub", variable, value)
 
     def _scatter(self, name, variable, value):
         return variable_op(name, variable, indices=self.indices, updates=value)
+
+
+# What rules and slots are given to read and write with.
+Access = Union[WholeVariable, Rows]

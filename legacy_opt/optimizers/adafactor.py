@@ -12,7 +12,11 @@ Source: Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Me
 and `AdafactorOptimizer` of tensor2tensor, whose constructor and variables are kept.
 """
 
+from __future__ import annotations
+
 import numbers
+from types import SimpleNamespace
+from typing import Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -22,6 +26,15 @@ from legacy_opt.core.hyperparameters import takes_step, wide_dtype
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.serializable_functions import SavesStepFunctions, StepFunction
 from legacy_opt.core.slots import Slot, TensorSlot
+from legacy_opt.core.types import (
+    DecayFunction,
+    DType,
+    FunctionOfStep,
+    Hyperparameter,
+    Tensor,
+    Variable,
+)
+from legacy_opt.core.update import RuleResult
 
 
 class _AdamDecayRate(StepFunction):
@@ -104,19 +117,19 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
 
     def __init__(
         self,
-        multiply_by_parameter_scale=True,
-        learning_rate=None,
-        decay_rate=None,
-        beta1=0.0,
-        clipping_threshold=1.0,
-        factored=True,
-        simulated_quantize_bits=None,
-        parameter_encoding=None,
-        use_locking=False,
-        name="Adafactor",
-        epsilon1=1e-30,
-        epsilon2=1e-3,
-    ):
+        multiply_by_parameter_scale: bool = True,
+        learning_rate: Optional[Hyperparameter] = None,
+        decay_rate: Union[Hyperparameter, FunctionOfStep, None] = None,
+        beta1: Hyperparameter = 0.0,
+        clipping_threshold: Optional[Hyperparameter] = 1.0,
+        factored: bool = True,
+        simulated_quantize_bits: Optional[int] = None,
+        parameter_encoding: None = None,
+        use_locking: bool = False,
+        name: str = "Adafactor",
+        epsilon1: Hyperparameter = 1e-30,
+        epsilon2: Hyperparameter = 1e-3,
+    ) -> None:
         by_step = decay_rate is None or takes_step(decay_rate)
         given = {
             "learning_rate": learning_rate,
@@ -146,7 +159,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         _refuse("parameter_encoding", parameter_encoding)
         self._simulated_quantize_bits = self._parameter_encoding = None
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape = variable.shape
         if self._factored and shape.rank != 1 and not shape.is_fully_defined():
             raise ValueError(
@@ -168,10 +181,12 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     def _has_momentum(self):
         return not isinstance(self._beta1, numbers.Real) or self._beta1 != 0
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         return super().hyperparameters(wide_dtype(dtype), non_slots)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
@@ -216,7 +231,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return tf.cast(by_step(tf.cast(hyper.global_step, dtype)), dtype)
 
 
-def adafactor_decay_rate_adam(beta2):
+def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
     """Adam's decay rate with its bias correction: ``beta2 (1 - beta2**(t-1)) / (1 - beta2**t)``.
 
     Args:
@@ -229,7 +244,7 @@ def adafactor_decay_rate_adam(beta2):
     return _AdamDecayRate(beta2)
 
 
-def adafactor_decay_rate_pow(exponent):
+def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     """A decay rate under which the memory grows with the steps: ``1 - t**-exponent``.
 
     It stays below 1. Rounded to float32 the formula is 1 from about ``t = 2**(25 / exponent)`` on:

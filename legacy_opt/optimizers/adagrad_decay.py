@@ -12,15 +12,29 @@ Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepR
 constructors, slots, variable names and arithmetic are kept. Stock TensorFlow has no such kernel.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, Dict, List, Optional
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, as_column
-from legacy_opt.core.update import Addition
+from legacy_opt.core.types import (
+    GlobalStep,
+    GradAndVar,
+    Hyperparameter,
+    Operation,
+    Tensor,
+    Variable,
+)
+from legacy_opt.core.update import Addition, RuleResult, Update
 from legacy_opt.core.user_warnings import RepartitionWarning, warn
 from legacy_opt.core.variable_access import (
+    Access,
     Rows,
     WholeVariable,
     after,
@@ -71,14 +85,14 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     def __init__(
         self,
-        learning_rate,
-        global_step,
-        initial_accumulator_value=0.1,
-        accumulator_decay_step=100000,
-        accumulator_decay_rate=0.9,
-        use_locking=False,
-        name="AdagradDecay",
-    ):
+        learning_rate: Hyperparameter,
+        global_step: Optional[GlobalStep],
+        initial_accumulator_value: float = 0.1,
+        accumulator_decay_step: int = 100000,
+        accumulator_decay_rate: float = 0.9,
+        use_locking: bool = False,
+        name: str = "AdagradDecay",
+    ) -> None:
         argument_checks.positive("initial_accumulator_value", initial_accumulator_value)
         argument_checks.open_unit_interval("accumulator_decay_rate", accumulator_decay_rate)
         self._accumulator_decay_step = argument_checks.positive_integer(
@@ -93,7 +107,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             accumulator_decay_rate=accumulator_decay_rate,
         )
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         power = self._power_layout()
         if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
             raise ValueError(
@@ -109,7 +123,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _power_layout(self):
         return FlatElement(0, dtype=self.global_step_variable().dtype.base_dtype)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         due = self._period(hyper) > slots.accumulator_decay_power
         accumulator = tf.compat.v2.where(
             due, self._decayed(slots.accumulator, hyper), slots.accumulator
@@ -134,7 +150,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     # The fast way: decay what is due, which is nearly always nothing, then TensorFlow's own
     # Adagrad kernel. `rule` says the same in one piece.
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
             return NotImplemented
         if update.sparse:
@@ -152,7 +168,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 lr=update.hyper.learning_rate,
             )
 
-    def prepare_step(self, grads_and_vars):
+    def prepare_step(self, grads_and_vars: List[GradAndVar]) -> Dict[int, Any]:
         """Decides once a device, not once a variable, whether anything has to decay."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
@@ -272,7 +288,7 @@ class FlatElement(Slot):
     reaches all elements of the part: whichever of them begins a part after a restart has it, too.
     """
 
-    def read(self, slot, access, like):
+    def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         if access.indices is not None:
             positions = self._positions(slot, access.indices)
             if versions.compiling_with_xla():  # which has no kernel for ResourceGatherNd
@@ -288,7 +304,7 @@ class FlatElement(Slot):
         # is never due.
         return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
 
-    def add(self, slot, access, value):
+    def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
         part = versions.part_of(slot)
         is_cut = part is not None and part.axis is not None
         if is_cut and access.indices is None:

@@ -14,13 +14,18 @@ and with `apply_sparse_rmsprop`, for sparse gradients, RMSProp with momentum:
 Source: `AdamAsyncOptimizer` of Alibaba's DeepRec; its arguments, slots and arithmetic are kept.
 """
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import Dict, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
-from legacy_opt.core.slots import ScalarSlot
+from legacy_opt.core.slots import ScalarSlot, Slot
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import after
 from legacy_opt.optimizers.adam_base import AdamBase
 
@@ -59,34 +64,38 @@ class AdamAsyncOptimizer(AdamBase):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        apply_sparse_rmsprop=False,
-        name="AdamAsync",
-    ):
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        apply_sparse_rmsprop: bool = False,
+        name: str = "AdamAsync",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
         self._apply_sparse_rmsprop = argument_checks.boolean(
             "apply_sparse_rmsprop", apply_sparse_rmsprop
         )
 
-    def non_slots(self):
+    def non_slots(self) -> Dict[str, Hyperparameter]:
         return {}
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return dict(
             self.slots,
             beta1_power=ScalarSlot(self._beta1, tf.float32),
             beta2_power=ScalarSlot(self._beta2, tf.float32),
         )
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         step, changes = super().rule(grad, value, slots, _with_powers(hyper, slots, value.dtype))
         return step, dict(changes, **self._next_powers(slots))
 
-    def sparse_rule(self, grad, value, slots, hyper):
+    def sparse_rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
@@ -96,7 +105,7 @@ class AdamAsyncOptimizer(AdamBase):
         m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         if update.sparse:
             return NotImplemented
         whole, slots = update.access.whole, update.slots

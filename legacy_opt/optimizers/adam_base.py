@@ -8,12 +8,19 @@ Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in t
 before section 2.1, as in `tf.compat.v1.train.AdamOptimizer`.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Dict, Optional
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels, gradient_checks
 from legacy_opt.core.hyperparameters import alias_of, tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import RuleResult, Update
 
 _HOOKS = {
     "_apply_sparse_shared": "override sparse_rule",
@@ -48,13 +55,13 @@ class AdamBase(RuleOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="Adam",
-    ):
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
         super().__init__(
             use_locking,
             name,
@@ -64,21 +71,25 @@ class AdamBase(RuleOptimizer):
             epsilon=argument_checks.not_negative("epsilon", epsilon),
         )
 
-    def non_slots(self):
+    def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
         """Returns the variables of the powers of beta, each None before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         m, v = moments(grad, slots, hyper, as_stock=self.whole_tensor)
         return corrected_rate(hyper) * m / (tf.sqrt(v) + hyper.epsilon), {"m": m, "v": v}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper)
 
-    def apply_kernel(self, update, hyper, use_nesterov=False):
+    def apply_kernel(
+        self, update: Update, hyper: SimpleNamespace, use_nesterov: bool = False
+    ) -> Optional[Operation]:
         """Runs TensorFlow's Adam on a gradient that is dense from the start; else `NotImplemented`.
 
         Where the gradient came as rows the originals compute without the kernel, which rounds
@@ -106,7 +117,9 @@ class AdamBase(RuleOptimizer):
             use_nesterov=use_nesterov,
         )
 
-    def update_non_slots(self, values, hyper):
+    def update_non_slots(
+        self, values: SimpleNamespace, hyper: SimpleNamespace
+    ) -> Dict[str, Tensor]:
         def beta(power, name):  # a beta that is a float64 tensor has a float64 power
             return getattr(self.hyperparameters(power.dtype, non_slots=False), name)
 

@@ -8,9 +8,15 @@
 Source: `tf.contrib.opt.AdamGSOptimizer` and `LazyAdamGSOptimizer` of TensorFlow 1.15.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Dict, Union
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import DType, GlobalStep, Hyperparameter
 from legacy_opt.optimizers.adam_base import AdamBase
 
 
@@ -54,18 +60,18 @@ class AdamGSOptimizer(AdamBase):
 
     def __init__(
         self,
-        global_step=0,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="Adam",
-    ):
+        global_step: Union[GlobalStep, float, None] = 0,
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
         self._global_step = argument_checks.integer_step("global_step", global_step, constant=True)
 
-    def non_slots(self):
+    def non_slots(self) -> Dict[str, Hyperparameter]:
         return {}
 
     def _get_beta_accumulators(self):
@@ -79,7 +85,7 @@ class AdamGSOptimizer(AdamBase):
         hyper = self.hyperparameters(tf.float32)
         return hyper.beta1_power, hyper.beta2_power
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         # In float32 whatever the dtype, as in the original.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)

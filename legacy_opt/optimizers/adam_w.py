@@ -4,9 +4,12 @@ For each visit ``w -= weight_decay * w``, then the update of Adam or Momentum. S
 `tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
 """
 
+from __future__ import annotations
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import Hyperparameter
 from legacy_opt.optimizers.decoupled_weight_decay import DecoupledWeightDecayExtension
 
 v1 = tf.compat.v1.train
@@ -33,14 +36,14 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 
     def __init__(
         self,
-        weight_decay,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="AdamW",
-    ):
+        weight_decay: Hyperparameter,
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdamW",
+    ) -> None:
         super().__init__(
             weight_decay,
             learning_rate=argument_checks.hyperparameter("learning_rate", learning_rate),
@@ -71,13 +74,13 @@ class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
 
     def __init__(
         self,
-        weight_decay,
-        learning_rate,
-        momentum,
-        use_locking=False,
-        name="MomentumW",
-        use_nesterov=False,
-    ):
+        weight_decay: Hyperparameter,
+        learning_rate: Hyperparameter,
+        momentum: Hyperparameter,
+        use_locking: bool = False,
+        name: str = "MomentumW",
+        use_nesterov: bool = False,
+    ) -> None:
         super().__init__(
             weight_decay,
             learning_rate=argument_checks.hyperparameter("learning_rate", learning_rate),

@@ -8,9 +8,13 @@ Source: `AdamWeightDecayOptimizer` in BERT's optimization.py (Devlin et al. 2018
 into most code that grew from it. `legacy_opt.optimizers.lamb` shares what is here.
 """
 
+from __future__ import annotations
+
 import dis
 import functools
 import re
+from types import SimpleNamespace
+from typing import Dict, Iterator, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -18,7 +22,10 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import DType, GradAndVar, Hyperparameter, Tensor, Variable
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.user_warnings import GlobalStepWarning, users_frame, warn
+from legacy_opt.core.variable_access import Access
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):
@@ -81,14 +88,14 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     def __init__(
         self,
-        learning_rate,
-        weight_decay_rate=0.0,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        exclude_from_weight_decay=None,
-        name="AdamWeightDecayOptimizer",
-    ):
+        learning_rate: Hyperparameter,
+        weight_decay_rate: Hyperparameter = 0.0,
+        beta_1: Hyperparameter = 0.9,
+        beta_2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-6,
+        exclude_from_weight_decay: Optional[Sequence[str]] = None,
+        name: str = "AdamWeightDecayOptimizer",
+    ) -> None:
         super().__init__(
             False,
             name,
@@ -102,7 +109,9 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
 
-    def applying(self, grads_and_vars, global_step=None):
+    def applying(
+        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
+    ) -> Iterator[None]:
         if global_step is not None:
             self._warn_if_counted_twice(global_step)
         return super().applying(grads_and_vars, global_step)
@@ -119,7 +128,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
                 GlobalStepWarning,
             )
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
             # 1 - 0.999 as Python computes it; in float32 it would be another number.
@@ -127,21 +136,25 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             setattr(hyper, "rest_" + beta, rest)
         return hyper
 
-    def update_for(self, grad, variable, access):
+    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         update = super().update_for(grad, variable, access)
         name = self._get_variable_name(self.variable_name(variable))
         self.choose_by_name(update.hyper, name)
         return update
 
-    def choose_by_name(self, hyper, name):
+    def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
         """Notes in `hyper` what a rule cannot know: how the variable of this name is treated."""
         hyper.decays = self._do_use_weight_decay(name)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         direction, moments = self.direction(grad, value, slots, hyper)
         return hyper.learning_rate * direction, moments
 
-    def direction(self, grad, value, slots, hyper):
+    def direction(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> Tuple[Tensor, Dict[str, Tensor]]:
         """Returns the step without the learning rate, and the new moments."""
         m = hyper.beta_1 * slots.m + hyper.rest_beta_1 * grad
         v = hyper.beta_2 * slots.v + hyper.rest_beta_2 * tf.square(grad)
@@ -151,7 +164,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             direction += hyper.weight_decay_rate * value
         return direction, {"m": m, "v": v}
 
-    def estimates(self, m, v, hyper):
+    def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
         """Returns what the moments are taken for."""
         del hyper
         return m, v

@@ -8,9 +8,16 @@ Source: `tf.contrib.opt.AdaMaxOptimizer` of TensorFlow 1.15; after Kingma and Ba
 for Stochastic Optimization" (2014), section 7.1.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Dict, Optional
+
 import tensorflow as tf
 
 from legacy_opt.core import fused_kernels
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.optimizers.adam_base import AdamBase
 
 
@@ -42,29 +49,31 @@ class AdaMaxOptimizer(AdamBase):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="AdaMax",
-    ):
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "AdaMax",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def non_slots(self):
+    def non_slots(self) -> Dict[str, Hyperparameter]:
         return {"beta1_power": self._beta1}
 
     def _get_beta_accumulators(self):
         """Returns the variable of the power of beta1, None before the first update."""
         return self._non_slot("beta1_power")
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         m = slots.m * hyper.beta1 + grad * (1 - hyper.beta1)
         v = tf.maximum(slots.v * hyper.beta2, tf.abs(grad))
         step = hyper.learning_rate / (1 - hyper.beta1_power) * (m / (v + hyper.epsilon))
         return step, {"m": m, "v": v}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         hyper = update.hyper
         return fused_kernels.apply(
             "AdaMax",

@@ -9,7 +9,11 @@ From Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 TensorFlow 1's `tf.contrib.opt`: their constructors, slot, variable names and arithmetic are kept.
 """
 
+from __future__ import annotations
+
 import math
+from types import SimpleNamespace
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
@@ -19,7 +23,8 @@ from legacy_opt.core.hyperparameters import alias_of, tensor_of, wide_dtype
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.serializable_functions import SavesStepFunctions
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.update import Fading
+from legacy_opt.core.types import FunctionOfStep, Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import Fading, RuleResult, Update
 from legacy_opt.optimizers import sign_decay
 
 
@@ -33,13 +38,20 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     _lr = alias_of("learning_rate")
     _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
 
-    def __init__(self, sign_decay_fn, use_locking, name, beta, **hyperparameters):
+    def __init__(
+        self,
+        sign_decay_fn: Optional[FunctionOfStep],
+        use_locking: bool,
+        name: str,
+        beta: Hyperparameter,
+        **hyperparameters: Hyperparameter,
+    ) -> None:
         self._sign_decay_fn = sign_decay.checked(sign_decay_fn)
         beta = argument_checks.decay_factor("beta", beta)
         super().__init__(use_locking, name, beta=beta, **hyperparameters)
 
     @property
-    def uses_global_step(self):
+    def uses_global_step(self) -> bool:
         """Whether there is a decay, which goes by the step."""
         return self._sign_decay_fn is not None
 
@@ -52,7 +64,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
             )
         self._tensors["sign_decay"] = tf.convert_to_tensor(decay, name="sign_decay")
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         return self._rule(grad, slots, hyper, self._multiplier)
 
     def _rule(self, grad, slots, hyper, multiplier):
@@ -103,13 +117,13 @@ class AddSignOptimizer(_SignOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.1,
-        alpha=1.0,
-        beta=0.9,
-        sign_decay_fn=None,
-        use_locking=False,
-        name="AddSignOptimizer",
-    ):
+        learning_rate: Hyperparameter = 0.1,
+        alpha: Hyperparameter = 1.0,
+        beta: Hyperparameter = 0.9,
+        sign_decay_fn: Optional[FunctionOfStep] = None,
+        use_locking: bool = False,
+        name: str = "AddSignOptimizer",
+    ) -> None:
         super().__init__(
             sign_decay_fn, use_locking, name, learning_rate=learning_rate, alpha=alpha, beta=beta
         )
@@ -119,7 +133,7 @@ class AddSignOptimizer(_SignOptimizer):
     def _multiplier(self, sign, hyper):
         return hyper.alpha + sign
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(
             "AddSign",
             update,
@@ -155,13 +169,13 @@ class PowerSignOptimizer(_SignOptimizer):
 
     def __init__(
         self,
-        learning_rate=0.1,
-        base=math.e,
-        beta=0.9,
-        sign_decay_fn=None,
-        use_locking=False,
-        name="PowerSignOptimizer",
-    ):
+        learning_rate: Hyperparameter = 0.1,
+        base: Hyperparameter = math.e,
+        beta: Hyperparameter = 0.9,
+        sign_decay_fn: Optional[FunctionOfStep] = None,
+        use_locking: bool = False,
+        name: str = "PowerSignOptimizer",
+    ) -> None:
         self._base = argument_checks.hyperparameter("base", base)
         super().__init__(
             sign_decay_fn,
@@ -177,7 +191,9 @@ class PowerSignOptimizer(_SignOptimizer):
     def _multiplier(self, sign, hyper):
         return tf.exp(hyper.logbase * sign)
 
-    def sparse_rule(self, grad, value, slots, hyper):
+    def sparse_rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         dtype = grad.dtype
         wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow of bfloat16
         e = tf.cast(tf.cast(np.float32(math.e), dtype), wide)
@@ -187,7 +203,7 @@ class PowerSignOptimizer(_SignOptimizer):
 
         return self._rule(grad, slots, hyper, multiplier)
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(
             "PowerSign",
             update,

@@ -9,10 +9,13 @@ The factor is not multiplied by the learning rate. Source: Loshchilov and Hutter
 as in `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
 """
 
+from __future__ import annotations
+
 import contextlib
 import copyreg
 import functools
 import inspect
+from typing import Any, Collection, Iterable, Iterator, List, Optional, Type
 
 import tensorflow as tf
 
@@ -24,8 +27,19 @@ from legacy_opt.core import (
     gradient_pairs,
     hyperparameters,
 )
+from legacy_opt.core.types import (
+    GradAndVar,
+    GradsAndVars,
+    Hyperparameter,
+    Loss,
+    Operation,
+    Tensor,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_access import (
+    Access,
     Rows,
     WholeVariable,
     after,
@@ -98,7 +112,7 @@ class DecoupledWeightDecayExtension:
         if "__init__" not in vars(cls):
             cls.__init__ = _constructor(cls)
 
-    def __init__(self, weight_decay, *args, **kwargs):
+    def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
         self._weight_decay_tensor = None
         self._decay_var_list = None  # the variables to decay while a step is applied; None for all
@@ -109,16 +123,16 @@ class DecoupledWeightDecayExtension:
 
     def minimize(
         self,
-        loss,
-        global_step=None,
-        var_list=None,
-        gate_gradients=v1.Optimizer.GATE_OP,
-        aggregation_method=None,
-        colocate_gradients_with_ops=False,
-        name=None,
-        grad_loss=None,
-        decay_var_list=None,
-    ):
+        loss: Loss,
+        global_step: Optional[Variable] = None,
+        var_list: Optional[Iterable[Variable]] = None,
+        gate_gradients: int = v1.Optimizer.GATE_OP,
+        aggregation_method: Optional[int] = None,
+        colocate_gradients_with_ops: bool = False,
+        name: Optional[str] = None,
+        grad_loss: Optional[Tensor] = None,
+        decay_var_list: Optional[Collection[Variable]] = None,
+    ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
         In `decay_var_list`, a list, tuple or set, are the variables to decay; None decays all that
@@ -142,7 +156,13 @@ class DecoupledWeightDecayExtension:
                 grad_loss=grad_loss,
             )
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None, decay_var_list=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+        decay_var_list: Optional[Collection[Variable]] = None,
+    ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
 
         Raises:
@@ -159,7 +179,9 @@ class DecoupledWeightDecayExtension:
             return versions.with_lock(done)
 
     @contextlib.contextmanager
-    def applying(self, grads_and_vars, global_step=None):
+    def applying(
+        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
+    ) -> Iterator[None]:
         """Tells `_prepare` what will be applied, as all of it comes before any decay.
 
         Bridges use it too, as `RuleOptimizer.applying`.
@@ -247,12 +269,12 @@ class DecoupledWeightDecayExtension:
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
 
-    def decays(self, variable):
+    def decays(self, variable: Variable) -> bool:
         """Whether a variable is among those to decay."""
         return self._decay_var_list is None or _among(variable, self._decay_var_list)
 
     @contextlib.contextmanager
-    def decayed(self, grad, variable, access):
+    def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
         """The scope of one variable's update, which runs after the variable has decayed.
 
         Args:
@@ -371,7 +393,7 @@ def _constructor(cls):
 
 
 @functools.lru_cache(maxsize=None)
-def extend_with_decoupled_weight_decay(base_optimizer):
+def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Type[V1Optimizer]:
     """Returns a class like `base_optimizer` with decoupled weight decay.
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and

@@ -10,11 +10,16 @@ With ``g'`` the gradient of the step before, zero at first::
 Source: Dubey et al., "diffGrad: An Optimization Method for Convolutional Neural Networks" (2019).
 """
 
+from __future__ import annotations
+
 from types import SimpleNamespace
+from typing import Optional
 
 import tensorflow as tf
 
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import RuleResult, Update
 from legacy_opt.core.variable_access import after, is_resource
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
@@ -49,16 +54,18 @@ class DiffGradOptimizer(AdamBase):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="DiffGrad",
-    ):
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "DiffGrad",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         m, v = moments(grad, slots, hyper)
         return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
@@ -66,7 +73,7 @@ class DiffGradOptimizer(AdamBase):
     # place and in one pass; at a learning rate of zero it leaves the variable alone. The steps are
     # computed piece by piece, so that what lies between stays in the processor's cache.
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
         standing = SimpleNamespace(**vars(hyper))
         standing.learning_rate = tf.zeros_like(hyper.learning_rate)

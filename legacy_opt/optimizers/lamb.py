@@ -9,10 +9,17 @@ Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT i
 (2019), and the LAMBOptimizer that went with ALBERT, which has the same arguments and variables.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Optional, Sequence, Tuple
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import wide_dtype
+from legacy_opt.core.types import DType, Hyperparameter, Tensor
+from legacy_opt.core.update import RuleResult
 from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, matches
 
 
@@ -53,16 +60,16 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
 
     def __init__(
         self,
-        learning_rate,
-        weight_decay_rate=0.0,
-        beta_1=0.9,
-        beta_2=0.999,
-        epsilon=1e-6,
-        exclude_from_weight_decay=None,
-        exclude_from_layer_adaptation=None,
-        name="LAMBOptimizer",
-        bias_correction=True,
-    ):
+        learning_rate: Hyperparameter,
+        weight_decay_rate: Hyperparameter = 0.0,
+        beta_1: Hyperparameter = 0.9,
+        beta_2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-6,
+        exclude_from_weight_decay: Optional[Sequence[str]] = None,
+        exclude_from_layer_adaptation: Optional[Sequence[str]] = None,
+        name: str = "LAMBOptimizer",
+        bias_correction: bool = True,
+    ) -> None:
         super().__init__(
             learning_rate,
             weight_decay_rate,
@@ -79,7 +86,7 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
         self._bias_correction = argument_checks.boolean("bias_correction", bias_correction)
         self.uses_global_step = self._bias_correction
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         if self._bias_correction:
             wide = wide_dtype(dtype)
@@ -89,18 +96,20 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
             hyper.bias_2 = tf.cast(_one_minus_power(exact.rest_beta_2, t), dtype)
         return hyper
 
-    def choose_by_name(self, hyper, name):
+    def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
         super().choose_by_name(hyper, name)
         hyper.adapts = self._do_layer_adaptation(name)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         direction, moments = self.direction(grad, value, slots, hyper)
         rate = hyper.learning_rate
         if hyper.adapts:
             rate = _ratio(value, direction) * rate
         return rate * direction, moments
 
-    def estimates(self, m, v, hyper):
+    def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
         if not self._bias_correction:
             return m, v
         return m / hyper.bias_1, v / hyper.bias_2

@@ -9,12 +9,20 @@ From You, Gitman and Ginsburg, "Large Batch Training of Convolutional Networks"
 constructor, slot, variable names and arithmetic are kept.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Optional, Sequence, Tuple
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.update import RuleResult, Update
+from legacy_opt.core.variable_access import Access
 
 
 class LARSOptimizer(RuleOptimizer):
@@ -59,15 +67,15 @@ class LARSOptimizer(RuleOptimizer):
 
     def __init__(
         self,
-        learning_rate,
-        momentum=0.9,
-        weight_decay=0.0001,
-        eeta=0.001,
-        epsilon=0.0,
-        name="LARSOptimizer",
-        skip_list=None,
-        use_nesterov=False,
-    ):
+        learning_rate: Hyperparameter,
+        momentum: Hyperparameter = 0.9,
+        weight_decay: Hyperparameter = 0.0001,
+        eeta: Hyperparameter = 0.001,
+        epsilon: Hyperparameter = 0.0,
+        name: str = "LARSOptimizer",
+        skip_list: Optional[Sequence[str]] = None,
+        use_nesterov: bool = False,
+    ) -> None:
         super().__init__(
             False,
             name,
@@ -80,7 +88,7 @@ class LARSOptimizer(RuleOptimizer):
         self._skip_list = _texts("skip_list", skip_list)
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 
-    def update_for(self, grad, variable, access):
+    def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
         """Returns the update as one of Momentum: of the scaled gradient at a learning rate of 1."""
         update = super().update_for(grad, variable, access)
         hyper = update.hyper
@@ -92,7 +100,7 @@ class LARSOptimizer(RuleOptimizer):
         hyper.learning_rate = tf.ones([], grad.dtype)
         return update._replace(grad=grad * rate)
 
-    def compute_lr(self, grad, var):
+    def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
         Called with every dense gradient; subclasses may override it, as in the original.
@@ -106,12 +114,14 @@ class LARSOptimizer(RuleOptimizer):
             grad += hyper.weight_decay * value
         return rate, grad
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         momentum = slots.momentum * hyper.momentum + grad
         step = grad + momentum * hyper.momentum if self._use_nesterov else momentum
         return hyper.learning_rate * step, {"momentum": momentum}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(
             "Momentum",
             update,

@@ -9,9 +9,15 @@ Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15; after Dozat, "Incorp
 Momentum into Adam" (2015), without the paper's schedule of the momentum.
 """
 
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Optional
+
 import tensorflow as tf
 
-from legacy_opt.core.update import Fading
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.update import Fading, RuleResult, Update
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
 
@@ -45,20 +51,22 @@ class NadamOptimizer(AdamBase):
 
     def __init__(
         self,
-        learning_rate=0.001,
-        beta1=0.9,
-        beta2=0.999,
-        epsilon=1e-8,
-        use_locking=False,
-        name="Adam",
-    ):
+        learning_rate: Hyperparameter = 0.001,
+        beta1: Hyperparameter = 0.9,
+        beta2: Hyperparameter = 0.999,
+        epsilon: Hyperparameter = 1e-8,
+        use_locking: bool = False,
+        name: str = "Adam",
+    ) -> None:
         super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         m, v = moments(grad, slots, hyper, as_stock=True)
         ahead = grad * (1 - hyper.beta1) + hyper.beta1 * m
         step = corrected_rate(hyper) * ahead / (tf.sqrt(v) + hyper.epsilon)
         return step, {"m": Fading(m, hyper.beta1), "v": Fading(v, hyper.beta2)}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return self.apply_kernel(update, update.hyper, use_nesterov=True)

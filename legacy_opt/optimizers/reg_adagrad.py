@@ -7,8 +7,11 @@ This is `RegAdagradOptimizer` of TensorFlow 1's `tf.contrib.opt`: its constructo
 names and arithmetic are kept.
 """
 
+from __future__ import annotations
+
 import contextlib
 from types import SimpleNamespace
+from typing import Dict, Iterator, Optional
 
 import tensorflow as tf
 
@@ -16,6 +19,8 @@ from legacy_opt.core import argument_checks, fused_kernels
 from legacy_opt.core.hyperparameters import tensor_of
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import Hyperparameter, Operation, Tensor, Variable
+from legacy_opt.core.update import RuleResult, Update
 
 
 class RegAdagradOptimizer(RuleOptimizer):
@@ -45,11 +50,11 @@ class RegAdagradOptimizer(RuleOptimizer):
 
     def __init__(
         self,
-        learning_rate,
-        initial_accumulator_value=0.1,
-        use_locking=False,
-        name="RegAdagrad",
-    ):
+        learning_rate: Hyperparameter,
+        initial_accumulator_value: float = 0.1,
+        use_locking: bool = False,
+        name: str = "RegAdagrad",
+    ) -> None:
         super().__init__(use_locking, name, learning_rate=learning_rate)
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
@@ -58,7 +63,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager
-    def avoid_updating_slots(self):
+    def avoid_updating_slots(self) -> Iterator[None]:
         """A context in which updates are built that leave the slots as they are.
 
         What counts is when `minimize` or `apply_gradients` runs: in a graph while it is built, in a
@@ -81,17 +86,19 @@ class RegAdagradOptimizer(RuleOptimizer):
     _learning_rate_tensor = tensor_of("learning_rate")
     _should_update_slots = property(lambda self: self._now.updates_slots)
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         return {"accumulator": Slot(self._initial_accumulator_value)}
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         accumulator = slots.accumulator
         if self._now.updates_slots:
             accumulator += grad * grad
         step = grad * hyper.learning_rate * tf.math.rsqrt(accumulator)
         return step, {"accumulator": accumulator}
 
-    def fused(self, update):
+    def fused(self, update: Update) -> Optional[Operation]:
         return fused_kernels.apply(
             "Adagrad",
             update,

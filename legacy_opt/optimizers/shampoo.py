@@ -12,7 +12,11 @@ Source: `tf.contrib.opt.ShampooOptimizer` of TensorFlow 1.15; after Gupta, Koren
 "Shampoo: Preconditioned Stochastic Tensor Optimization" (2018).
 """
 
+from __future__ import annotations
+
 import numbers
+from types import SimpleNamespace
+from typing import Callable, Dict, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -20,7 +24,16 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import current, takes_step, wide_dtype
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, TensorSlot
-from legacy_opt.core.update import Addition
+from legacy_opt.core.types import (
+    DType,
+    FunctionOfStep,
+    GlobalStep,
+    Hyperparameter,
+    Tensor,
+    TensorShape,
+    Variable,
+)
+from legacy_opt.core.update import Addition, RuleResult
 from legacy_opt.optimizers import shampoo_matrices
 
 
@@ -91,21 +104,21 @@ class ShampooOptimizer(RuleOptimizer):
 
     def __init__(
         self,
-        global_step=0,
-        max_matrix_size=768,
-        gbar_decay=0.0,
-        gbar_weight=1.0,
-        mat_gbar_decay=1.0,
-        mat_gbar_weight=1.0,
-        learning_rate=1.0,
-        svd_interval=1,
-        precond_update_interval=1,
-        epsilon=1e-4,
-        alpha=0.5,
-        use_iterative_root=False,
-        use_locking=False,
-        name="Shampoo",
-    ):
+        global_step: Union[GlobalStep, float, None] = 0,
+        max_matrix_size: int = 768,
+        gbar_decay: Union[Hyperparameter, FunctionOfStep] = 0.0,
+        gbar_weight: Union[Hyperparameter, FunctionOfStep] = 1.0,
+        mat_gbar_decay: Union[Hyperparameter, FunctionOfStep] = 1.0,
+        mat_gbar_weight: Union[Hyperparameter, FunctionOfStep] = 1.0,
+        learning_rate: Union[Hyperparameter, FunctionOfStep] = 1.0,
+        svd_interval: Union[Hyperparameter, FunctionOfStep] = 1,
+        precond_update_interval: Union[Hyperparameter, FunctionOfStep] = 1,
+        epsilon: Union[Hyperparameter, FunctionOfStep] = 1e-4,
+        alpha: Union[Hyperparameter, FunctionOfStep] = 0.5,
+        use_iterative_root: bool = False,
+        use_locking: bool = False,
+        name: str = "Shampoo",
+    ) -> None:
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
@@ -131,7 +144,7 @@ class ShampooOptimizer(RuleOptimizer):
         of_step = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
         self.uses_global_step = of_step or not every_step
 
-    def slot_layouts(self, variable):
+    def slot_layouts(self, variable: Variable) -> Dict[str, Slot]:
         shape, dtype = _lengths(variable), wide_dtype(variable.dtype.base_dtype)
         if self._use_iterative_root and not shampoo_matrices.whole_root(-self._alpha / len(shape)):
             raise ValueError(
@@ -150,10 +163,10 @@ class ShampooOptimizer(RuleOptimizer):
             layouts["Gbar_%d" % axis] = layout
         return layouts
 
-    def needs_whole_tensor(self, variable):
+    def needs_whole_tensor(self, variable: Variable) -> bool:
         return _lengths(variable)[0] <= self._max_matrix_size or not _is(self._gbar_decay, 0)
 
-    def hyperparameters(self, dtype, non_slots=True):
+    def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(wide_dtype(dtype), non_slots)
         if self.uses_global_step:
             hyper.time = tf.cast(hyper.global_step, tf.float32) + 1
@@ -170,10 +183,14 @@ class ShampooOptimizer(RuleOptimizer):
         value = current(name, value)
         return tf.cast(value, dtype) if argument_checks.is_tensor_like(value) else value
 
-    def rule(self, grad, value, slots, hyper):
+    def rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         return self._update(grad, value, slots, hyper, rows=False)
 
-    def sparse_rule(self, grad, value, slots, hyper):
+    def sparse_rule(
+        self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
+    ) -> RuleResult:
         if not _is(self._mat_gbar_decay, 1):
             raise ValueError(
                 "%s: a sparse gradient of a variable of more than max_matrix_size=%d rows needs "
@@ -269,14 +286,16 @@ class ShampooOptimizer(RuleOptimizer):
 class _RowsOfAPart(RowSlot):
     """One value per row, whose scale is that of the part: another one may have a matrix instead."""
 
-    def axes(self, variable):
+    def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
         return ()
 
 
 class IdentitySlot(TensorSlot):
     """A square matrix that starts as identity."""
 
-    def initializer(self, variable, shape, dtype):
+    def initializer(
+        self, variable: Variable, shape: TensorShape, dtype: DType
+    ) -> Callable[..., Tensor]:
         return lambda *_, **__: tf.eye(shape.as_list()[0], dtype=dtype)
 
 

@@ -13,16 +13,20 @@ together; eager code does neither. Here the constants are taken together in Pyth
 that every way to run computes the same.
 """
 
+from __future__ import annotations
+
 import math
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
 from legacy_opt.core.serializable_functions import StepFunction
+from legacy_opt.core.types import DecayFunction
 
 
-def get_linear_decay_fn(decay_steps):
+def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
     """Returns a function of the global step that falls from 1 to 0 in a line.
 
     Args:
@@ -39,7 +43,9 @@ def get_linear_decay_fn(decay_steps):
     return _LinearDecay(decay_steps=decay_steps)
 
 
-def get_cosine_decay_fn(decay_steps, num_periods=0.5, zero_after=None):
+def get_cosine_decay_fn(
+    decay_steps: int, num_periods: float = 0.5, zero_after: Optional[float] = None
+) -> DecayFunction:
     """Returns a function of the global step that goes from 1 along a cosine.
 
     Args:
@@ -57,7 +63,9 @@ def get_cosine_decay_fn(decay_steps, num_periods=0.5, zero_after=None):
     return _CosineDecay(decay_steps, num_periods, zero_after)
 
 
-def get_restart_decay_fn(decay_steps, num_periods=1, zero_after=None):
+def get_restart_decay_fn(
+    decay_steps: int, num_periods: float = 1, zero_after: Optional[float] = None
+) -> DecayFunction:
     """Returns a function of the global step that falls from 1 to 0 again and again.
 
     Args:

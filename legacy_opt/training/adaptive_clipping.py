@@ -1,21 +1,26 @@
 """Gradients clipped by what their norm usually is."""
 
+from __future__ import annotations
+
+from typing import Optional
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.types import FunctionOfPairs, GlobalStep, TensorLike
 
 v1 = tf.compat.v1
 
 
 def adaptive_clipping_fn(
-    std_factor=2.0,
-    decay=0.95,
-    static_max_norm=None,
-    global_step=None,
-    report_summary=False,
-    epsilon=1e-8,
-    name=None,
-):
+    std_factor: TensorLike = 2.0,
+    decay: TensorLike = 0.95,
+    static_max_norm: Optional[TensorLike] = None,
+    global_step: Optional[GlobalStep] = None,
+    report_summary: bool = False,
+    epsilon: float = 1e-8,
+    name: Optional[str] = None,
+) -> FunctionOfPairs:
     """Returns a function that clips gradients by what their norm usually is.
 
     It keeps moving averages of the mean and of the square of ``log(norm)``, `norm` being the global

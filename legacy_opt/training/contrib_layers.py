@@ -1,15 +1,27 @@
 """`optimize_loss`, as tf.contrib.layers had it."""
 
+from __future__ import annotations
+
+from typing import Any, Callable, Iterable, List, Mapping, Optional, Union
+
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.types import (
+    FunctionOfPairs,
+    Operation,
+    Tensor,
+    TensorLike,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.training import gradient_functions, one_step
 from legacy_opt.training.optimizers_by_name import check_optimizer, make_optimizer
 
 v1 = tf.compat.v1
 
 
-OPTIMIZER_SUMMARIES = [
+OPTIMIZER_SUMMARIES: List[str] = [
     "learning_rate",
     "loss",
     "gradients",
@@ -20,22 +32,22 @@ _DEFAULT_SUMMARIES = ("loss", "learning_rate", "global_gradient_norm")
 
 
 def optimize_loss(
-    loss,
-    global_step,
-    learning_rate,
-    optimizer,
-    gradient_noise_scale=None,
-    gradient_multipliers=None,
-    clip_gradients=None,
-    learning_rate_decay_fn=None,
-    update_ops=None,
-    variables=None,
-    name=None,
-    summaries=None,
-    colocate_gradients_with_ops=False,
-    increment_global_step=True,
-    check_numerics=False,
-):
+    loss: Tensor,
+    global_step: Optional[Variable],
+    learning_rate: Optional[TensorLike],
+    optimizer: Union[str, V1Optimizer, Callable[..., V1Optimizer]],
+    gradient_noise_scale: Optional[TensorLike] = None,
+    gradient_multipliers: Optional[Mapping[Any, TensorLike]] = None,
+    clip_gradients: Union[TensorLike, FunctionOfPairs, None] = None,
+    learning_rate_decay_fn: Optional[Callable[[Any, Any], TensorLike]] = None,
+    update_ops: Optional[Iterable[Union[Operation, Tensor]]] = None,
+    variables: Optional[Iterable[Variable]] = None,
+    name: Optional[str] = None,
+    summaries: Optional[Iterable[str]] = None,
+    colocate_gradients_with_ops: bool = False,
+    increment_global_step: bool = True,
+    check_numerics: bool = False,
+) -> Tensor:
     """Returns an operation that trains one step and gives the loss.
 
     It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:

@@ -4,10 +4,15 @@ Source: `tf.contrib.layers.optimize_loss` and `tf.contrib.training.create_train_
 1.15, of which they make the same graph, operation by operation, but for `check_numerics=True`.
 """
 
+from __future__ import annotations
+
+from typing import Iterable, Optional, Union
+
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.types import FunctionOfPairs, Operation, Tensor, V1Optimizer, Variable
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.training import gradient_functions, one_step
 from legacy_opt.training.optimizers_by_name import v1_optimizer
@@ -20,18 +25,18 @@ _LOSS_ONLY = "loss"
 
 
 def create_train_op(
-    total_loss,
-    optimizer,
-    global_step=_USE_GLOBAL_STEP,
-    update_ops=None,
-    variables_to_train=None,
-    transform_grads_fn=None,
-    summarize_gradients=False,
-    gate_gradients=v1.train.Optimizer.GATE_OP,
-    aggregation_method=None,
-    colocate_gradients_with_ops=False,
-    check_numerics=True,
-):
+    total_loss: Tensor,
+    optimizer: V1Optimizer,
+    global_step: Union[Variable, int, None] = _USE_GLOBAL_STEP,
+    update_ops: Optional[Iterable[Union[Operation, Tensor]]] = None,
+    variables_to_train: Optional[Iterable[Variable]] = None,
+    transform_grads_fn: Optional[FunctionOfPairs] = None,
+    summarize_gradients: bool = False,
+    gate_gradients: int = v1.train.Optimizer.GATE_OP,
+    aggregation_method: Optional[int] = None,
+    colocate_gradients_with_ops: bool = False,
+    check_numerics: Union[bool, str] = True,
+) -> Tensor:
     """Returns an operation that trains one step and gives the loss.
 
     It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:

@@ -1,5 +1,9 @@
 """Functions on gradients that tf.contrib.training and tf.contrib.layers had."""
 
+from __future__ import annotations
+
+from typing import Any, List, Mapping
+
 import numpy as np
 import tensorflow as tf
 
@@ -12,11 +16,14 @@ from legacy_opt.core.gradient_values import (
     scaled,
     values_of,
 )
+from legacy_opt.core.types import FunctionOfPairs, GradAndVar, GradsAndVars, Tensor, TensorLike
 
 v1 = tf.compat.v1
 
 
-def clip_gradient_norms(gradients_to_variables, max_norm):
+def clip_gradient_norms(
+    gradients_to_variables: GradsAndVars, max_norm: TensorLike
+) -> List[GradAndVar]:
     """Clips each gradient by its own norm.
 
     A sparse gradient's norm is that of its rows as they come; repeated ids are not summed before.
@@ -41,7 +48,7 @@ def clip_gradient_norms(gradients_to_variables, max_norm):
     return [(changed(grad, clip), variable) for grad, variable in pairs]
 
 
-def clip_gradient_norms_fn(max_norm):
+def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
     """Returns `clip_gradient_norms` with this norm, for `create_train_op`'s `transform_grads_fn`.
 
     Args:
@@ -58,7 +65,9 @@ def clip_gradient_norms_fn(max_norm):
     return lambda gradients_to_variables: clip_gradient_norms(gradients_to_variables, max_norm)
 
 
-def multiply_gradients(grads_and_vars, gradient_multipliers):
+def multiply_gradients(
+    grads_and_vars: GradsAndVars, gradient_multipliers: Mapping[Any, TensorLike]
+) -> List[GradAndVar]:
     """Multiplies the gradients of some variables.
 
     Args:
@@ -153,7 +162,7 @@ def _multipliers(multipliers, pairs, name_of):
     ]
 
 
-def add_gradients_summaries(grads_and_vars):
+def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
     """Writes a histogram and the norm of each gradient as summaries.
 
     Args:

@@ -1,12 +1,16 @@
 """Hooks for Estimators and monitored sessions: a progress bar, and statistics of slots."""
 
+from __future__ import annotations
+
 import inspect
 import os
+from typing import Any, Collection, Optional, Union
 
 import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import KerasOptimizer, Tensor, V1Optimizer
 
 v1 = tf.compat.v1
 _NO_SCALAR = "loss must be a scalar, got a tensor of shape %s."
@@ -37,7 +41,12 @@ class ProgressBarHook(v1.train.SessionRunHook):
         not in the graph, or there is no global step.
     """
 
-    def __init__(self, loss=None, total_steps=None, **options):
+    def __init__(
+        self,
+        loss: Union[Tensor, str, None] = None,
+        total_steps: Optional[int] = None,
+        **options: Any,
+    ) -> None:
         self._tqdm = _tqdm()
         if not (loss is None or isinstance(loss, str) or tf.is_tensor(loss)):
             raise TypeError("loss must be a tensor, the name of one, or None, got %r." % (loss,))
@@ -51,23 +60,31 @@ class ProgressBarHook(v1.train.SessionRunHook):
         self._bar = None
         self._fetches = {}
 
-    def begin(self):
+    def begin(self) -> None:
         self._fetches = {"step": _global_step("ProgressBarHook")}
         loss = self._loss_in_graph()
         if loss is not None:
             self._fetches["loss"] = loss
 
-    def after_create_session(self, session, coord):
+    def after_create_session(
+        self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+    ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
         # No hook hears of an exception, but the coordinator of the session does.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
-    def before_run(self, run_context):
+    def before_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext
+    ) -> tf.compat.v1.train.SessionRunArgs:
         del run_context
         return v1.train.SessionRunArgs(self._fetches)
 
-    def after_run(self, run_context, run_values):
+    def after_run(
+        self,
+        run_context: tf.compat.v1.train.SessionRunContext,
+        run_values: tf.compat.v1.train.SessionRunValues,
+    ) -> None:
         del run_context
         if "loss" in run_values.results:
             loss = np.asarray(run_values.results["loss"])
@@ -76,7 +93,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
             self._bar.set_postfix_str("loss=%.4g" % loss, refresh=False)
         self._advance_to(int(run_values.results["step"]))
 
-    def end(self, session):
+    def end(self, session: tf.compat.v1.Session) -> None:
         self._advance_to(int(session.run(self._fetches["step"])))
         self._bar.close()
 
@@ -129,7 +146,13 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         step.
     """
 
-    def __init__(self, optimizer, output_dir, every_n_steps=100, slots=None):
+    def __init__(
+        self,
+        optimizer: Union[V1Optimizer, KerasOptimizer],
+        output_dir: Union[str, os.PathLike],
+        every_n_steps: int = 100,
+        slots: Optional[Collection[str]] = None,
+    ) -> None:
         if isinstance(optimizer, type) or not hasattr(optimizer, "get_slot_names"):
             raise TypeError(
                 "SlotSummaryHook needs an optimizer that has slots, as a "
@@ -152,7 +175,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._writer = None
         self._written = None  # the step under which statistics were written last
 
-    def begin(self):
+    def begin(self) -> None:
         self._written = None
         step = _global_step("SlotSummaryHook")
         statistics = {}
@@ -167,15 +190,23 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._fetches = {"step": step, "statistics": statistics}
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
 
-    def after_create_session(self, session, coord):
+    def after_create_session(
+        self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
+    ) -> None:
         del session, coord
         self._timer.reset()  # after a session that was lost the step may be one of long ago
 
-    def before_run(self, run_context):
+    def before_run(
+        self, run_context: tf.compat.v1.train.SessionRunContext
+    ) -> tf.compat.v1.train.SessionRunArgs:
         del run_context
         return v1.train.SessionRunArgs(self._fetches["step"])
 
-    def after_run(self, run_context, run_values):
+    def after_run(
+        self,
+        run_context: tf.compat.v1.train.SessionRunContext,
+        run_values: tf.compat.v1.train.SessionRunValues,
+    ) -> None:
         # That step was read beside what advances it, hence before or after.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
@@ -184,7 +215,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             self._write(run_context.session)
             self._timer.update_last_triggered_step(step)
 
-    def end(self, session):
+    def end(self, session: tf.compat.v1.Session) -> None:
         if int(session.run(self._fetches["step"])) != self._written:
             self._write(session)
         self._writer.flush()

@@ -1,11 +1,15 @@
 """Optimizers by name, class or function, as `optimize_loss` takes them."""
 
+from __future__ import annotations
+
 import difflib
 import inspect
+from typing import Callable, Dict
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import V1Optimizer
 from legacy_opt.optimizers.adafactor import AdafactorOptimizer
 from legacy_opt.optimizers.adagrad_decay import AdagradDecayOptimizer, AdagradDecayOptimizerV2
 from legacy_opt.optimizers.adam_async import AdamAsyncOptimizer
@@ -40,7 +44,7 @@ def _shampoo(learning_rate, global_step):
 
 
 # What is called with learning_rate=…, and with global_step=… where it cannot do without.
-OPTIMIZER_CLS_NAMES = {
+OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     # tf.contrib.layers.OPTIMIZER_CLS_NAMES.
     "Adagrad": v1.train.AdagradOptimizer,
     "Adam": v1.train.AdamOptimizer,

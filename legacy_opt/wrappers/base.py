@@ -1,12 +1,16 @@
 """What optimizers that hold optimizers have in common."""
 
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Iterable, List, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.global_step import advancing
+from legacy_opt.core.types import GradAndVar, GradsAndVars, Loss, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import after
 
 v1 = tf.compat.v1
@@ -40,30 +44,42 @@ class OptimizerWrapper(v1.train.Optimizer):
                 method = vars(cls)[name]
                 setattr(cls, name, tf.autograph.experimental.do_not_convert(method))
 
-    def __init__(self, wrapped, use_locking=False, name="OptimizerWrapper"):
+    def __init__(
+        self,
+        wrapped: Iterable[V1Optimizer],
+        use_locking: bool = False,
+        name: str = "OptimizerWrapper",
+    ) -> None:
         super().__init__(use_locking, argument_checks.text("name", name))
         self._wrapped = tuple(
             argument_checks.optimizer(type(self).__name__, each) for each in wrapped
         )
         self.track_wrapped()
 
-    def track_wrapped(self):
+    def track_wrapped(self) -> None:
         """Tells object-based checkpoints of what is inside; who copies a wrapper calls it, too."""
         for number, inner in enumerate(self._wrapped):
             self._track_trackable(inner, "optimizer_%d" % number)
 
     @property
-    def wrapped(self):
+    def wrapped(self) -> Tuple[V1Optimizer, ...]:
         """The optimizers that this one holds, a tuple."""
         return self._wrapped
 
-    def compute_gradients(self, loss, var_list=None, *args, **kwargs):
+    def compute_gradients(
+        self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
+    ) -> List[GradAndVar]:
         """Computes gradients as the wrapped optimizer does."""
         (inner,) = self._wrapped
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return inner.compute_gradients(loss, var_list, *args, **kwargs)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Hands on to the wrapped optimizer."""
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
@@ -75,25 +91,25 @@ class OptimizerWrapper(v1.train.Optimizer):
         for inner in self._wrapped:
             inner._create_slots(var_list)
 
-    def own_slot(self, var, name):
+    def own_slot(self, var: Variable, name: str) -> Optional[Variable]:
         """Returns a slot of its own; None if there is none."""
         return super().get_slot(var, name)
 
-    def get_slot(self, var, name):
+    def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
         """Returns a slot: its own, or else that of what is inside; None if there is none."""
         slot = self.own_slot(var, name)
         for inner in self._wrapped:
             slot = inner.get_slot(var, name) if slot is None else slot
         return slot
 
-    def get_slot_names(self):
+    def get_slot_names(self) -> List[str]:
         """Returns the names of its own slots and of those inside, sorted, each once."""
         names = set(super().get_slot_names())
         if not versions.asked_by_a_checkpoint():  # which asks those inside itself
             names.update(*(inner.get_slot_names() for inner in self._wrapped))
         return sorted(names)
 
-    def variables(self):
+    def variables(self) -> List[Variable]:
         """Returns its own variables, and those inside."""
         found = super().variables()
         return found + [variable for inner in self._wrapped for variable in inner.variables()]

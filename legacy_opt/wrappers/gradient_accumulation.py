@@ -8,6 +8,10 @@ Source: a technique of many names: `MultistepAdamOptimizer` of tensor2tensor, th
 aggregation of Lingvo, "accumulated SGD". Here it holds any v1 optimizer.
 """
 
+from __future__ import annotations
+
+from typing import ClassVar, Optional
+
 import numpy as np
 import tensorflow as tf
 
@@ -16,6 +20,7 @@ from legacy_opt.core import argument_checks, gradient_checks
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import wide_dtype
 from legacy_opt.core.slots import Slot
+from legacy_opt.core.types import GradsAndVars, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_shape
 from legacy_opt.wrappers.accumulated_rows import (
     GrowingSlot,
@@ -87,9 +92,11 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
     # Whether there are dense gradients only, whose sums are made where slots are asked for; so
     # Keras wants it, which makes and saves all state before it knows any gradient.
-    only_dense = False
+    only_dense: ClassVar[bool] = False
 
-    def __init__(self, optimizer, steps, name="GradientAccumulation"):
+    def __init__(
+        self, optimizer: V1Optimizer, steps: int, name: str = "GradientAccumulation"
+    ) -> None:
         super().__init__([optimizer], name=name)
         self._homes = Homes()
         self._steps = argument_checks.positive_integer("steps", steps)
@@ -97,11 +104,16 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
             raise ValueError(_NO_SYNC_REPLICAS % "hold")
 
     @property
-    def steps(self):
+    def steps(self) -> int:
         """Of how many gradients the mean is taken."""
         return self._steps
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Adds to the sums, and every `steps` calls applies their mean.
 
         Args:

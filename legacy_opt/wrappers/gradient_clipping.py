@@ -1,13 +1,24 @@
 """Optimizers that clip gradients before another optimizer applies them."""
 
+from __future__ import annotations
+
 import math
 import numbers
+from typing import List, Optional
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_pairs, gradient_values
 from legacy_opt.core.duplicate_ids import gathered
 from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.types import (
+    GradAndVar,
+    GradsAndVars,
+    Hyperparameter,
+    Operation,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 
 
@@ -20,17 +31,24 @@ class GradientClipping(OptimizerWrapper):
       sum_duplicates: whether to clip the sum of a sparse gradient's rows of the same id.
     """
 
-    def __init__(self, optimizer, name, sum_duplicates=True):
+    def __init__(
+        self, optimizer: V1Optimizer, name: Optional[str], sum_duplicates: bool = True
+    ) -> None:
         if name is None:
             name = type(self).__name__.replace("Optimizer", "") + name_of(optimizer)
         super().__init__([optimizer], name=name)
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
-    def clip(self, grads_and_vars):
+    def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         """Returns pairs with clipped gradients, given pairs of which one has a gradient."""
         raise NotImplementedError
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Clips, then hands on to the wrapped optimizer."""
         with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
             if self._sum_duplicates:
@@ -59,7 +77,13 @@ class ClipByValueOptimizer(GradientClipping):
       ValueError: a limit is NaN or infinite, or the first is not less than the second.
     """
 
-    def __init__(self, optimizer, clip_value_min, clip_value_max, name=None):
+    def __init__(
+        self,
+        optimizer: V1Optimizer,
+        clip_value_min: Hyperparameter,
+        clip_value_max: Hyperparameter,
+        name: Optional[str] = None,
+    ) -> None:
         super().__init__(optimizer, name)
         # A limit that is beyond the gradient's dtype is none, as for `tf.clip_by_value`.
         self._clip_value_min = argument_checks.hyperparameter(
@@ -74,7 +98,7 @@ class ClipByValueOptimizer(GradientClipping):
                 "clip_value_min must be less than clip_value_max, got %r and %r." % limits
             )
 
-    def clip(self, grads_and_vars):
+    def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         low = current("clip_value_min", self._clip_value_min)
         high = current("clip_value_max", self._clip_value_max)
 
@@ -113,11 +137,13 @@ class ClipByNormOptimizer(GradientClipping):
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
-    def __init__(self, optimizer, clip_norm, name=None):
+    def __init__(
+        self, optimizer: V1Optimizer, clip_norm: Hyperparameter, name: Optional[str] = None
+    ) -> None:
         super().__init__(optimizer, name)
         self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
 
-    def clip(self, grads_and_vars):
+    def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current("clip_norm", self._clip_norm)
 
         def shortened(values):
@@ -149,16 +175,24 @@ class ClipByGlobalNormOptimizer(GradientClipping):
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
-    def __init__(self, optimizer, clip_norm, name=None, sum_duplicates=True):
+    def __init__(
+        self,
+        optimizer: V1Optimizer,
+        clip_norm: Hyperparameter,
+        name: Optional[str] = None,
+        sum_duplicates: bool = True,
+    ) -> None:
         super().__init__(optimizer, name, sum_duplicates)
         self._clip_norm = argument_checks.positive_hyperparameter("clip_norm", clip_norm)
 
-    def clip(self, grads_and_vars):
+    def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current("clip_norm", self._clip_norm)
         return gradient_values.clip_by_global_norm(grads_and_vars, limit)
 
 
-def clip_gradients_by_norm(optimizer, clip_norm):
+def clip_gradients_by_norm(
+    optimizer: V1Optimizer, clip_norm: Hyperparameter
+) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
     It is `tf.contrib.estimator`'s, bit for bit, whose name says less than it does: the norm is that

@@ -7,12 +7,24 @@ Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, 
 `swapping_saver` are kept.
 """
 
+from __future__ import annotations
+
+from typing import Any, Iterable, Mapping, Optional, Union
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.hyperparameters import current
 from legacy_opt.core.slots import first_value
+from legacy_opt.core.types import (
+    GradsAndVars,
+    Hyperparameter,
+    Operation,
+    Saver,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import WholeVariable, after
 from legacy_opt.core.variable_lists import is_partitioned
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -62,7 +74,13 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     _optimizer = property(lambda self: self._wrapped[0])  # as the original keeps it
 
-    def __init__(self, opt, average_decay=0.9999, num_updates=None, sequential_update=True):
+    def __init__(
+        self,
+        opt: V1Optimizer,
+        average_decay: Hyperparameter = 0.9999,
+        num_updates: Optional[Hyperparameter] = None,
+        sequential_update: bool = True,
+    ) -> None:
         super().__init__([opt], name="MovingAverage")
         self._average_decay = argument_checks.decay_factor("average_decay", average_decay)
         self._num_updates = num_updates
@@ -70,11 +88,16 @@ class MovingAverageOptimizer(OptimizerWrapper):
             self._num_updates = argument_checks.not_negative("num_updates", num_updates)
         self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
-    def average(self, variable):
+    def average(self, variable: Variable) -> Optional[Variable]:
         """Returns the variable that holds the average of another; None if there is none yet."""
         return self.own_slot(variable, _AVERAGE)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Applies gradients and moves the averages.
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
@@ -153,7 +176,12 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     # Saving.
 
-    def swapping_saver(self, var_list=None, name="swapping_saver", **kwargs):
+    def swapping_saver(
+        self,
+        var_list: Union[Iterable[Variable], Mapping[str, Variable], None] = None,
+        name: str = "swapping_saver",
+        **kwargs: Any,
+    ) -> Saver:
         """Returns a Saver that saves each average under its variable's name, and vice versa.
 
         It restores as it saves, so training continues with the values that it had. Use it for

@@ -1,14 +1,33 @@
 """Several optimizers in one training: each variable belongs to one of them."""
 
+from __future__ import annotations
+
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, Type
+
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_pairs
 from legacy_opt.core.gradient_values import some_gradients
+from legacy_opt.core.types import (
+    GradAndVar,
+    GradsAndVars,
+    Loss,
+    Operation,
+    Self,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.user_warnings import warn
 from legacy_opt.core.variable_lists import variables_in
 from legacy_opt.wrappers.base import OptimizerWrapper, parts_of_a_step, whole_step
-from legacy_opt.wrappers.multi_optimizer_routes import Collection, Route, check_taken, make_routes
+from legacy_opt.wrappers.multi_optimizer_routes import (
+    Collection,
+    Route,
+    Which,
+    check_taken,
+    make_routes,
+)
 from legacy_opt.wrappers.nested_optimizers import all_held_by
 
 v1 = tf.compat.v1
@@ -64,7 +83,12 @@ class MultiOptimizer(OptimizerWrapper):
         `SyncReplicasOptimizer`.
     """
 
-    def __init__(self, routes, default=None, name="MultiOptimizer"):
+    def __init__(
+        self,
+        routes: Sequence[Tuple[V1Optimizer, Which]],
+        default: Optional[V1Optimizer] = None,
+        name: str = "MultiOptimizer",
+    ) -> None:
         holder = type(self).__name__
         self._routes = make_routes(holder, routes)
         self._default = () if default is None else (Route(default, None),)
@@ -74,11 +98,11 @@ class MultiOptimizer(OptimizerWrapper):
         _refuse_what_must_be_outside(holder, self._wrapped)
 
     @staticmethod
-    def collection(name):
+    def collection(name: str) -> Collection:
         """Returns a `which` for the variables of a graph's collection."""
         return Collection(argument_checks.text("name", name))
 
-    def get_config(self):
+    def get_config(self) -> Dict[str, Any]:
         """Returns what it is made of, for `from_config`: saved models need it (`to_keras`).
 
         Raises:
@@ -100,7 +124,7 @@ class MultiOptimizer(OptimizerWrapper):
         }
 
     @classmethod
-    def from_config(cls, config):
+    def from_config(cls: Type[Self], config: Mapping[str, Any]) -> Self:
         """Makes what `get_config` described."""
         optimizers = config["optimizers"]
         routes = [(optimizers[number], which) for number, which in config["routes"]]
@@ -108,7 +132,7 @@ class MultiOptimizer(OptimizerWrapper):
         default = None if default is None else optimizers[default]
         return cls(routes, default=default, name=config["name"])
 
-    def route(self, var_list):
+    def route(self, var_list: Iterable[Variable]) -> List[Tuple[V1Optimizer, List[Variable]]]:
         """Tells which optimizer trains which of some variables.
 
         Args:
@@ -126,7 +150,9 @@ class MultiOptimizer(OptimizerWrapper):
         check_taken(type(self).__name__, self._routes, taken)
         return self._divided(taken, variables)
 
-    def compute_gradients(self, loss, var_list=None, *args, **kwargs):
+    def compute_gradients(
+        self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
+    ) -> List[GradAndVar]:
         """See `tf.compat.v1.train.Optimizer.compute_gradients`.
 
         Raises:
@@ -155,7 +181,12 @@ class MultiOptimizer(OptimizerWrapper):
         places = {id(variable): place for place, variable in enumerate(variables)}
         return sorted(found, key=lambda pair: places.get(id(pair[1]), len(places)))
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
@@ -177,7 +208,7 @@ class MultiOptimizer(OptimizerWrapper):
                         parts.append(inner.apply_gradients(share))
             return whole_step(parts, global_step, name or self.get_name())
 
-    def variable_name(self, variable):
+    def variable_name(self, variable: Variable) -> str:
         """Returns the name that routes by name go by; a bridge may know a better one."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
@@ -186,7 +217,7 @@ class MultiOptimizer(OptimizerWrapper):
             if variables:
                 inner._create_slots(variables)
 
-    def routes_of(self, variables):
+    def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
         """Returns pairs (variable, the routes that take it)."""
         selections = [(route, route.selection(self.variable_name)) for route in self._routes]
         taken = []

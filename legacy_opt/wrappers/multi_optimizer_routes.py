@@ -1,12 +1,15 @@
 """Which variables go to which optimizer: the routes of a `MultiOptimizer`."""
 
+from __future__ import annotations
+
 import re
-from typing import Any, NamedTuple
+from typing import Callable, NamedTuple, Optional, Sequence, Union
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks
+from legacy_opt.core.types import V1Optimizer, Variable
 from legacy_opt.core.variable_lists import holds_variables, is_variable, variables_in
 
 v1 = tf.compat.v1
@@ -22,6 +25,10 @@ class Collection(NamedTuple):
     name: str
 
 
+# What a route is given by.
+Which = Union[str, Collection, Variable, Sequence[Variable], Callable[[Variable], bool]]
+
+
 class Route(NamedTuple):
     """An optimizer and what it trains.
 
@@ -31,8 +38,8 @@ class Route(NamedTuple):
         what no other route takes.
     """
 
-    optimizer: Any
-    which: Any
+    optimizer: V1Optimizer
+    which: Optional[Which]
 
     def __str__(self):
         which = self.which

@@ -3,12 +3,24 @@
 Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global_norm`.
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import List, Optional, Tuple
 
 import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_values
+from legacy_opt.core.types import (
+    GradAndVar,
+    GradsAndVars,
+    Operation,
+    Tensor,
+    TensorLike,
+    V1Optimizer,
+    Variable,
+)
 from legacy_opt.core.variable_access import after, here
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 from legacy_opt.wrappers.nested_optimizers import all_held_by, held_by
@@ -46,7 +58,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
     _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
 
-    def __init__(self, opt):
+    def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):
             if not any(_overrides(each, name) for name in _UPDATES):
@@ -64,7 +76,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
             raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
         return getattr(self._wrapped[0], name)
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Applies gradients that are not all zeros.
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
@@ -140,7 +157,9 @@ def updating_optimizers(optimizer):
     return [each for each in all_held_by(optimizer) if not held_by(each)]
 
 
-def clip_gradients_by_global_norm(gradients_variables, clip_norm=20.0):
+def clip_gradients_by_global_norm(
+    gradients_variables: GradsAndVars, clip_norm: TensorLike = 20.0
+) -> Tuple[List[GradAndVar], Tensor]:
     """Clips gradients by their global norm, to which those of nothing but zeros add nothing.
 
     So it is `tf.clip_by_global_norm` for pairs. Done better than in `tf.contrib.opt`, whose bits it

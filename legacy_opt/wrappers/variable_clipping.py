@@ -6,7 +6,10 @@
 Source: `tf.contrib.opt.VariableClippingOptimizer`, whose constructor and arithmetic are kept.
 """
 
+from __future__ import annotations
+
 import contextlib
+from typing import Any, Dict, Iterable, Mapping, Optional, Tuple, Union
 
 import tensorflow as tf
 
@@ -14,6 +17,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.gradient_pairs import checked
 from legacy_opt.core.hyperparameters import current
+from legacy_opt.core.types import GradsAndVars, Hyperparameter, Operation, V1Optimizer, Variable
 from legacy_opt.core.variable_access import Rows, WholeVariable, after, is_resource, variable_op
 from legacy_opt.core.variable_lists import parts_of
 from legacy_opt.wrappers.base import OptimizerWrapper
@@ -53,13 +57,13 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     def __init__(
         self,
-        opt,
-        vars_to_clip_dims,
-        max_norm,
-        use_locking=False,
-        colocate_clip_ops_with_vars=False,
-        name="VariableClipping",
-    ):
+        opt: V1Optimizer,
+        vars_to_clip_dims: Union[Mapping[Any, Iterable[int]], Iterable[Tuple[Any, Iterable[int]]]],
+        max_norm: Hyperparameter,
+        use_locking: bool = False,
+        colocate_clip_ops_with_vars: bool = False,
+        name: str = "VariableClipping",
+    ) -> None:
         super().__init__([opt], use_locking, name)
         self._clip_dims = _clip_dims(vars_to_clip_dims)
         self._max_norm = argument_checks.positive_hyperparameter("max_norm", max_norm)
@@ -67,7 +71,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             "colocate_clip_ops_with_vars", colocate_clip_ops_with_vars
         )
 
-    def get_config(self):
+    def get_config(self) -> Dict[str, Any]:
         """Refuses to be saved with a model (`to_keras`).
 
         Raises:
@@ -79,7 +83,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
             % type(self).__name__
         )
 
-    def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    def apply_gradients(
+        self,
+        grads_and_vars: GradsAndVars,
+        global_step: Optional[Variable] = None,
+        name: Optional[str] = None,
+    ) -> Optional[Operation]:
         """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:

@@ -101,7 +101,8 @@ def signature(function, skipped=0):
         is_starred = is_starred or each.kind in (each.VAR_POSITIONAL, each.KEYWORD_ONLY)
         words.append(parameter(each))
     returns = found.return_annotation
-    ending = "" if returns is found.empty or returns is None else " -> " + annotation(returns)
+    is_told = returns is not found.empty and not inspect.isclass(function)  # whose is None
+    ending = " -> " + annotation(returns) if is_told else ""
     return "(%s)%s" % (", ".join(words), ending)
 
 
