@@ -59,7 +59,7 @@ defects: $(TOOLS) ## run the tests of mended defects on an old product, too: BEF
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
 	$(NOX) $(call lanes,bench,"bench(1.15)" "bench(2.21)") -- $(ARGS)
 
-lint: $(TOOLS) ## check the style of the code
+lint: $(TOOLS) ## check the style and the types of the code
 	$(NOX) lint
 
 format: $(TOOLS) ## lay out the code as lint wants it
@@ -77,7 +77,7 @@ $(TOOLS): Makefile
 		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then \
 			set -e; \
 			$$python -m venv --clear .venv; \
-			$(TOOLS) -m pip install -qq --disable-pip-version-check nox 'ruff==0.17.*'; \
+			$(TOOLS) -m pip install -qq --disable-pip-version-check nox 'ruff==0.17.*' 'basedpyright==1.40.*'; \
 			touch $(TOOLS); \
 			exit 0; \
 		fi; \

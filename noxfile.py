@@ -371,6 +371,7 @@ def demo(session):
 
 @nox.session(python=False)
 def lint(session):
-    """Checks the style of the code."""
+    """Checks the style of the code, and its types."""
     session.run(sys.executable, "-m", "ruff", "check", ".", external=True)
     session.run(sys.executable, "-m", "ruff", "format", "--check", ".", external=True)
+    session.run(sys.executable, "-m", "basedpyright", external=True)

@@ -55,6 +55,7 @@ setup(
             "allpairspy",
             "hypothesis",
             "build",
+            "jedi",
             "setuptools>=64",
             "wheel",
             "rich",

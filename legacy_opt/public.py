@@ -1,15 +1,15 @@
 """The public names; `import legacy_opt` hands them out."""
 
 try:
-    import tensorflow  # noqa: F401
-except ModuleNotFoundError as error:
-    if error.name != "tensorflow":
+    import tensorflow as _tensorflow  # noqa: F401
+except ModuleNotFoundError as _error:
+    if _error.name != "tensorflow":
         raise
     raise ImportError(
         "legacy_opt needs TensorFlow 1.15 or newer, and none is installed. "
         'Install one with: pip install "legacy-opt[tensorflow-cpu]" '
         '(or "legacy-opt[tensorflow]" for GPUs).'
-    ) from error
+    ) from _error
 
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, ScalarSlot, Slot, TensorSlot

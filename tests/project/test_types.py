@@ -1,0 +1,87 @@
+"""The types in the public API: there are some, they resolve, and editors find the names."""
+
+import inspect
+import shutil
+import typing
+from pathlib import Path
+
+import jedi
+import pytest
+
+import legacy_opt
+from legacy_opt import compat
+from tests.support.paths import ROOT
+from tests.tools import public_api
+
+pytestmark = pytest.mark.once
+
+
+def public_functions():
+    """Yields what has a signature in docs/public_api.txt: its name there, and the function."""
+    public = [
+        (name, getattr(module, name)) for module in (legacy_opt, compat) for name in module.__all__
+    ]
+    for name, value in [*public, *((each.__name__, each) for each in public_api.RESULTS)]:
+        if inspect.isclass(value):
+            yield from functions_of(name, value)
+        elif callable(value):
+            yield name, inspect.unwrap(value)
+
+
+def functions_of(name, cls):
+    """Yields the constructor of a class, if it is of this package, its methods and properties."""
+    for member in {"__init__", *public_api.members(cls)}:
+        value = inspect.getattr_static(cls, member)
+        value = getattr(value, "fget", None) or getattr(value, "__func__", value)
+        if inspect.isfunction(value) and value.__module__.startswith("legacy_opt"):
+            yield "%s.%s" % (name, member), inspect.unwrap(value)
+
+
+FUNCTIONS = dict(public_functions())
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS))
+def test_every_public_signature_has_types(name):
+    function = FUNCTIONS[name]
+    signature = inspect.signature(function)
+    parameters = [each for each in signature.parameters if each not in ("self", "cls")]
+    untyped = [each for each in parameters if each not in function.__annotations__]
+    assert untyped == []
+    assert "return" in function.__annotations__
+    assert set(typing.get_type_hints(function)) >= {*parameters, "return"}
+
+
+@pytest.mark.parametrize("cls", [each for each in public_api.RESULTS if hasattr(each, "_fields")])
+def test_every_field_of_a_result_has_a_type(cls):
+    hints = typing.get_type_hints(cls)
+    assert set(hints) >= set(cls._fields)
+    assert not {tuple, list, dict, object} & {hints[field] for field in cls._fields}
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory):
+    """A project of jedi's in which the package lies as it is installed."""
+    home = tmp_path_factory.mktemp("installed")
+    shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"))
+    shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"))
+    return jedi.Project(str(home))
+
+
+def offered(source, project):
+    """Returns the public names that an editor offers at the end of some code."""
+    found = {each.name for each in jedi.Script(source, project=project).complete()}
+    return {name for name in found if not name.startswith("_")}
+
+
+def test_an_editor_completes_an_import(project):
+    found = offered("from legacy_opt.compat import to_", project)
+    assert found == {"to_keras", "to_plain_keras", "to_v1"}
+
+
+@pytest.mark.parametrize("module", [legacy_opt, compat], ids=lambda module: module.__name__)
+def test_an_editor_knows_what_a_package_has(module, project):
+    name = module.__name__
+    found = offered("import %s\n%s." % (name, name), project)
+    # jedi offers whatever lies in the folder of a package, besides what it defines.
+    home = Path(str(project.path), *name.split("."))
+    assert found - {path.stem for path in home.iterdir()} == set(module.__all__)
