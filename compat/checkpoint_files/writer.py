@@ -1,9 +1,11 @@
 """Writes checkpoints as files, tensor by tensor, whole or not at all."""
 
+from __future__ import annotations
+
 import contextlib
 import os
 import time
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -235,10 +237,10 @@ class _Item(NamedTuple):
     spec: str
     dtype: tf.DType
     nbytes: int
-    checkpoint: reader.Checkpoint = None
-    source_name: str = None
+    checkpoint: Optional[reader.Checkpoint] = None
+    source_name: Optional[str] = None
     source_spec: str = ""
-    array: np.ndarray = None
+    array: Optional[np.ndarray] = None
 
 
 def _save(prefix, items):

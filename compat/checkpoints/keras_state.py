@@ -1,8 +1,10 @@
 """What a Keras model and its bridged optimizer hold, under the names of a v1 checkpoint."""
 
+from __future__ import annotations
+
 import collections
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -35,8 +37,8 @@ class Part(NamedTuple):
     name: str
     shape: tuple
     dtype: tf.DType
-    variable: str = None
-    slot: str = None
+    variable: Optional[str] = None
+    slot: Optional[str] = None
 
 
 class KerasState:

@@ -1,8 +1,10 @@
 """What `legacy-opt audit` tells of a name: the one table of old names, and what needs no table."""
 
+from __future__ import annotations
+
 import functools
 import re
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from .. import old_names
 
@@ -41,8 +43,8 @@ class Verdict(NamedTuple):
     """
 
     status: str
-    name: str
-    instead: str
+    name: Optional[str]
+    instead: Optional[str]
     advice: str
     is_guess: bool = False
 

@@ -5,9 +5,11 @@ subclassed, passed on or imported by its name, or where a string names one. Call
 an optimizer (`minimize`) is no use of its own.
 """
 
+from __future__ import annotations
+
 import ast
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple, Optional
 
 from . import name_verdicts, sources
 from .class_verdicts import Classes
@@ -47,8 +49,8 @@ class Use(NamedTuple):
     column: int
     kind: str
     status: str
-    name: str
-    instead: str
+    name: Optional[str]
+    instead: Optional[str]
     advice: str
 
 
@@ -138,7 +140,7 @@ class _Finder(ast.NodeVisitor):
 
     visit_Lambda = _enter
 
-    def visit_FunctionDef(self, node):
+    def visit_FunctionDef(self, node: Any):
         # Decorators, defaults and annotations belong to what is around; all they need is there.
         self._enter(node)
         for argument, default in with_defaults(node.args):

@@ -1,6 +1,9 @@
 """What a module reaches for certain when it runs, as far as reading it tells."""
 
+from __future__ import annotations
+
 import ast
+from typing import Any
 
 _LEAVES = {"abort", "exit", "quit", "_exit"}  # the last part of the names of what ends a program
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
@@ -58,7 +61,7 @@ class _Reached(ast.NodeVisitor):
         self._visit_all(node.decorator_list + node.bases + node.keywords)
         self._block(node.body)
 
-    def visit_FunctionDef(self, node):
+    def visit_FunctionDef(self, node: Any):
         self._visit_all(node.decorator_list)
         self.visit_Lambda(node)
 
@@ -75,7 +78,7 @@ class _Reached(ast.NodeVisitor):
         if self._is_main and _is_main_guard(node.test):
             self._block(node.body)
 
-    def visit_IfExp(self, node):
+    def visit_IfExp(self, node: Any):
         self.visit(node.test)
 
     visit_While = visit_IfExp
@@ -96,7 +99,7 @@ class _Reached(ast.NodeVisitor):
         self._visit_all(node.items)
         self._block(node.body)
 
-    def visit_ListComp(self, node):
+    def visit_ListComp(self, node: Any):
         self.visit(node.generators[0].iter)
 
     visit_SetComp = visit_DictComp = visit_GeneratorExp = visit_ListComp

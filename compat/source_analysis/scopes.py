@@ -4,9 +4,11 @@ Each name of a module, class or function is bound to what is assigned to it anyw
 whatever order: as if all branches of a `try` or an `if` were taken.
 """
 
+from __future__ import annotations
+
 import ast
 from collections import namedtuple
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 
 class Definition(NamedTuple):
@@ -21,8 +23,8 @@ class Definition(NamedTuple):
 
     name: str
     node: ast.AST
-    scope: "Scope"
-    module: "Module"
+    scope: Scope
+    module: Module
 
     @property
     def full_name(self):
@@ -41,7 +43,7 @@ class Text(NamedTuple):
 
     text: str
     node: ast.AST
-    module: "Module"
+    module: Module
 
 
 # What a name is bound to: an expression, to be resolved in a scope; `of` says that it is one of the
@@ -131,7 +133,7 @@ class _Binder(ast.NodeVisitor):
     def visit_ClassDef(self, node):
         self._define(node, of_class=True)
 
-    def visit_FunctionDef(self, node):
+    def visit_FunctionDef(self, node: Any):
         scope = self._define(node, of_class=False)
         _bind_arguments(node.args, scope, self.scope)
 

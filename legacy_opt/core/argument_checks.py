@@ -1,12 +1,17 @@
 """Checks of constructor arguments: wrong values fail where they are written, by name."""
 
+from __future__ import annotations
+
 import inspect
 import math
 import numbers
 import re
+from typing import Any, Callable, Optional, Sequence
 
 import numpy as np
 import tensorflow as tf
+
+from legacy_opt.core.types import V1Optimizer
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -17,17 +22,17 @@ class WrongTypeError(TypeError, ValueError):
     """A wrong type where the original raises a ValueError: code that catches either goes on."""
 
 
-def is_tensor_like(value):
+def is_tensor_like(value: Any) -> bool:
     """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
 
 
-def is_function(value):
+def is_function(value: Any) -> bool:
     """Whether `value` is to be called: the variables of some TensorFlows are callable, too."""
     return callable(value) and not is_tensor_like(value)
 
 
-def number(name, value):
+def number(name: str, value: Any) -> Any:
     """Returns `value` if it is a finite number, not a bool.
 
     What TensorFlow does not take, as `fractions.Fraction` and `np.longdouble`, becomes a float.
@@ -50,7 +55,7 @@ def number(name, value):
     return value if known else float(value)
 
 
-def positive(name, value):
+def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; see `number` for what is raised.
 
     What float32 takes for zero is not above it: to divide by that makes NaN.
@@ -62,7 +67,7 @@ def positive(name, value):
     return value
 
 
-def positive_integer(name, value):
+def positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int if it is an integer above zero.
 
     Raises:
@@ -78,7 +83,7 @@ def positive_integer(name, value):
     return int(positive(name, value))
 
 
-def open_unit_interval(name, value):
+def open_unit_interval(name: str, value: Any) -> float:
     """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
     value = number(name, value)
     if not 0 < value < 1:
@@ -86,7 +91,7 @@ def open_unit_interval(name, value):
     return value
 
 
-def decay_factor(name, value):
+def decay_factor(name: str, value: Any) -> Any:
     """Returns `value` if it can be a hyperparameter that is, if a number, from 0 to below 1.
 
     Raises:
@@ -99,7 +104,7 @@ def decay_factor(name, value):
     return value
 
 
-def not_negative(name, value):
+def not_negative(name: str, value: Any) -> Any:
     """Returns `value` if it can be a hyperparameter that is not a number below 0.
 
     Raises:
@@ -112,7 +117,7 @@ def not_negative(name, value):
     return value
 
 
-def positive_hyperparameter(name, value):
+def positive_hyperparameter(name: str, value: Any) -> Any:
     """Returns `value` if it can be a hyperparameter that is, if a number, above 0.
 
     Raises:
@@ -123,7 +128,7 @@ def positive_hyperparameter(name, value):
     return positive(name, value) if isinstance(value, numbers.Real) else value
 
 
-def hyperparameter(name, value, largest=_LARGEST):
+def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     """Returns `value` if it can be a hyperparameter: a number, tensor, variable or callable.
 
     Callables take no arguments and are called each time gradients are applied.
@@ -157,7 +162,7 @@ def hyperparameter(name, value, largest=_LARGEST):
     return value
 
 
-def without_arguments(name, function):
+def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], Any]:
     """Returns `function` if it can be called without arguments.
 
     Raises:
@@ -175,7 +180,7 @@ def without_arguments(name, function):
     return function
 
 
-def boolean(name, value):
+def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool.
 
     Raises:
@@ -186,7 +191,7 @@ def boolean(name, value):
     return bool(value)
 
 
-def text(name, value):
+def text(name: str, value: Any) -> str:
     """Returns `value` if it is a string that is not empty.
 
     Raises:
@@ -202,7 +207,7 @@ def text(name, value):
     return value
 
 
-def patterns(name, value):
+def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
     """Returns `value` if it is a list or tuple of regular expressions, or None.
 
     Raises:
@@ -228,7 +233,7 @@ def patterns(name, value):
     return value
 
 
-def integer_step(name, value, constant=False):
+def integer_step(name: str, value: Any, constant: bool = False) -> Any:
     """Returns `value` if it can be a global step: None, or an integer scalar variable or tensor.
 
     Args:
@@ -263,7 +268,7 @@ def integer_step(name, value, constant=False):
     return value
 
 
-def _constant_step(name, value):
+def _constant_step(name: str, value: Any) -> float:
     number(name, value)
     if not 0 <= value <= _LARGEST_INTEGER:
         raise ValueError("%s must be from 0 to %d, got %r." % (name, _LARGEST_INTEGER, value))
@@ -274,7 +279,7 @@ def _type(value):
     return type(value).__name__
 
 
-def optimizer(holder, value):
+def optimizer(holder: str, value: Any) -> V1Optimizer:
     """Returns `value` if it is a v1 optimizer, which `holder`, an optimizer's name, can hold."""
     if isinstance(value, tf.compat.v1.train.Optimizer):
         return value

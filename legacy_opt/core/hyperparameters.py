@@ -12,7 +12,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.types import Hyperparameter
 
 
-def current(name, value):
+def current(name: str, value: Hyperparameter) -> Any:
     """Returns the value of a hyperparameter at this step: what it returns if it is a callable.
 
     Raises:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from types import SimpleNamespace
-from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence
+from typing import Any, ClassVar, Dict, Iterable, Iterator, List, Optional, Sequence, Tuple, Union
 
 import tensorflow as tf
 
@@ -23,6 +23,7 @@ from legacy_opt.core.types import (
     DType,
     GlobalStep,
     GradAndVar,
+    Gradient,
     GradsAndVars,
     Hyperparameter,
     Loss,
@@ -120,7 +121,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self,
         use_locking: bool,
         name: str,
-        global_step: Optional[GlobalStep] = None,
+        global_step: Union[GlobalStep, float, None] = None,
         **hyperparameters: Hyperparameter,
     ) -> None:
         super().__init__(
@@ -208,7 +209,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         del update
         return NotImplemented
 
-    def prepare_step(self, grads_and_vars: List[GradAndVar]) -> Dict[int, Any]:
+    def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before any is updated (optional).
 
         It is a chance, not a promise: where variables are updated one by one (distribution

@@ -7,7 +7,19 @@ resolves them everywhere. What is of Keras is `Any`: no Keras need be there.
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Iterable, List, Mapping, Optional, Tuple, Type, TypeVar, Union
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Iterable,
+    List,
+    Mapping,
+    Optional,
+    Tuple,
+    Type,
+    TypeVar,
+    Union,
+)
 
 import tensorflow as tf
 
@@ -19,10 +31,14 @@ Variable = tf.Variable  # ref or resource
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-V1Optimizer = tf.compat.v1.train.Optimizer  # also those of this package, and your own
-Saver = tf.compat.v1.train.Saver
+if TYPE_CHECKING:  # the stubs of TensorFlow that checkers bring along do not have tf.compat
+    from tensorflow.compat.v1.train import Optimizer as V1Optimizer
+    from tensorflow.compat.v1.train import Saver
+else:
+    V1Optimizer = tf.compat.v1.train.Optimizer  # also those of this package, and your own
+    Saver = tf.compat.v1.train.Saver
 # A subclass, which a decorator returns as what it is.
-OptimizerClass = TypeVar("OptimizerClass", bound=Type[tf.compat.v1.train.Optimizer])
+OptimizerClass = TypeVar("OptimizerClass", bound=Type[V1Optimizer])
 
 # What `tf.as_dtype` takes: "float32", np.float32, tf.float32.
 DTypeLike = Union[tf.DType, str, type]

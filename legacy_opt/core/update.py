@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict, NamedTuple, Tuple, Union
+from typing import Any, Mapping, NamedTuple, Tuple, Union
 
 from legacy_opt.core.types import Tensor, Variable
 from legacy_opt.core.variable_access import Access
@@ -30,9 +30,10 @@ class Fading(NamedTuple):
     factor: Tensor
 
 
-# What a rule says of one slot, and what it returns.
+# What a rule says of one slot, and what it returns: a dict, which is called a Mapping so that one
+# that holds tensors alone is one, too.
 SlotChange = Union[Tensor, Addition, Fading]
-RuleResult = Tuple[Tensor, Dict[str, SlotChange]]
+RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
 
 class Update(NamedTuple):

@@ -13,7 +13,7 @@ from typing import Optional, Union
 import tensorflow as tf
 
 from legacy_opt import versions
-from legacy_opt.core.types import Operation, Tensor, Variable
+from legacy_opt.core.types import Operation, Tensor, TensorLike, Variable
 
 # Operations whose result may be the memory that they are given, by TensorFlow's kernels.
 _HANDS_ON_MEMORY = re.compile(
@@ -136,15 +136,15 @@ class WholeVariable:
         # The value of a ref variable is its memory, also through Identity or Reshape.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
-    def assign(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Sets the variable."""
         return variable.assign(value, read_value=False)
 
-    def add(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def add(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Adds to the variable."""
         return variable.assign_add(value, read_value=False)
 
-    def subtract(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def subtract(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Subtracts from the variable."""
         return variable.assign_sub(value, read_value=False)
 
@@ -168,15 +168,15 @@ class Rows:
         """Returns the rows, shape ``[n, …]``."""
         return tf.gather(variable, self.indices)
 
-    def assign(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Sets the rows."""
         return self._scatter("ScatterUpdate", variable, value)
 
-    def add(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def add(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Adds to the rows."""
         return self._scatter("ScatterAdd", variable, value)
 
-    def subtract(self, variable: Variable, value: Tensor) -> Optional[Operation]:
+    def subtract(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
         """Subtracts from the rows."""
         return self._scatter("ScatterSub", variable, value)
 

@@ -15,7 +15,7 @@ constructors, slots, variable names and arithmetic are kept. Stock TensorFlow ha
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Tuple
 
 import tensorflow as tf
 
@@ -25,7 +25,7 @@ from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import RowSlot, Slot, as_column
 from legacy_opt.core.types import (
     GlobalStep,
-    GradAndVar,
+    Gradient,
     Hyperparameter,
     Operation,
     Tensor,
@@ -168,7 +168,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
                 lr=update.hyper.learning_rate,
             )
 
-    def prepare_step(self, grads_and_vars: List[GradAndVar]) -> Dict[int, Any]:
+    def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Decides once a device, not once a variable, whether anything has to decay."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}

@@ -14,7 +14,7 @@ import dis
 import functools
 import re
 from types import SimpleNamespace
-from typing import Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import ContextManager, Dict, List, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -111,7 +111,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
 
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
-    ) -> Iterator[None]:
+    ) -> ContextManager[None]:
         if global_step is not None:
             self._warn_if_counted_twice(global_step)
         return super().applying(grads_and_vars, global_step)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from typing import Optional
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -44,7 +44,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         use_locking: bool,
         name: str,
         beta: Hyperparameter,
-        **hyperparameters: Hyperparameter,
+        **hyperparameters: Any,
     ) -> None:
         self._sign_decay_fn = sign_decay.checked(sign_decay_fn)
         beta = argument_checks.decay_factor("beta", beta)

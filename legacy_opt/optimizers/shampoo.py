@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import numbers
 from types import SimpleNamespace
-from typing import Callable, Dict, Optional, Tuple, Union
+from typing import Callable, Dict, Tuple, Union
 
 import tensorflow as tf
 
@@ -286,7 +286,7 @@ class ShampooOptimizer(RuleOptimizer):
 class _RowsOfAPart(RowSlot):
     """One value per row, whose scale is that of the part: another one may have a matrix instead."""
 
-    def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
+    def axes(self, variable: Variable) -> Tuple[int, ...]:
         return ()
 
 

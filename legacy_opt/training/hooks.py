@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from typing import Any, Collection, Optional, Union
+from typing import Any, Collection, Dict, Optional, Union
 
 import numpy as np
 import tensorflow as tf
@@ -56,7 +56,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
             told = "pass total_steps" if name == "total" else "see tqdm.tqdm"
             raise TypeError("ProgressBarHook takes no argument %r: %s." % (name, told))
         self._loss = loss
-        self._options = dict({"unit": "step"}, total=total_steps, **options)
+        self._options: Dict[str, Any] = dict({"unit": "step"}, total=total_steps, **options)
         self._bar = None
         self._fetches = {}
 
