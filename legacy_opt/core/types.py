@@ -21,6 +21,7 @@ from typing import (
     Union,
 )
 
+import numpy as np
 import tensorflow as tf
 
 # What a class method makes: an object of the class that it is called on.
@@ -40,8 +41,8 @@ else:
 # A subclass, which a decorator returns as what it is.
 OptimizerClass = TypeVar("OptimizerClass", bound=Type[V1Optimizer])
 
-# What `tf.as_dtype` takes: "float32", np.float32, tf.float32.
-DTypeLike = Union[tf.DType, str, type]
+# What `tf.as_dtype` takes: tf.float32, np.float32, "float32".
+DTypeLike = Union[tf.DType, np.dtype, str, type]
 # What `tf.TensorShape` takes.
 Shape = Union[tf.TensorShape, Iterable[int]]
 # A scalar that is known when it is given.

@@ -388,11 +388,11 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments, but for one that only this package's optimize_loss has."""
+    """Returns the arguments without types, but for one that only our optimize_loss has."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]
-    return list(parameters.values())
+    return [each.replace(annotation=each.empty) for each in parameters.values()]
 
 
 def test_names_arguments_and_defaults():

@@ -195,7 +195,9 @@ def test_arguments_are_the_originals(optimizer):
         arguments += ", apply_sparse_rmsprop=False"
     if issubclass(optimizer, AdamGSOptimizer):
         arguments = "global_step=0, " + arguments
-    assert str(inspect.signature(optimizer)) == "(%s, name=%r)" % (arguments, name)
+    found = inspect.signature(optimizer).parameters.values()
+    found = ", ".join(str(each.replace(annotation=each.empty)) for each in found)
+    assert found == "%s, name=%r" % (arguments, name)
 
 
 def test_a_constant_step_corrects_every_step_like_the_first():
