@@ -9,7 +9,6 @@ Source: `tf.contrib.opt.LazyAdamOptimizer` of TensorFlow 1.15.
 
 from __future__ import annotations
 
-from legacy_opt.core.types import Hyperparameter
 from legacy_opt.optimizers.adam_base import AdamBase
 
 
@@ -41,14 +40,3 @@ class LazyAdamOptimizer(AdamBase):
       TypeError: an argument has the wrong type.
       ValueError: an argument is NaN or out of its range.
     """
-
-    def __init__(
-        self,
-        learning_rate: Hyperparameter = 0.001,
-        beta1: Hyperparameter = 0.9,
-        beta2: Hyperparameter = 0.999,
-        epsilon: Hyperparameter = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adam",
-    ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)

@@ -16,7 +16,7 @@ from typing import Optional
 
 import tensorflow as tf
 
-from legacy_opt.core.types import Hyperparameter, Operation, Tensor
+from legacy_opt.core.types import Operation, Tensor
 from legacy_opt.core.update import Fading, RuleResult, Update
 from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 
@@ -48,17 +48,6 @@ class NadamOptimizer(AdamBase):
       TypeError: an argument has the wrong type.
       ValueError: an argument is NaN or out of its range.
     """
-
-    def __init__(
-        self,
-        learning_rate: Hyperparameter = 0.001,
-        beta1: Hyperparameter = 0.9,
-        beta2: Hyperparameter = 0.999,
-        epsilon: Hyperparameter = 1e-8,
-        use_locking: bool = False,
-        name: str = "Adam",
-    ) -> None:
-        super().__init__(learning_rate, beta1, beta2, epsilon, use_locking, name)
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
