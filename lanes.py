@@ -43,7 +43,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
     @property
     def requirements(self):
         """What pip installs: TensorFlow, and the limits that its old wheels forgot to state."""
-        requirements = ["%s==%s" % (self.wheel, self.tensorflow)]
+        requirements = [f"{self.wheel}=={self.tensorflow}"]
         if self.minor < (2, 10):
             requirements.append("protobuf<3.21")
         if self.minor < (2, 18):
@@ -56,7 +56,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
         tf-keras asks for the wheel `tensorflow`, which would land on top of `tensorflow-cpu`.
         """
-        return ["tf-keras==%s.*" % self.name] if self.minor >= (2, 16) else []
+        return [f"tf-keras=={self.name}.*"] if self.minor >= (2, 16) else []
 
     @property
     def wheel(self):
@@ -78,7 +78,7 @@ LANES = (
     Lane("2.4.4", "3.8", "Keras 2, built in"),
     Lane("2.10.1", "3.10", "Keras 2"),
     Lane("2.15.1", "3.11", "Keras 2"),
-    Lane("2.21.0", "3.13", "Keras 3 (%s and newer), and tf-keras" % OLDEST_KERAS_3),
+    Lane("2.21.0", "3.13", f"Keras 3 ({OLDEST_KERAS_3} and newer), and tf-keras"),
 )
 
 
@@ -90,7 +90,7 @@ def find_python(version):
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
     candidates = [shutil.which("python" + version)]
-    candidates += sorted(pyenv.glob("versions/%s.*/bin/python" % version), reverse=True)
+    candidates += sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
     script = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.executable)"
     for candidate in filter(None, candidates):
         answer = subprocess.run(
@@ -109,7 +109,7 @@ def find_python(version):
 def table():
     """Returns the matrix of README.md."""
     lines = ["| TensorFlow | Python | `tf.keras` is |", "|---|---|---|"]
-    lines += ["| %s | %s | %s |" % (lane.tensorflow, lane.python, lane.keras) for lane in LANES]
+    lines += [f"| {lane.tensorflow} | {lane.python} | {lane.keras} |" for lane in LANES]
     return "\n".join(lines)
 
 
@@ -122,8 +122,8 @@ def with_table(text):
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
     if not (start and end) or START in rest or END in after:
-        raise ValueError("README.md needs one %s and, below it, one %s." % (START, END))
-    return "%s%s\n%s\n%s%s" % (before, START, table(), END, after)
+        raise ValueError(f"README.md needs one {START} and, below it, one {END}.")
+    return f"{before}{START}\n{table()}\n{END}{after}"
 
 
 def write_readme():
@@ -146,7 +146,7 @@ def main():
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():
-            print("%-5s %s" % (lane.name, python or "no Python %s here" % lane.python))
+            print(f"{lane.name:<5} {python or f'no Python {lane.python} here'}")
         if command == "check" and None in pythons.values():
             sys.exit("Every lane needs its Python.")
 

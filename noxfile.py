@@ -100,9 +100,9 @@ def install(session, python, *words):
 
 def missing(session, lane):
     """Leaves the lane out; fails instead where every lane is needed."""
-    results[lane.name] = "left out: there is no Python %s here" % lane.python
+    results[lane.name] = f"left out: there is no Python {lane.python} here"
     if os.environ.get("LEGACY_OPT_ALL_LANES"):
-        session.error("Lane %s %s" % (lane.name, results[lane.name]))
+        session.error(f"Lane {lane.name} {results[lane.name]}")
     session.skip(results[lane.name])
 
 
@@ -121,11 +121,11 @@ def test(session, lane):
 
 def run_tests(session, name, python, words, env=None):
     """Runs pytest; the report on it goes into `results` under a name."""
-    path = ENVIRONMENTS / ("report-%s.json" % name)
+    path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
     # A file shares its fixtures, and the Sessions that its cells are compared with.
-    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", "--report=%s" % path]
+    command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
     try:
         with counted(name):
             session.run(*command, *words, env=env, external=True)
@@ -139,7 +139,7 @@ def turn_of(lane, words):
     if TURNS not in words:
         return words
     found = [each for each in LANES if each == lane or lanes.find_python(each.python)]
-    turn = "--turn=%d/%d" % (1 + found.index(lane), len(found))
+    turn = f"--turn={1 + found.index(lane)}/{len(found)}"
     return [turn if word == TURNS else word for word in words]
 
 
@@ -148,7 +148,7 @@ def handover(session):
     """Hands a checkpoint from the oldest lane to the newest and back; after tests, if both ran."""
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
-        session.skip("it takes lanes %s and %s" % (old.name, new.name))
+        session.skip(f"it takes lanes {old.name} and {new.name}")
     script = ["-m", "tests.tools.handover"]
     pythons = {lane: environment(session, lane) for lane in (old, new)}
     results["handover"] = "failed"
@@ -181,7 +181,7 @@ def oldest_keras(session):
     env = {"PYTHONPATH": str(home)}
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
-        session.error("Keras is %s there" % found)
+        session.error(f"Keras is {found} there")
     # The other turn of what Keras 3 needs is the newest lane's.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
     words += ["-m", "keras3", "--deselect", OF_THE_LANES_KERAS]
@@ -214,7 +214,7 @@ def report(session):
     for name, result in results.items():
         lines += [name.ljust(16) + result] if isinstance(result, str) else account(row, name)
     for what in sorted(set(spent) - set(results)):
-        lines.append(row % (what, "", "", "", "", *("%.0f" % each for each in spent[what])))
+        lines.append(row % (what, "", "", "", "", *(f"{each:.0f}" for each in spent[what])))
     print("\n".join(lines + slowest()))
     if all(isinstance(result, str) for result in results.values()):
         session.error("No lane has run.")
@@ -226,14 +226,14 @@ def account(row, name):
     counts = result["outcomes"]
     passed, failed, skipped = (counts.pop(key, 0) for key in ("passed", "failed", "skipped"))
     run = passed + failed + sum(counts.values())
-    times = ("%.0f" % each for each in spent[name])
+    times = (f"{each:.0f}" for each in spent[name])
     lines = [row % (name, run, passed, failed, skipped, *times)]
-    lines += ["%s%d %s" % (" " * 16, count, outcome) for outcome, count in counts.items()]
+    lines += [f"{' ' * 16}{count} {outcome}" for outcome, count in counts.items()]
     for reason, count in sorted(result["skips"].items()):
         note = "NOT LISTED: " if reason in result["unknown_skips"] else ""
-        lines.append("%s%d x %s%s" % (" " * 16, count, note, reason))
+        lines.append(f"{' ' * 16}{count} x {note}{reason}")
     for reason, tests in filter(all, result["left_out"].items()):
-        lines.append("%s%d left out: %s" % (" " * 16, sum(tests.values()), reason))
+        lines.append(f"{' ' * 16}{sum(tests.values())} left out: {reason}")
     return lines
 
 
@@ -246,8 +246,9 @@ def slowest():
         for key, note in TIMED.items()
         for name, seconds in result[key].items()
     ]
-    lines = ["", "The %d slowest, in seconds:" % SLOWEST]
-    return lines + ["%8.1f  %-12s%s" % each for each in sorted(found, reverse=True)[:SLOWEST]]
+    lines = ["", f"The {SLOWEST} slowest, in seconds:"]
+    longest = sorted(found, reverse=True)[:SLOWEST]
+    return lines + [f"{seconds:8.1f}  {lane:<12}{name}" for seconds, lane, name in longest]
 
 
 @nox.session(python=False)
@@ -284,14 +285,14 @@ def covered(files):
     lines = ["", row % ("package", "lines", "branches")]
     for name, (hit, of, taken, ways) in sorted(sums.items()):
         shares = 100.0 * hit / max(of, 1), 100.0 * taken / max(ways, 1)
-        lines.append(row % (name, *("%.2f %%" % share for share in shares)))
+        lines.append(row % (name, *(f"{share:.2f} %" for share in shares)))
     return lines
 
 
 @nox.session(python=False)
 def seconds(session):
     """Notes what long tests take, from the reports of the last run of all lanes."""
-    paths = [ENVIRONMENTS / ("report-%s.json" % lane.name) for lane in LANES]
+    paths = [ENVIRONMENTS / (f"report-{lane.name}.json") for lane in LANES]
     python = environment(session, LANES[-1])
     session.run(python, "-m", "tests.tools.seconds", *map(str, paths), external=True)
 
@@ -342,7 +343,7 @@ def defects(session):
     paths = []
     for lane in [lane for lane in LANES if lane.name in (names or [lane.name])]:
         for tree in (old, ROOT):
-            paths.append(str(home / ("%s-%s.json" % (lane.name, tree.name))))
+            paths.append(str(home / (f"{lane.name}-{tree.name}.json")))
             with session.chdir(str(tree)):
                 command = ["-m", "tests.tools.defects", "run", paths[-1]]
                 session.run(

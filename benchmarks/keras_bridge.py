@@ -53,7 +53,7 @@ class Way(NamedTuple):
     def __str__(self):
         """In the words of the report."""
         step = "tf.function" if tf.executing_eagerly() else "Session"
-        return "%s, Keras %d" % ("fit" if self.kind == "fit" else step, self.generation)
+        return f"{'fit' if self.kind == 'fit' else step}, Keras {self.generation}"
 
 
 class Comparison(NamedTuple):
@@ -224,7 +224,7 @@ class Step:
         self._place = _Place()
         with self._place.entered():
             self.variables = [
-                tf.compat.v2.Variable(lambda: tf.zeros(workload.shape), name="variable_%d" % i)
+                tf.compat.v2.Variable(lambda: tf.zeros(workload.shape), name=f"variable_{i}")
                 for i in range(workload.variables)
             ]
             count = tf.compat.v2.Variable(tf.constant(0, tf.int64), name="step", trainable=False)
@@ -339,7 +339,7 @@ def _sum_of_products(keras, workload):
     class SumOfProducts(keras.layers.Layer):
         def build(self, shape):
             self.kernels = [
-                self.add_weight(name="kernel_%d" % i, shape=workload.shape, initializer="zeros")
+                self.add_weight(name=f"kernel_{i}", shape=workload.shape, initializer="zeros")
                 for i in range(workload.variables)
             ]
             super().build(shape)

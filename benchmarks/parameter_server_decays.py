@@ -118,9 +118,9 @@ def report(found):
     for kind in ("dense", "rows"):
         mine = {key[1:]: n for key, n in found.items() if key[0] == kind}
         total = sum(mine.values())
-        print("%s: %d decays due" % (kind, total))
+        print(f"{kind}: {total} decays due")
         for (least, most, counted), n in sorted(mine.items()):
-            decayed = "%d" % most if least == most else "%d to %d" % (least, most)
+            decayed = f"{most}" if least == most else f"{least} to {most}"
             line = "  decayed %s times, counted %d: %d (%.3f %%)"
             print(line % (decayed, counted, n, 100.0 * n / total))
 
@@ -147,10 +147,7 @@ def main():
             cluster.start("worker", str(pathlib.Path(__file__).resolve()), *command)
             cluster.wait("worker")
         found = np.load(os.path.join(directory, "found.npy"), allow_pickle=True).item()
-    print(
-        "TensorFlow %s, %d workers, %d trials"
-        % (tf.__version__, arguments.workers, arguments.trials)
-    )
+    print(f"TensorFlow {tf.__version__}, {arguments.workers} workers, {arguments.trials} trials")
     return report(found)
 
 

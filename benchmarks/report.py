@@ -107,10 +107,10 @@ def results_table(results):
                 result.variables,
                 result.way,
                 result.optimizer,
-                "%.3f" % result.milliseconds.median,
-                "%.2f" % ratio.median,
-                "%.2f-%.2f" % (ratio.lower, ratio.upper),
-                "" if result.goal is None else "<= %.2f" % result.goal,
+                f"{result.milliseconds.median:.3f}",
+                f"{ratio.median:.2f}",
+                f"{ratio.lower:.2f}-{ratio.upper:.2f}",
+                "" if result.goal is None else f"<= {result.goal:.2f}",
                 {None: "", True: "hit", False: "MISS"}[result.hit],
                 result.compared_with,
             ]
@@ -122,11 +122,7 @@ def goals_line(results):
     """Returns how many goals were hit, and a line for each that was missed."""
     judged = [result for result in results if result.goal is not None]
     missed = [result for result in judged if not result.hit]
-    line = "%d of %d goals hit%s" % (
-        len(judged) - len(missed),
-        len(judged),
-        ". Missed:" if missed else ".",
-    )
+    line = f"{len(judged) - len(missed)} of {len(judged)} goals hit{'. Missed:' if missed else '.'}"
     return "\n".join([line] + [_miss(result) for result in missed])
 
 
@@ -136,7 +132,7 @@ def _miss(result):
         words.insert(1, result.way)
     if result.compared_with.startswith("itself"):
         words.append("to " + result.compared_with)
-    return "  %s: %.2f > %.2f" % (" ".join(words), result.ratio.median, result.goal)
+    return f"  {' '.join(words)}: {result.ratio.median:.2f} > {result.goal:.2f}"
 
 
 def states_table(states):
@@ -147,13 +143,13 @@ def states_table(states):
         kept = {state.workload: state.slots for state in states if state.optimizer == optimizer}
         totals = [_mb(sum(kept[name].values())) if name in kept else "" for name in names]
         slots = kept.get(names[-1], {})
-        parts = ", ".join("%s %s" % (name, _mb(size)) for name, size in slots.items())
+        parts = ", ".join(f"{name} {_mb(size)}" for name, size in slots.items())
         rows.append([optimizer] + totals + [parts])
     return _columns(rows)
 
 
 def _mb(size):
-    return "%.1f" % (size / 1e6)
+    return f"{size / 1e6:.1f}"
 
 
 def _columns(rows):
@@ -170,7 +166,7 @@ def save_json(path, results, states, facts):
         "results": [result.as_json() for result in results],
         "state": [state.as_json() for state in states],
     }
-    temporary = "%s.%d.tmp" % (path, os.getpid())
+    temporary = f"{path}.{os.getpid()}.tmp"
     with open(temporary, "w") as file:
         json.dump(report, file, indent=1)
         file.write("\n")

@@ -46,7 +46,7 @@ def parse_arguments(argv=None):
 
 def _positive(text):
     if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError("%r is no whole number above 0" % text)
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
     return int(text)
 
 
@@ -59,7 +59,7 @@ def _workload_names(text):
         elif name in known:
             names.append(name)
         else:
-            raise argparse.ArgumentTypeError("%r is none of %s, bridge" % (name, ", ".join(known)))
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}, bridge")
     return names
 
 
@@ -197,11 +197,11 @@ def measure_all(names, sizes, quick, rounds):
     for name in names:
         size = sizes[name]
         for way in keras_bridge.ways(size) if name in bridged else ():
-            print("%s (%s), %s ..." % (name, size.about, way), file=sys.stderr)
+            print(f"{name} ({size.about}), {way} ...", file=sys.stderr)
             results += measure_bridge(size, way, sizes, rounds)
         kinds = ("resource",) if quick else ("ref", "resource")
         for variables in () if name in bridged else kinds:
-            print("%s (%s), %s variables ..." % (name, size.about, variables), file=sys.stderr)
+            print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
             measured, kept = measure(size, variables, sizes, rounds)
             results += measured
             states += kept
@@ -219,13 +219,13 @@ def main(argv=None):
         name for name, size in sizes.items() if not (arguments.quick and size.grown_from)
     ]
     results, states = measure_all(names, sizes, arguments.quick, rounds)
-    print(", ".join("%s: %s" % item for item in facts.items()))
+    print(", ".join("{}: {}".format(*item) for item in facts.items()))
     print("\n" + report.results_tables(results))
     print("\n" + report.goals_line(results))
     if states:
         print("\n" + report.states_table(states))
     report.save_json(arguments.json, results, states, facts)
-    print("\nThe same as JSON: %s" % os.path.abspath(arguments.json))
+    print(f"\nThe same as JSON: {os.path.abspath(arguments.json)}")
     return 0
 
 

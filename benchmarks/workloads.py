@@ -80,7 +80,7 @@ class Contestant:
             v1.set_random_seed(1)
             self.variables = [
                 v1.get_variable(
-                    "variable_%d" % i,
+                    f"variable_{i}",
                     workload.shape,
                     initializer=v1.zeros_initializer(),
                     use_resource=use_resource,

@@ -117,7 +117,7 @@ def _kernels():
     tf = importlib.import_module("tensorflow")
     kernels = {}
     for resource, sparse, name in filter(None, map(_kernel_parts, dir(tf.raw_ops))):
-        form = "%s %s" % ("resource" if resource else "ref", "sparse" if sparse else "dense")
+        form = f"{'resource' if resource else 'ref'} {'sparse' if sparse else 'dense'}"
         kernels.setdefault(name, []).append(form)
     return {name: sorted(kernels[name]) for name in sorted(kernels)}
 
@@ -128,7 +128,7 @@ def _kernel_parts(op):
 
 
 def _describe(error):
-    return "%s: %s" % (type(error).__name__, messages.text_of(error) or "no message")
+    return f"{type(error).__name__}: {messages.text_of(error) or 'no message'}"
 
 
 def _problems(facts):
@@ -148,8 +148,8 @@ def _problems(facts):
         names = [wheel.split("==")[0] for wheel in installed]
         yield _problem(
             "warning",
-            "%s are installed together and overwrite each other's files." % " and ".join(installed),
-            "pip uninstall -y %s && pip install %s" % (" ".join(names), installed[-1]),
+            f"{' and '.join(installed)} are installed together and overwrite each other's files.",
+            f"pip uninstall -y {' '.join(names)} && pip install {installed[-1]}",
         )
     if facts["keras"]:
         yield from _keras_problems(facts)
@@ -169,10 +169,10 @@ def _keras_problems(facts):
         return
     minor = _minor(facts)
     if has_keras2 and not packages["tf-keras"].startswith(minor + "."):
-        text = "tf-keras %s is not for TensorFlow %s." % (packages["tf-keras"], minor)
+        text = f"tf-keras {packages['tf-keras']} is not for TensorFlow {minor}."
         yield _problem("warning", text, pip_tf_keras(facts))
     if keras["backend"] != "tensorflow":
-        text = "Keras runs on %s; v1 optimizers need its TensorFlow backend." % keras["backend"]
+        text = f"Keras runs on {keras['backend']}; v1 optimizers need its TensorFlow backend."
         yield _problem("warning", text, _USE_TENSORFLOW)
     elif to_keras[to_keras["auto"]] is not None:
         text = "to_keras makes no optimizers for tf.keras: " + to_keras[to_keras["auto"]]
@@ -184,7 +184,7 @@ def pip_tf_keras(facts):
     """Returns the command that installs tf-keras."""
     # tf-keras asks for the wheel named tensorflow, which would land on top of tensorflow-cpu.
     no_deps = "" if "tensorflow" in facts["packages"] else "--no-deps "
-    return 'pip install %s"tf-keras~=%s.0"' % (no_deps, _minor(facts))
+    return f'pip install {no_deps}"tf-keras~={_minor(facts)}.0"'
 
 
 def _minor(facts):
@@ -208,7 +208,7 @@ def _fix_for(error, facts):
 def wheels(facts):
     """Returns the installed wheels that hold a package `tensorflow`, as name==version."""
     return [
-        "%s==%s" % (name, version)
+        f"{name}=={version}"
         for name, version in facts["packages"].items()
         if _TENSORFLOW_WHEELS.match(name)
     ]

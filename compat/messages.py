@@ -12,7 +12,7 @@ def text_of(error):
 def with_class(error):
     """Returns the name of an exception's class, and what it says if it says something."""
     text = text_of(error)
-    return "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def first_line(error):

@@ -18,14 +18,14 @@ def printable(text, stream=None):
 def size(count):
     """Returns a number of bytes as people write it."""
     if count < 1000:
-        return "%d bytes" % count
+        return f"{count} bytes"
     for unit in ("kB", "MB", "GB", "TB"):
         count /= 1000
         if count < 999.5 or unit == "TB":
-            return "%.3g %s" % (count, unit)
+            return f"{count:.3g} {unit}"
     return None
 
 
 def counted(number, noun):
     """Returns "1 tensor", "2 tensors"."""
-    return "%s %s%s" % (format(number, ","), noun, "" if number == 1 else "s")
+    return f"{format(number, ',')} {noun}{'' if number == 1 else 's'}"

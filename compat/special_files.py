@@ -32,7 +32,7 @@ def refuse(*paths):
     for path in paths:
         found = kind(path)
         if found is not None:
-            raise SpecialFileError("%r is %s, and not a regular file." % (path, found))
+            raise SpecialFileError(f"{path!r} is {found}, and not a regular file.")
 
 
 def refuse_existing(path, overwrite):
@@ -45,6 +45,6 @@ def refuse_existing(path, overwrite):
     refuse(path, path + ".index")
     there = [each for each in (path, path + ".index") if os.path.lexists(each)]
     if there and not overwrite:
-        raise ValueError("%r is there already. Pass --overwrite to replace it." % there[0])
+        raise ValueError(f"{there[0]!r} is there already. Pass --overwrite to replace it.")
     if os.path.isdir(path):
-        raise ValueError("%r is a folder. Name what to write in it." % path)
+        raise ValueError(f"{path!r} is a folder. Name what to write in it.")

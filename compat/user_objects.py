@@ -23,15 +23,15 @@ def load(name):
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):
-        raise ImportError("%r is not of the form module:object, as training.model:build." % name)
+        raise ImportError(f"{name!r} is not of the form module:object, as training.model:build.")
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found = _calling(name, importlib.import_module, module_name)
     for attribute in path.split("."):
         if not hasattr(found, attribute):
             near = difflib.get_close_matches(attribute, dir(found), 1)
-            hint = " Is it %r?" % near[0] if near else ""
-            raise ImportError("%r: there is no %r in it.%s" % (name, attribute, hint))
+            hint = f" Is it {near[0]!r}?" if near else ""
+            raise ImportError(f"{name!r}: there is no {attribute!r} in it.{hint}")
         found = getattr(found, attribute)
     return found
 
@@ -56,6 +56,6 @@ def _calling(name, function, *arguments):
         frames = [frame for frame in frames if frame.filename != importlib.__file__]
         where = ""
         if frames:
-            where = " (%s, line %d)" % (os.path.relpath(frames[-1].filename), frames[-1].lineno)
+            where = f" ({os.path.relpath(frames[-1].filename)}, line {frames[-1].lineno})"
         what = messages.with_class(error)
-        raise ImportError("%r cannot be used: %s%s" % (name, what, where)) from error
+        raise ImportError(f"{name!r} cannot be used: {what}{where}") from error

@@ -56,14 +56,14 @@ def named_rate(text):
     """argparse type: NAME=RATE, as a pair."""
     name, equals, rate = text.partition("=")
     if name in CATALOGUE and not equals:
-        raise argparse.ArgumentTypeError("%r has no rate: write NAME=RATE" % text)
+        raise argparse.ArgumentTypeError(f"{text!r} has no rate: write NAME=RATE")
     if name not in CATALOGUE:
         known = ", ".join(CATALOGUE)
-        raise argparse.ArgumentTypeError("%r does not begin with NAME=, of %s" % (text, known))
+        raise argparse.ArgumentTypeError(f"{text!r} does not begin with NAME=, of {known}")
     try:
         return name, positive_float(rate)
     except ValueError:
-        raise argparse.ArgumentTypeError("%r is no number, in %r" % (rate, text)) from None
+        raise argparse.ArgumentTypeError(f"{rate!r} is no number, in {text!r}") from None
 
 
 def make_parser():
@@ -79,7 +79,7 @@ def make_parser():
         choices=CATALOGUE,
         default=list(CATALOGUE),
         metavar="NAME",
-        help="only these, of %s" % ", ".join(CATALOGUE),
+        help=f"only these, of {', '.join(CATALOGUE)}",
     )
     add(
         "--learning-rate",
@@ -92,7 +92,7 @@ def make_parser():
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive_int, help="stop after so many (the whole year)")
-    length.add_argument("--quick", action="store_true", help="a glance: %d steps" % QUICK_STEPS)
+    length.add_argument("--quick", action="store_true", help=f"a glance: {QUICK_STEPS} steps")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--sweep", action="store_true", help="tune the learning rates on January to June instead")
@@ -108,7 +108,7 @@ def parse_arguments(argv=None):
     arguments.learning_rate = dict(pair for pairs in arguments.learning_rate for pair in pairs)
     for name in arguments.learning_rate:
         if name not in arguments.optimizers:
-            parser.error("--learning-rate: %s is not among the --optimizers" % name)
+            parser.error(f"--learning-rate: {name} is not among the --optimizers")
         if arguments.sweep:
             parser.error("--learning-rate: --sweep tries its own")
     return arguments
@@ -130,7 +130,7 @@ def make_settings(arguments):
 def train(flights, settings, batch_size):
     """Trains one pass over `flights` with one optimizer, in a graph of its own."""
     trainer = Trainer(flights, {settings.optimizer: settings}, batch_size)
-    (predictions,) = trainer.train_once("%-16s" % settings.optimizer)
+    (predictions,) = trainer.train_once(f"{settings.optimizer:<16}")
     timed = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
     return Outcome(predictions, 1000 * float(np.median(timed)), trainer.state_bytes())
 
@@ -140,13 +140,13 @@ def sweep(flights, arguments):
     seeds = range(arguments.seed + 1, arguments.seed + 1 + arguments.seeds)
     tables = []
     for name, settings in make_settings(arguments).items():
-        print("%s:" % name)
+        print(f"{name}:")
         sizes = arguments.trials, seeds, arguments.batch_size
         best, table = tune(flights, [name], *sizes, base=settings)
         rates = sorted(table["learning_rate"])
         rate = best[name].learning_rate
         edge = " (the end of the range: widen it)" if rate in (rates[0], rates[-1]) else ""
-        print("%s %g, log-loss %.4f%s" % (name, rate, table[ALL_SEEDS].min(), edge))
+        print(f"{name} {rate:g}, log-loss {table[ALL_SEEDS].min():.4f}{edge}")
         tables.append(table)
     return pd.concat(tables)
 
@@ -169,10 +169,10 @@ def compare(flights, arguments):
         table.to_csv(temporary, index_label="optimizer")
     write_over_time(paths[1], flights, {name: one.predictions for name, one in outcomes.items()})
     write_ranking(paths[2], flights, table)
-    print("Wrote %s, %s and %s." % tuple(paths))
+    print("Wrote {}, {} and {}.".format(*tuple(paths)))
     diverged = list(table.index[table["log_loss"].isna()])
     if diverged:
-        sys.exit("%s diverged; give a lower --learning-rate NAME=RATE" % ", ".join(diverged))
+        sys.exit(f"{', '.join(diverged)} diverged; give a lower --learning-rate NAME=RATE")
 
 
 def main(argv=None):
@@ -181,7 +181,7 @@ def main(argv=None):
     try:
         os.makedirs(arguments.out, exist_ok=True)
     except OSError as error:
-        sys.exit("--out: cannot make the directory: %s" % error)
+        sys.exit(f"--out: cannot make the directory: {error}")
     begin = time.time()
     flights = load_flights()
     if arguments.sweep:
@@ -190,7 +190,7 @@ def main(argv=None):
     else:
         steps = QUICK_STEPS if arguments.quick else arguments.steps
         compare(flights.first(steps * arguments.batch_size) if steps else flights, arguments)
-    print("%.0f s." % (time.time() - begin))
+    print(f"{time.time() - begin:.0f} s.")
 
 
 if __name__ == "__main__":

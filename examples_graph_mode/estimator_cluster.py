@@ -76,7 +76,7 @@ def main(argv=None):
     flights = load_flights()
     following = flights.after(arguments.steps * arguments.batch_size).first(20000)
     if not following.size:
-        sys.exit("--steps: no flight follows %d steps; give fewer." % arguments.steps)
+        sys.exit(f"--steps: no flight follows {arguments.steps} steps; give fewer.")
     with tempfile.TemporaryDirectory() as directory:
         arguments.out = arguments.out or directory
         with Cluster(arguments.timeout, chief=1, worker=1, ps=2) as cluster:
@@ -85,8 +85,10 @@ def main(argv=None):
             cluster.wait("chief", "worker")
         estimator = make_estimator(arguments, flights.vocabulary_size)
         metrics = estimator.evaluate(make_input_fn(following, 1024))
-        numbers = tf.__version__, metrics["global_step"], following.size, metrics["log_loss"]
-        print("TensorFlow %s, step %d; log-loss of the next %d flights: %.4f." % numbers)
+        print(
+            f"TensorFlow {tf.__version__}, step {metrics['global_step']}; "
+            f"log-loss of the next {following.size} flights: {metrics['log_loss']:.4f}."
+        )
 
 
 if __name__ == "__main__":

@@ -222,7 +222,7 @@ def main(argv=None):
         start = steps_done(estimator.model_dir)
         metrics = train_and_evaluate(estimator, flights, month, arguments.batch_size)
         if metrics is None:
-            print("%s: left out, the checkpoint (step %d) has learned from it." % (name, start))
+            print(f"{name}: left out, the checkpoint (step {start}) has learned from it.")
             continue
         rows[name] = {
             "flights": int((flights.month == month).sum()),
@@ -232,17 +232,17 @@ def main(argv=None):
             "AUC": float(metrics["auc"]),
             "base rate's log-loss": base_rate_loss(flights, month),
         }
-        print("%s: steps %d to %d." % (name, start, metrics["global_step"]))
+        print(f"{name}: steps {start} to {metrics['global_step']}.")
     table = pd.DataFrame.from_dict(rows, orient="index")
     if rows:
-        print("\n%s, each month predicted with what was learned before it:" % arguments.optimizer)
+        print(f"\n{arguments.optimizer}, each month predicted with what was learned before it:")
         print(table.to_string(float_format="{:.4f}".format))
         for column in ("log-loss", "base rate's log-loss"):
             mean = np.average(table[column], weights=table["flights"])
-            print("Mean %s: %.4f" % (column, mean))
+            print(f"Mean {column}: {mean:.4f}")
     if arguments.export:
-        print("Exported to %s" % export(estimator, flights, arguments.export))
-    print("%.0f s." % (time.time() - begin))
+        print(f"Exported to {export(estimator, flights, arguments.export)}")
+    print(f"{time.time() - begin:.0f} s.")
     return table
 
 

@@ -42,9 +42,9 @@ def parse_arguments(argv=None):
     add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
     add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
     for name in OPTIMIZERS:
-        tuned = ", ".join("%s %g" % (model, LEARNING_RATES[model][name]) for model in MODELS)
+        tuned = ", ".join(f"{model} {LEARNING_RATES[model][name]:g}" for model in MODELS)
         option = "--learning-rate-" + name.lower()
-        add(option, type=positive_float, metavar="RATE", help="(%s)" % tuned)
+        add(option, type=positive_float, metavar="RATE", help=f"({tuned})")
     add(
         "--decay-step",
         type=positive_int,
@@ -113,7 +113,7 @@ def report(arguments, flights, settings, predictions):
     names = list(settings)
     if not np.isfinite(predictions).all():
         bad = [name for name, values in zip(names, predictions) if not np.isfinite(values).all()]
-        sys.exit("%s diverged; give a lower --learning-rate" % ", ".join(bad))
+        sys.exit(f"{', '.join(bad)} diverged; give a lower --learning-rate")
     table = metrics_table(flights, predictions, names)
     print(format_table(table))
     print(summary(table, names, settings, -(-flights.size // arguments.batch_size)))
@@ -121,7 +121,7 @@ def report(arguments, flights, settings, predictions):
     png = os.path.join(arguments.out, "running_log_loss.png")
     write_csv(csv, table)
     write_plot(png, flights, predictions, settings, arguments.batch_size)
-    print("Wrote %s and %s." % (csv, png))
+    print(f"Wrote {csv} and {png}.")
 
 
 def verify_resume(arguments, flights, settings, steps, predictions, variables):
@@ -135,7 +135,7 @@ def verify_resume(arguments, flights, settings, steps, predictions, variables):
     """
     every, stop = steps // 3, steps // 2
     if not 0 < every < stop:
-        sys.exit("--verify-resume: %d steps are too few to interrupt; use 6 or more" % steps)
+        sys.exit(f"--verify-resume: {steps} steps are too few to interrupt; use 6 or more")
     directory = os.path.join(arguments.out, "interrupted")
     for stop_at, resume in [(stop, False), (steps, True)]:
         trainer = Trainer(flights, settings, arguments.batch_size)
@@ -147,11 +147,11 @@ def verify_resume(arguments, flights, settings, steps, predictions, variables):
     if not np.array_equal(predictions, resumed):
         different.append("predictions")
     if different:
-        sys.exit("Resumed run differs from uninterrupted run in: %s" % ", ".join(different))
+        sys.exit(f"Resumed run differs from uninterrupted run in: {', '.join(different)}")
     print(
-        "Stopped at step %d, resumed from step %d: all %d predictions and %d variables are equal "
-        "to those of the uninterrupted run, bit for bit."
-        % (stop, every, resumed.size, len(variables))
+        f"Stopped at step {stop}, resumed from step {every}: all {resumed.size} predictions "
+        f"and {len(variables)} variables are equal to those of the uninterrupted run, bit for "
+        "bit."
     )
 
 
@@ -162,8 +162,8 @@ def main(argv=None):
     begin = time.time()
     flights = load_flights()
     print(
-        "%d flights, %.1f %% late, %d ids; TensorFlow %s."
-        % (flights.size, 100 * flights.late.mean(), flights.vocabulary_size, tf.__version__)
+        f"{flights.size} flights, {100 * flights.late.mean():.1f} % late, "
+        f"{flights.vocabulary_size} ids; TensorFlow {tf.__version__}."
     )
     settings = make_settings(arguments)
     if arguments.sweep:
@@ -181,7 +181,7 @@ def main(argv=None):
     report(arguments, flights, settings, predictions)
     if arguments.verify_resume:
         verify_resume(arguments, flights, settings, steps, predictions, variables)
-    print("%.0f s." % (time.time() - begin))
+    print(f"{time.time() - begin:.0f} s.")
 
 
 if __name__ == "__main__":

@@ -114,9 +114,9 @@ def state(model):
     optimizer = model.optimizer
     found = {}
     for number, variable in enumerate(model.trainable_variables):
-        found["variable %d" % number] = variable
+        found[f"variable {number}"] = variable
         for slot in optimizer.get_slot_names():
-            found["variable %d, slot %s" % (number, slot)] = optimizer.get_slot(variable, slot)
+            found[f"variable {number}, slot {slot}"] = optimizer.get_slot(variable, slot)
     for power in BETAS:
         found.update((power, item) for item in optimizer.weights if power in item.name)
     found["iterations"] = optimizer.iterations
@@ -155,7 +155,7 @@ def try_fit(fit, optimizer):
             fit(keras_own)
         except Exception as error:
             what = type(error).__name__, textwrap.shorten(str(error), 70, placeholder=" …")
-            say("Keras' own Adam cannot fit here (%s: %s); a custom loop can:" % what)
+            say("Keras' own Adam cannot fit here ({}: {}); a custom loop can:".format(*what))
             return None
         raise
 
@@ -163,7 +163,7 @@ def try_fit(fit, optimizer):
 def say(text):
     """Prints a line that names this process."""
     _, job, index = my_place()
-    sys.stdout.write("  %s %d: %s\n" % (job, index, text))  # at once, among other processes' lines
+    sys.stdout.write(f"  {job} {index}: {text}\n")  # at once, among other processes' lines
     sys.stdout.flush()
 
 
@@ -203,8 +203,8 @@ def be_worker(flights, out):
             train, model = loop, loop(optimizer)
         values = state(model)
         index = my_place()[2]
-        np.savez(os.path.join(out, "%s %d.npz" % (name, index)), **values)
-        say("%s, %d steps, log-loss %.4f" % (name, flights.steps, flights.log_loss(model)))
+        np.savez(os.path.join(out, f"{name} {index}.npz"), **values)
+        say(f"{name}, {flights.steps} steps, log-loss {flights.log_loss(model):.4f}")
 
 
 def be_coordinator(flights, out):
@@ -294,20 +294,20 @@ def main(argv=None):
     arguments = parse_arguments(argv)
     if not hasattr(tf.distribute.experimental, "coordinator"):
         sys.exit(
-            "Keras trains with parameter servers from TensorFlow 2.4 on (tested: 2.4, 2.10, 2.15, "
-            "2.21); this is %s. flights_session.py and estimator_flights.py run here."
-            % tf.__version__
+            "Keras trains with parameter servers from TensorFlow 2.4 on (tested: 2.4, 2.10, "
+            f"2.15, 2.21); this is {tf.__version__}. flights_session.py and "
+            "estimator_flights.py run here."
         )
     if arguments.role:
         be_child(arguments)
     begin = time.time()
     facts = keras_facts()
-    print("TensorFlow %s, Keras %s." % (tf.__version__, facts["version"]))
+    print(f"TensorFlow {tf.__version__}, Keras {facts['version']}.")
     with tempfile.TemporaryDirectory() as directory:
         write_flights(directory, arguments.steps * arguments.batch_size)
         compare_workers(arguments, directory)
         compare_with_parameter_server(arguments, directory)
-    print("%.0f s." % (time.time() - begin))
+    print(f"{time.time() - begin:.0f} s.")
 
 
 def write_flights(directory, count):
@@ -369,13 +369,13 @@ def report(arguments, directory, one, other, who):
     for name in bridged_optimizers():
         values = []
         for suffix in (one, other):
-            with np.load(os.path.join(directory, "%s %s.npz" % (name, suffix))) as file:
+            with np.load(os.path.join(directory, f"{name} {suffix}.npz")) as file:
                 values.append(dict(file))
         difference = first_difference(*values)
         if difference is not None:
-            sys.exit("%s: %s differ in %s." % (name, who, difference))
+            sys.exit(f"{name}: {who} differ in {difference}.")
         if not once_per_step(values[0], arguments.steps):
-            sys.exit("%s: iterations or powers of beta did not advance once a step." % name)
+            sys.exit(f"{name}: iterations or powers of beta did not advance once a step.")
         numbers = sum(value.size for value in values[0].values())
         text = "  %s: %s are equal bit for bit: %d variables and slots (%d numbers), %d steps."
         print(text % (name, who, len(values[0]), numbers, values[0]["iterations"]))

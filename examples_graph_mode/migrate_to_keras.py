@@ -83,7 +83,7 @@ def write_plot(path, flights, runs, title):
         running = pd.Series(loss).rolling(window).mean().to_numpy()
         axes.plot(flights.time[shown], running[shown], **style)
     axes.set_title(title)
-    axes.set_ylabel("log-loss, mean of the last {:,} flights".format(window))
+    axes.set_ylabel(f"log-loss, mean of the last {window:,} flights")
     axes.set_xlabel("scheduled departure")
     axes.grid(color="0.92")
     axes.legend(loc="lower left")
@@ -117,11 +117,11 @@ def main(argv=None):
     if arguments.steps:
         flights = flights.first(arguments.steps * arguments.batch_size)
     settings = one_optimizer_settings(arguments)
-    print("%d flights; TensorFlow %s, %s." % (flights.size, tf.__version__, KERAS))
+    print(f"{flights.size} flights; TensorFlow {tf.__version__}, {KERAS}.")
     session, start = train_in_session(flights, settings, arguments.batch_size)
     keras_run = train_in_keras(flights, settings, arguments.batch_size, start)
     report(flights, settings, session, keras_run, arguments)
-    print("%.0f s." % (time.time() - begin))
+    print(f"{time.time() - begin:.0f} s.")
 
 
 def report(flights, settings, session, keras_run, arguments):
@@ -131,27 +131,22 @@ def report(flights, settings, session, keras_run, arguments):
         SystemExit: if anything differs, or if the model diverged.
     """
     if not np.isfinite(session.predictions).all():
-        sys.exit("%s diverged; give a lower --learning-rate" % settings.optimizer)
+        sys.exit(f"{settings.optimizer} diverged; give a lower --learning-rate")
     names = ["Session", "Keras"]
     predictions = [session.predictions, keras_run.predictions]
     print(format_table(metrics_table(flights, predictions, names)))
     difference = first_difference(session, keras_run, arguments.batch_size)
     verdict = "equal bit for bit" if difference is None else "not equal"
     png = os.path.join(arguments.out, "session_and_keras.png")
-    title = "Late arrivals 2013, %s in a Session and in Keras: %s" % (settings.optimizer, verdict)
+    title = f"Late arrivals 2013, {settings.optimizer} in a Session and in Keras: {verdict}"
     write_plot(png, flights, (session, keras_run), title)
-    print("Wrote %s." % png)
+    print(f"Wrote {png}.")
     if difference is not None:
         sys.exit("Session and Keras differ. " + difference)
     print(
-        "Session and Keras are equal bit for bit: %d predictions, %d variables and %d slots (%d "
-        "numbers)."
-        % (
-            len(session.predictions),
-            len(session.variables),
-            len(session.slots),
-            sum(value.size for part in session[1:] for value in part.values()),
-        )
+        f"Session and Keras are equal bit for bit: {len(session.predictions)} predictions, "
+        f"{len(session.variables)} variables and {len(session.slots)} slots "
+        f"({sum(value.size for part in session[1:] for value in part.values())} numbers)."
     )
 
 

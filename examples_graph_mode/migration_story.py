@@ -53,15 +53,15 @@ def parse_arguments(argv=None):
     add("--out", default="flights_migration_out", metavar="DIR", help="(%(default)s)")
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--quick", action="store_true", help="the first %d steps of each month" % QUICK_STEPS)
+    add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
     add("--stages", nargs="+", help=argparse.SUPPRESS)  # what a process that this one starts does
     arguments = parser.parse_args(argv)
     for option in ("old", "new"):
         python = getattr(arguments, option)
         if python is not None and shutil.which(python) is None:
-            parser.error("--%s: there is no program %r" % (option, python))
+            parser.error(f"--{option}: there is no program {python!r}")
     if not arguments.stages and not is_ours(arguments.out):
-        parser.error("--out: %r is no folder of this program; name a new one" % arguments.out)
+        parser.error(f"--out: {arguments.out!r} is no folder of this program; name a new one")
     return arguments
 
 
@@ -84,7 +84,7 @@ def begin(arguments):
         flights = flights.first_of_months(QUICK_STEPS * arguments.batch_size)
     periods = periods_of(flights, arguments.batch_size)
     write_story(Story(arguments.out, arguments.batch_size, periods), flights)
-    print("%d flights, %d steps of %d." % (flights.size, periods[-1].stop, arguments.batch_size))
+    print(f"{flights.size} flights, {periods[-1].stop} steps of {arguments.batch_size}.")
 
 
 def run_all_stages(arguments):
@@ -121,7 +121,7 @@ def run_stages(arguments, python, *stages, optimizers=None, environment=()):
     sys.stdout.flush()
     code = subprocess.call(command, env=dict(os.environ, **dict(environment)))
     if code:
-        sys.exit("%s ended with %d: %s" % (python, code, " ".join(command[1:])))
+        sys.exit(f"{python} ended with {code}: {' '.join(command[1:])}")
 
 
 def run_stages_here(directory, optimizers, stages):
@@ -155,7 +155,7 @@ def tell(arguments):
     story, flights = read_story(arguments.out)
     judged = {name: report.judge(story, flights, name) for name in arguments.optimizers}
     for name, rows in judged.items():
-        print("\n%s\n%s" % (name, report.format_rows(rows)))
+        print(f"\n{name}\n{report.format_rows(rows)}")
     print("\n" + report.NOTES)
     with replacing(os.path.join(arguments.out, "rows.json")) as temporary, open(
         temporary, "w"
@@ -163,7 +163,7 @@ def tell(arguments):
         json.dump(judged, file, indent=2)
     png = os.path.join(arguments.out, "story.png")
     report.write_plot(png, story, flights, judged)
-    print("Wrote %s." % png)
+    print(f"Wrote {png}.")
     problems, good = report.verdict(judged)
     if problems:
         sys.exit("\n".join(problems))
@@ -184,7 +184,7 @@ def main(argv=None):
     begin(arguments)
     run_all_stages(arguments)
     tell(arguments)
-    print("%.0f s." % (time.time() - start))
+    print(f"{time.time() - start:.0f} s.")
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ def parse_arguments(argv=None):
     add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
     arguments = parser.parse_args(argv)
     if arguments.steps % arguments.workers:
-        parser.error("--steps: %d is no multiple of --workers" % arguments.steps)
+        parser.error(f"--steps: {arguments.steps} is no multiple of --workers")
     return arguments
 
 
@@ -81,7 +81,7 @@ def train_in_cluster(arguments, settings, flights, first, directory):
         cluster.wait("worker")
     found = []
     for index in range(arguments.workers):
-        with np.load(os.path.join(directory, "worker %d.npz" % index)) as file:
+        with np.load(os.path.join(directory, f"worker {index}.npz")) as file:
             found.append(dict(file))
     return found
 
@@ -96,10 +96,10 @@ def check_steps(arguments, first, workers):
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
     text = "Global step %d: the sum of the workers' steps"
     if arguments.sync:
-        text += ", divided by the %d gradients of an update" % arguments.workers
+        text += f", divided by the {arguments.workers} gradients of an update"
         total /= arguments.workers
     if reached != total:
-        sys.exit("The global step advanced by %d; expected from %s: %g" % (reached, done, total))
+        sys.exit(f"The global step advanced by {reached}; expected from {done}: {total:g}")
     print((text + ".") % (first + reached))
 
 
@@ -108,9 +108,9 @@ def print_placement(directory, servers):
     with open(os.path.join(directory, "devices.json"), encoding="utf-8") as file:
         devices = json.load(file)
     for index in range(servers):
-        here = "/job:ps/task:%d" % index
+        here = f"/job:ps/task:{index}"
         names = [name for name, device in sorted(devices.items()) if device.startswith(here)]
-        print("  ps %d: %s" % (index, ", ".join(names)))
+        print(f"  ps {index}: {', '.join(names)}")
 
 
 def merged(workers):
@@ -152,17 +152,19 @@ def main(argv=None):
     flights = load_flights().after(batches_done * arguments.batch_size)
     flights = flights.first(arguments.steps * arguments.batch_size)
     if flights.size < arguments.steps * arguments.batch_size:
-        sys.exit("--steps: %d flights are left, too few for that; give fewer." % flights.size)
+        sys.exit(f"--steps: {flights.size} flights are left, too few for that; give fewer.")
     how = "synchronous" if arguments.sync else "asynchronous"
-    sizes = tf.__version__, arguments.servers, arguments.workers, how, settings.optimizer, first
-    print("TensorFlow %s, %d parameter servers, %d workers, %s: %s from step %d." % sizes)
+    print(
+        f"TensorFlow {tf.__version__}, {arguments.servers} parameter servers, "
+        f"{arguments.workers} workers, {how}: {settings.optimizer} from step {first}."
+    )
     with tempfile.TemporaryDirectory() as directory:
         workers = train_in_cluster(arguments, settings, flights, first, directory)
         print_placement(directory, arguments.servers)
     for index, worker in enumerate(workers):
         steps, seconds = int(worker["steps"]), float(worker["seconds"])
-        numbers = index, steps, seconds, steps / seconds
-        print("  worker %d: %d steps in %.1f s, %.0f a second" % numbers)
+        rate = steps / seconds
+        print(f"  worker {index}: {steps} steps in {seconds:.1f} s, {rate:.0f} a second")
     check_steps(arguments, first, workers)
     if not first:
         compare_with_one_process(arguments, settings, flights, merged(workers))

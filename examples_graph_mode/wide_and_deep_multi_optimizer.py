@@ -55,7 +55,7 @@ def parse_arguments(argv=None):
     )
     add = parser.add_argument
     add("--out", default="wide_and_deep_out", metavar="DIR", help="output directory (%(default)s)")
-    add("--quick", action="store_true", help="%d steps, for a first look" % QUICK_STEPS)
+    add("--quick", action="store_true", help=f"{QUICK_STEPS} steps, for a first look")
     add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
     add("--resume", action="store_true", help="go on from the latest checkpoint in --out")
@@ -89,7 +89,7 @@ def size_in_bytes(variable):
 
 def print_table(title, table):
     """Prints a table under a title."""
-    print("\n%s\n%s" % (title, table.to_string(index=False)))
+    print(f"\n{title}\n{table.to_string(index=False)}")
 
 
 def new_trainer(flights, batch_size):
@@ -105,11 +105,11 @@ def main(argv=None):
     """Runs the example; returns the log-loss by optimizer."""
     arguments = parse_arguments(argv)
     flights = load_flights()
-    print("%d flights; TensorFlow %s." % (flights.size, tf.__version__))
+    print(f"{flights.size} flights; TensorFlow {tf.__version__}.")
     trainer = new_trainer(flights, arguments.batch_size)
     for name, tower in zip(trainer.settings, trainer.towers):
         with trainer.graph.as_default():
-            print_table("%s:" % name, who_trains_what(tower))
+            print_table(f"{name}:", who_trains_what(tower))
     wanted = arguments.steps or (QUICK_STEPS if arguments.quick else trainer.steps)
     steps = min(wanted, trainer.steps)
     print()
@@ -121,7 +121,7 @@ def main(argv=None):
     late = flights.late[: predictions.shape[1]]
     scores = {name: score(late, each) for name, each in zip(trainer.settings, predictions)}
     table = pd.DataFrame(scores, index=["log-loss", "AUC"]).T.rename_axis("optimizer").reset_index()
-    print_table("After %d steps:" % variables[MULTI + "/global_step"], table)
+    print_table(f"After {variables[MULTI + '/global_step']} steps:", table)
     return {name: loss for name, (loss, _) in scores.items()}
 
 

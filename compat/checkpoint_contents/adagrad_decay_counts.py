@@ -70,8 +70,8 @@ def relay(counts, shape):
     flat = counts.reshape(-1)
     if np.any(flat != flat[:1]) and np.any(flat[rows:]):  # dense gradients count in all of a part
         raise ValueError(
-            "there are counts beyond the first %d numbers, as in a partitioned variable that was "
-            "saved whole, where they cannot be told apart" % rows
+            f"there are counts beyond the first {rows} numbers, as in a partitioned variable "
+            "that was saved whole, where they cannot be told apart"
         )
     result = np.zeros(shape, counts.dtype)
     result.reshape(-1)[:rows] = flat[:rows]

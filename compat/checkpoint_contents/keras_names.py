@@ -47,7 +47,7 @@ def names(items):
 
 
 def _has_slots(name, items):
-    middle = "/%s/" % name
+    middle = f"/{name}/"
     return any(middle in each and each.split(middle)[0] in items for each in items)
 
 
@@ -69,7 +69,7 @@ def for_all_variables(items, optimizers):
 
 
 def _has_slots_of(variable, optimizer, items):
-    return any(each.startswith("%s/%s/" % (variable, optimizer)) for each in items)
+    return any(each.startswith(f"{variable}/{optimizer}/") for each in items)
 
 
 def recognise(variables, optimizers):
@@ -101,6 +101,6 @@ def recognise(variables, optimizers):
 def _label(name, roles_of_variables):
     kinds = tuple(sorted({role for roles in roles_of_variables for role in roles}))
     what = name if name in _CLASSES else BY_SLOTS.get(kinds, "optimizer, unknown,")
-    label = "Keras' %s in a TF1 graph (to_v1)" % what
+    label = f"Keras' {what} in a TF1 graph (to_v1)"
     several = any(len(roles) > len(set(roles)) for roles in roles_of_variables)
     return label + ", more than one" if several else label

@@ -89,7 +89,7 @@ def _items(tensors):
         yield _embedding_item(name, pieces, tensors)
     taken = {piece for pieces in embedding.values() for piece in pieces}
     for (scope, variable, slot), pieces in partitioned_slots.find_all(tensors).items():
-        yield _sliced_item("%s%s/%s" % (scope, variable, slot), pieces, tensors)
+        yield _sliced_item(f"{scope}{variable}/{slot}", pieces, tensors)
         taken.update(pieces)
     names = sorted(set(tensors) - taken)
     axes = _partitioned(names, tensors)

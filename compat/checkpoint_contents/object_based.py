@@ -21,7 +21,7 @@ def contents(tensors, graph):
     slots = {}
     for optimizer in graph.optimizers:
         for (variable, slot_name), key in optimizer.slots.items():
-            item = item_of("%s, slot %s" % (variable, slot_name), tensors, (key,))
+            item = item_of(f"{variable}, slot {slot_name}", tensors, (key,))
             slots.setdefault(variable, []).append(Slot(item, optimizer.path, slot_name, slot_name))
     variables = tuple(
         Variable(item_of(name, tensors, (key,)), tuple(slots.get(name, ())))

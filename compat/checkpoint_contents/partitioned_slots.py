@@ -34,7 +34,7 @@ def slot_of(name, variable):
     found = _END.match(name[len(variable) + 1 :]) if name.startswith(variable + "/") else None
     if not found:
         return None
-    part, cut = "%s/part_%s/" % (variable, found.group("number")), found.group("cut")
+    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     return found.group("slot") if part.endswith(cut) or cut.endswith(part) else None
 
 
@@ -87,7 +87,7 @@ def find_all(tensors):
 def _scope_of(name, variable, others):
     # It is as long as what is left of the slot's name before it.
     found = _END.match(name[len(variable) + 1 :])
-    part, cut = "%s/part_%s/" % (variable, found.group("number")), found.group("cut")
+    part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}
     fitting = [each for each in prefixes if each.endswith("/") and (each + part).endswith(cut)]
     return fitting[0] if len(fitting) == 1 else ""

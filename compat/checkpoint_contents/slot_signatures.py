@@ -60,8 +60,8 @@ def _shampoos(ranks):
             for axis, kind in enumerate(kinds):
                 like = kind % (axis, rank)
                 if powers and kind is MATRIX:
-                    slots.append(("H_%d" % axis, like))
-                slots.append(("Gbar_%d" % axis, like))
+                    slots.append((f"H_{axis}", like))
+                slots.append((f"Gbar_{axis}", like))
             roles, layouts = zip(*slots)
             yield Signature("Shampoo", ("Shampoo",), roles, layouts)
 
@@ -185,7 +185,7 @@ def recognise(name, layouts, powers):
     known = name in _NAMES
     pool = [each for each in _SIGNATURES if name in each.names] if known else _TELLING
     pool = [signature for signature in pool if _POWERS[signature.powers] <= powers]
-    found = [("unknown, with %s per variable" % _slots(len(slots)), ()) for slots in layouts]
+    found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
         # Where variables are vectors, more than one may fit: it is that of most of the others.
@@ -224,7 +224,7 @@ def recognise_roles(layouts, powers):
     ]
     if not fitting:
         return "unknown"
-    return "like %s" % max(fitting, key=lambda signature: signature.powers).label
+    return f"like {max(fitting, key=lambda signature: signature.powers).label}"
 
 
 def _fits_roles(signature, slots):
@@ -233,7 +233,7 @@ def _fits_roles(signature, slots):
 
 
 def _slots(count):
-    return "%d slot%s" % (count, "" if count == 1 else "s")
+    return f"{count} slot{'' if count == 1 else 's'}"
 
 
 def _fits(signature, slots, known):
@@ -251,7 +251,7 @@ def _told(alike, count, known):
     # Two layouts of the same slots have the same roles, two optimizers have not.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
-        return "unknown, with slots like those of %s" % label, roles
+        return f"unknown, with slots like those of {label}", roles
     if roles and count == 2 * len(roles):
         label += ", two of them"
     return label, roles

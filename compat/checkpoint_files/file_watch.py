@@ -35,7 +35,7 @@ class Watch:
         for path, before in self.stamps.items():
             now = stamp(path)
             if before is None or now is None:
-                return "%r was deleted while it was read." % path
+                return f"{path!r} was deleted while it was read."
             if now[:2] != before[:2]:  # some file systems give a file new inodes as they please
-                return "%r was written anew while it was read." % path
+                return f"{path!r} was written anew while it was read."
         return None

@@ -67,7 +67,7 @@ def parse_index(content):
     try:
         return _as_index(list(_records(content)))
     except (IndexError, struct.error, DecodeError) as error:
-        raise ValueError("this is no index of a checkpoint: %s" % error) from error
+        raise ValueError(f"this is no index of a checkpoint: {error}") from error
 
 
 def _as_index(records):

@@ -46,9 +46,9 @@ def check_size(path, model):
 def _check(path, found, needed, limit):
     if found > limit:
         raise CheckpointError(
-            "%r, a file of %s, would take %s of memory, and the model's weights have %s: it is "
-            "damaged, or not of this model."
-            % (path, size(os.path.getsize(path)), size(found), size(needed))
+            f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(found)} of "
+            f"memory, and the model's weights have {size(needed)}: it is damaged, or not of "
+            "this model."
         )
 
 

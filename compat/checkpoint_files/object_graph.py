@@ -73,7 +73,7 @@ class ObjectGraph(NamedTuple):
         """
         if len(self.optimizers) > 1:
             paths = ", ".join(optimizer.path for optimizer in self.optimizers)
-            raise ValueError("The checkpoint holds several optimizers: %s." % paths)
+            raise ValueError(f"The checkpoint holds several optimizers: {paths}.")
         return self.optimizers[0] if self.optimizers else None
 
     @property

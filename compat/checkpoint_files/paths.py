@@ -51,8 +51,9 @@ def as_text(path, argument="path", order=""):
         return os.fsdecode(path)
     except TypeError:
         raise TypeError(
-            "%s must be the path of a checkpoint, a string or os.PathLike, got %s of type %s.%s"
-            % (argument, reprlib.repr(path), type(path).__name__, order and " Pass %s." % order)
+            f"{argument} must be the path of a checkpoint, a string or os.PathLike, got "
+            f"{reprlib.repr(path)} of type "
+            f"{type(path).__name__}.{order and f' Pass {order}.'}"
         ) from None
 
 
@@ -82,7 +83,7 @@ def locate(path):
     patterns = {_V1_SHARD.sub(r"\1-?????\2", shard) for shard in shards}
     if len(patterns) == 1 or path in patterns:
         return (path if path in patterns else patterns.pop()), V1
-    raise CheckpointError("%r: there is no such checkpoint.%s" % (path, _what_is_there(path)))
+    raise CheckpointError(f"{path!r}: there is no such checkpoint.{_what_is_there(path)}")
 
 
 def is_file(path):
@@ -138,17 +139,17 @@ def _latest(folder):
         return locate(latest)
     if _is_saved_model(folder):
         raise CheckpointError(
-            "%r is a SavedModel. Name the checkpoint of its variables: %r"
-            % (folder, os.path.join(folder, "variables", "variables"))
+            f"{folder!r} is a SavedModel. Name the checkpoint of its variables: "
+            f"{os.path.join(folder, 'variables', 'variables')!r}"
         )
     state = tf.train.get_checkpoint_state(folder)
     if state is not None and state.model_checkpoint_path:
-        problem = "its `checkpoint` file names %r, which is not there." % (
-            state.model_checkpoint_path
+        problem = (
+            f"its `checkpoint` file names {state.model_checkpoint_path!r}, which is not there."
         )
     else:
         problem = "no `checkpoint` file there names the latest one."
-    raise CheckpointError("%r is a folder, and %s%s" % (folder, problem, _choice(folder)))
+    raise CheckpointError(f"{folder!r} is a folder, and {problem}{_choice(folder)}")
 
 
 def _is_saved_model(folder):
@@ -160,7 +161,7 @@ def _choice(folder):
     if not found:
         return " It holds no checkpoint."
     shown = [os.path.join(folder, name) for name in found[:4]]
-    return " Name one of these: %s%s" % (", ".join(shown), ", …" if len(found) > 4 else "")
+    return f" Name one of these: {', '.join(shown)}{', …' if len(found) > 4 else ''}"
 
 
 def _in_one_file(path):
@@ -169,14 +170,14 @@ def _in_one_file(path):
     if match:
         index = match[1] + INDEX
         raise CheckpointError(
-            "%r is one data file of a checkpoint. Name the checkpoint by its prefix: %r%s"
-            % (path, match[1], "" if is_file(index) else " (whose index, %r, is missing)" % index)
+            f"{path!r} is one data file of a checkpoint. Name the checkpoint by its prefix: "
+            f"{match[1]!r}{'' if is_file(index) else f' (whose index, {index!r}, is missing)'}"
         )
     start, end = _start_and_end(path)
     if is_table(end):
         match = _V1_SHARD.match(path)
         return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
-    raise CheckpointError("%r is no checkpoint: it %s" % (path, _looks_like(path, start)))
+    raise CheckpointError(f"{path!r} is no checkpoint: it {_looks_like(path, start)}")
 
 
 def _start_and_end(path):
@@ -204,10 +205,11 @@ def _looks_like(path, start):
     if name == "checkpoint":
         return "only names checkpoints. Name its folder: %r" % (folder or os.curdir)
     if name.endswith(".meta"):
-        return "is the graph that belongs to one. Name the checkpoint: %r" % path[: -len(".meta")]
+        return f"is the graph that belongs to one. Name the checkpoint: {path[: -len('.meta')]!r}"
     if name in ("saved_model.pb", "saved_model.pbtxt"):
-        return "belongs to a SavedModel. Name the checkpoint of its variables: %r" % (
-            os.path.join(folder, "variables", "variables")
+        return (
+            "belongs to a SavedModel. Name the checkpoint of its variables: "
+            f"{os.path.join(folder, 'variables', 'variables')!r}"
         )
     if _is_text(start):
         return "is a text file. Name a checkpoint's prefix, or the folder that it is in."
@@ -227,9 +229,9 @@ def _is_text(start):
 def _what_is_there(path):
     folder = os.path.dirname(path)
     if data_files(path):
-        return " Its data files are there, but its index, %r, is missing." % (path + INDEX)
+        return f" Its data files are there, but its index, {path + INDEX!r}, is missing."
     if v1_shards(path):
         return " Files of several checkpoints in V1 format have that name."
     if not tf.io.gfile.isdir(folder or os.curdir):
-        return " The folder %r does not exist." % folder
+        return f" The folder {folder!r} does not exist."
     return _choice(folder).replace(" It holds", " Its folder holds")

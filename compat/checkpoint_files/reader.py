@@ -84,7 +84,7 @@ class Checkpoint:
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             self._refuse_change()
             raise CheckpointError(
-                "%r is corrupt, or no checkpoint: %s" % (self._listing, reason(error))
+                f"{self._listing!r} is corrupt, or no checkpoint: {reason(error)}"
             ) from error
         self._digest = hashlib.sha256(index).digest()
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
@@ -105,9 +105,9 @@ class Checkpoint:
         try:
             index = parse_index(content)
         except ValueError as error:
-            raise CheckpointError("%r is corrupt: %s" % (self._listing, error)) from error
+            raise CheckpointError(f"{self._listing!r} is corrupt: {error}") from error
         names = [
-            "%s.data-%05d-of-%05d" % (self.path, shard, len(index.data_bytes))
+            f"{self.path}.data-{shard:05d}-of-{len(index.data_bytes):05d}"
             for shard in range(len(index.data_bytes))
         ]
         for name, needed in zip(names, index.data_bytes):
@@ -126,16 +126,16 @@ class Checkpoint:
         if not tf.io.gfile.exists(data_file):
             self._refuse_change()
             raise CheckpointError(
-                "%r is incomplete: the data file %r is missing. Copy it from where the checkpoint "
-                "was written." % (self.path, data_file)
+                f"{self.path!r} is incomplete: the data file {data_file!r} is missing. Copy "
+                "it from where the checkpoint was written."
             )
         found = tf.io.gfile.stat(data_file).length
         if found < needed:
             self._refuse_change()
             raise CheckpointError(
-                "%r is truncated: the data file %r has %d bytes, and the index needs %d. Copy it "
-                "anew from where the checkpoint was written."
-                % (self.path, data_file, found, needed)
+                f"{self.path!r} is truncated: the data file {data_file!r} has {found} bytes, "
+                f"and the index needs {needed}. Copy it anew from where the checkpoint was "
+                "written."
             )
 
     def _check_size(self, name, entry, info):
@@ -143,8 +143,8 @@ class Checkpoint:
         needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
         if needed > entry.nbytes or any(size < 0 for size in info.shape):
             raise CheckpointError(
-                "%r is corrupt: the tensor %r has %d bytes, and its shape %s needs %d."
-                % (self._listing, name, entry.nbytes, list(info.shape), needed)
+                f"{self._listing!r} is corrupt: the tensor {name!r} has {entry.nbytes} bytes, "
+                f"and its shape {list(info.shape)} needs {needed}."
             )
 
     def check_unchanged(self):
@@ -156,7 +156,7 @@ class Checkpoint:
         if self.format == V1:
             self._refuse_change()
         elif self._is_another_index():
-            raise _changed(self._watch.changes() or "%r was written anew." % self._listing)
+            raise _changed(self._watch.changes() or f"{self._listing!r} was written anew.")
 
     def _is_another_index(self):
         """Whether the index differs; it holds the checksums of all data."""
@@ -183,7 +183,7 @@ class Checkpoint:
           CheckpointError: there is none of that name.
         """
         if name not in self._infos:
-            raise CheckpointError("%r holds no tensor %r." % (self.path, name))
+            raise CheckpointError(f"{self.path!r} holds no tensor {name!r}.")
         return self._infos[name]
 
     def read(self, name, part=None):
@@ -203,8 +203,8 @@ class Checkpoint:
         info = self.info(name)
         if isinstance(info.dtype, UnknownType):
             raise CheckpointError(
-                "%r: TensorFlow %s cannot read the tensor %r, whose dtype (%s) it does not know."
-                % (self.path, versions.tensorflow_version(), name, info.dtype.name)
+                f"{self.path!r}: TensorFlow {versions.tensorflow_version()} cannot read the "
+                f"tensor {name!r}, whose dtype ({info.dtype.name}) it does not know."
             )
         try:
             with tf.Graph().as_default(), session() as sess:
@@ -213,8 +213,9 @@ class Checkpoint:
         except tf.errors.OpError as error:
             self._refuse_change()
             raise CheckpointError(
-                "%r is corrupt: the tensor %r cannot be read: %s. Copy the checkpoint anew from "
-                "where it was written." % (self.path, name, reason(error).rstrip("."))
+                f"{self.path!r} is corrupt: the tensor {name!r} cannot be read: "
+                f"{reason(error).rstrip('.')}. Copy the checkpoint anew from where it was "
+                "written."
             ) from error
         self.check_unchanged()
         return as_array(value)
@@ -233,7 +234,7 @@ class Checkpoint:
             return self._object_graph
         except ValueError as error:
             raise CheckpointError(
-                "%r is corrupt: its object graph cannot be read: %s" % (self.path, error)
+                f"{self.path!r} is corrupt: its object graph cannot be read: {error}"
             ) from error
 
 
@@ -244,8 +245,8 @@ def _content(path):
 
 def _changed(what):
     return CheckpointError(
-        "%s Begin again; if that does not help, copy the checkpoint to where nothing changes it."
-        % what
+        f"{what} Begin again; if that does not help, copy the checkpoint to where nothing "
+        "changes it."
     )
 
 
@@ -261,7 +262,7 @@ def _info(dtype, shape, nbytes=0, parts=()):
     try:
         dtype = tf.as_dtype(dtype)
     except (TypeError, KeyError, ValueError):
-        dtype = UnknownType("type %s" % dtype)
+        dtype = UnknownType(f"type {dtype}")
     if parts == ((shape, (0,) * len(shape)),):  # one that is all of it
         parts = ()
     return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
@@ -286,7 +287,7 @@ def session():
 
 def slice_spec(full_shape, shape, offset):
     """Returns how the Saver's operations are told of a part of a tensor."""
-    extents = ":".join("%d,%d" % pair for pair in zip(offset, shape))
+    extents = ":".join(f"{start},{size}" for start, size in zip(offset, shape))
     return " ".join([str(int(size)) for size in full_shape] + [extents])
 
 

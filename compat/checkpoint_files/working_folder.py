@@ -38,7 +38,7 @@ class WorkingFolder:
     def __init__(self, target, wait=False):
         self._target, self._wait = target, wait
         self._parent, name = os.path.split(target)
-        self.path = os.path.join(self._parent, ".%s.writing" % name)
+        self.path = os.path.join(self._parent, f".{name}.writing")
         self.left_behind = False
         self._is_local = "://" not in target
         self._lock = None
@@ -77,8 +77,8 @@ class WorkingFolder:
             fcntl.flock(lock, fcntl.LOCK_EX | (0 if self._wait else fcntl.LOCK_NB))
         except BlockingIOError:
             raise CheckpointError(
-                "%r is being written by another process or thread. Wait until that is done, or "
-                "choose another name." % self._target
+                f"{self._target!r} is being written by another process or thread. Wait until "
+                "that is done, or choose another name."
             ) from None
         except OSError:  # no locks on this file system
             pass

@@ -72,26 +72,26 @@ class CheckpointWriter:
         try:
             yield
         except (tf.errors.OpError, OSError) as failure:
-            text = "%r %s: %s" % (self.path, what, reason(failure))
+            text = f"{self.path!r} {what}: {reason(failure)}"
             raise CheckpointError(text) from failure
 
     def _check_path(self):
         if set(self.path) & set("*?[]"):
             raise CheckpointError(
-                "%r: TensorFlow takes *, ?, [ and ] in a path for a pattern, and could not read "
-                "the checkpoint again. Choose another name." % self.path
+                f"{self.path!r}: TensorFlow takes *, ?, [ and ] in a path for a pattern, and "
+                "could not read the checkpoint again. Choose another name."
             )
         if not self._name or tf.io.gfile.isdir(self.path):
             raise CheckpointError(
-                "%r is a folder. Name the checkpoint in it: %r"
-                % (self.path, os.path.join(self.path, "model.ckpt"))
+                f"{self.path!r} is a folder. Name the checkpoint in it: "
+                f"{os.path.join(self.path, 'model.ckpt')!r}"
             )
         state = os.path.join(self._folder, _STATE_FILE)
         checkpoint_paths.refuse_special(self.path, self.path + checkpoint_paths.INDEX, state)
         if tf.io.gfile.isdir(state):
             raise CheckpointError(
-                "%r is a folder, where TensorFlow keeps the name of the latest checkpoint. Choose "
-                "another folder for %r." % (state, self._name)
+                f"{state!r} is a folder, where TensorFlow keeps the name of the latest "
+                f"checkpoint. Choose another folder for {self._name!r}."
             )
 
     def _check_what_is_there(self):
@@ -102,8 +102,8 @@ class CheckpointWriter:
             return  # what a killed process left while it renamed its files
         if there:
             raise CheckpointError(
-                "%r is there already: %s. Choose another name, or pass overwrite=True."
-                % (self.path, there[0])
+                f"{self.path!r} is there already: {there[0]}. Choose another name, or pass "
+                "overwrite=True."
             )
 
     def __exit__(self, kind, error, traceback):
@@ -168,10 +168,10 @@ class CheckpointWriter:
         problem = tensor_names.problem(item.name)
         if problem is not None and item.name != item.source_name:  # a graph is copied as it is
             raise CheckpointError(
-                "%r: %r can be no tensor's name: it %s." % (self.path, item.name, problem)
+                f"{self.path!r}: {item.name!r} can be no tensor's name: it {problem}."
             )
         if (item.name, item.spec) in self._names or (item.name, "") in self._names:
-            raise CheckpointError("%r: the tensor %r is written twice." % (self.path, item.name))
+            raise CheckpointError(f"{self.path!r}: the tensor {item.name!r} is written twice.")
         self._names.add((item.name, item.spec))
         if item.nbytes >= SHARD_BYTES:
             self._save_shard([item])
@@ -186,21 +186,19 @@ class CheckpointWriter:
         self._pending = []
 
     def _save_shard(self, items):
-        prefix = os.path.join(self._working.path, "shard-%d" % len(self._shards), "part")
+        prefix = os.path.join(self._working.path, f"shard-{len(self._shards)}", "part")
         try:
             _save(prefix, items)
         except tf.errors.OpError as error:
             for item in items:
                 if item.checkpoint is not None:
                     item.checkpoint.read(item.source_name)  # raises if its data are lost
-            raise CheckpointError(
-                "%r could not be written: %s" % (self.path, reason(error))
-            ) from error
+            raise CheckpointError(f"{self.path!r} could not be written: {reason(error)}") from error
         self._shards.append(prefix)
 
     def _finish(self):
         if not self._names:
-            raise CheckpointError("%r: there is nothing to write." % self.path)
+            raise CheckpointError(f"{self.path!r}: there is nothing to write.")
         # With as many data files as the old checkpoint has, there would be the index of one with
         # files of the other while they are being renamed.
         if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):

@@ -43,8 +43,7 @@ class Move(NamedTuple):
                 raise
             except ValueError as error:
                 raise CheckpointError(
-                    "%r: %s cannot be converted: %s."
-                    % (checkpoint.path, ", ".join(self.sources), error)
+                    f"{checkpoint.path!r}: {', '.join(self.sources)} cannot be converted: {error}."
                 ) from error
             writer.add(self.target, value)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
@@ -90,8 +89,8 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
     twice = [name for name, count in names.items() if count > 1]
     if twice:
         raise CheckpointError(
-            "Two tensors would be called %r in %r. Give one of them another name with --name-map."
-            % (twice[0], path)
+            f"Two tensors would be called {twice[0]!r} in {path!r}. Give one of them another "
+            "name with --name-map."
         )
     with CheckpointWriter(path, overwrite=overwrite) as writer:
         for move in moves:
@@ -118,7 +117,7 @@ def _many(sources, labels):
     names = [labels.get(source, source) for source in sources]
     if len(names) < 2:
         return names[0] if names else "(computed)"
-    return "%s … %s" % (names[0], names[-1])
+    return f"{names[0]} … {names[-1]}"
 
 
 def to_saver(checkpoint, name_map=None):
@@ -147,9 +146,9 @@ def to_saver(checkpoint, name_map=None):
             alone = variable.item.kind == PARTS and slot.item.kind != PARTS
             if target is not None and (alone or slot.item.kind == OF_EACH_PART):
                 raise CheckpointError(
-                    "%r: the parts of %s have %s each for itself, and none for the whole. Restore "
-                    "it with the same partitions; or leave it out, with null in the name map."
-                    % (checkpoint.path, variable.item.name, slot.item.name)
+                    f"{checkpoint.path!r}: the parts of {variable.item.name} have "
+                    f"{slot.item.name} each for itself, and none for the whole. Restore it "
+                    "with the same partitions; or leave it out, with null in the name map."
                 )
             counts = slot.role == adagrad_decay_counts.SLOT and variable.item.kind == PARTS
             moves.append(_move(slot.item, target, counts))
@@ -224,8 +223,8 @@ class Renaming:
         """Raises a CheckpointError if the map names what is not there."""
         if self._unused:
             raise CheckpointError(
-                "%r holds nothing that is called %s, which the name map names."
-                % (self._checkpoint.path, ", ".join(map(repr, sorted(self._unused))))
+                f"{self._checkpoint.path!r} holds nothing that is called "
+                f"{', '.join(map(repr, sorted(self._unused)))}, which the name map names."
             )
 
 
@@ -238,7 +237,7 @@ def refuse_what_is_no_tensor(checkpoint, found):
         names = [item.name for item in found.items() if item.kind == kind]
         if names:
             raise CheckpointError(
-                "%r: %s cannot be converted: %s." % (checkpoint.path, ", ".join(names), why)
+                f"{checkpoint.path!r}: {', '.join(names)} cannot be converted: {why}."
             )
 
 
@@ -264,14 +263,14 @@ def to_decay_layout(checkpoint, layout):
                 continue
             if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
                 raise CheckpointError(
-                    "%r holds %s in parts. Put them together first: --to v1"
-                    % (checkpoint.path, slot.item.name)
+                    f"{checkpoint.path!r} holds {slot.item.name} in parts. Put them together "
+                    "first: --to v1"
                 )
             counts += 1
             moves[slot.item.name] = _relaid(checkpoint, variable.item, slot.item, layout)
     if not counts:
         raise CheckpointError(
-            "%r holds no counts of AdagradDecay: there are no slots like its own." % checkpoint.path
+            f"{checkpoint.path!r} holds no counts of AdagradDecay: there are no slots like its own."
         )
     return [
         moves.get(name) or Move(name, (name,), info.shape, info.dtype)
@@ -290,7 +289,7 @@ def _relaid(checkpoint, variable, slot, layout):
         rows = adagrad_decay_counts.by_rows(counts, parts if layout == V2_LAYOUT else ())
         return rows if layout == V2_LAYOUT else adagrad_decay_counts.from_rows(rows, wanted, parts)
 
-    note = "counts in layout %s" % layout
+    note = f"counts in layout {layout}"
     return Move(slot.name, (slot.name,), wanted, slot.dtype, note, relay)
 
 

@@ -45,7 +45,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     try:
         saved = graph.optimizer
     except ValueError as error:
-        raise CheckpointError("%r: %s" % (checkpoint.path, error)) from error
+        raise CheckpointError(f"{checkpoint.path!r}: {error}") from error
     _refuse(checkpoint, saved, optimizer_name)
     rename = Renaming(checkpoint, name_map)
     names = {full_name: rename(full_name) for full_name in graph.variables}
@@ -66,8 +66,10 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
     if not report.complete and not partial:
         raise CheckpointMismatch(
-            "%r does not fit %s. --partial writes what fits."
-            % (checkpoint.path, optimizer_name or "a v1 graph"),
+            (
+                f"{checkpoint.path!r} does not fit {optimizer_name or 'a v1 graph'}. --partial "
+                "writes what fits."
+            ),
             report,
         )
     return moves, report
@@ -84,21 +86,23 @@ def _refuse(checkpoint, saved, optimizer_name):
         return
     if saved.kind == NUMBERED:
         raise CheckpointError(
-            "%r was written with an optimizer of Keras 3, or a new one of Keras 2.11 to 2.15, "
-            "whose state no v1 optimizer takes as it is. In Python, translate it with "
-            "compat.from_plain_keras and write it with compat.save_v1_checkpoint." % checkpoint.path
+            f"{checkpoint.path!r} was written with an optimizer of Keras 3, or a new one of "
+            "Keras 2.11 to 2.15, whose state no v1 optimizer takes as it is. In Python, "
+            "translate it with compat.from_plain_keras and write it with "
+            "compat.save_v1_checkpoint."
         )
     slots = {slot for _, slot in saved.slots}
     if slots == {"momentum"} and is_keras_own(saved):
         raise CheckpointError(
-            "%r was written with Keras' own SGD, whose momentum has the learning rate in it, other "
-            "than v1's. In Python, translate it with compat.from_plain_keras and write it with "
-            "compat.save_v1_checkpoint." % checkpoint.path
+            f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum has the "
+            "learning rate in it, other than v1's. In Python, translate it with "
+            "compat.from_plain_keras and write it with compat.save_v1_checkpoint."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
-            "%r holds the slots %s. Pass --optimizer module:object, the v1 optimizer that is to go "
-            "on from them, whose names they get." % (checkpoint.path, ", ".join(sorted(slots)))
+            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass "
+            "--optimizer module:object, the v1 optimizer that is to go on from them, whose "
+            "names they get."
         )
 
 
@@ -111,7 +115,7 @@ def _labels(graph):
     """Returns what people call the tensors, by their keys."""
     labels = {key: name for name, key in graph.variables.items()}
     labels.update((key, name) for name, key in graph.optimizer_variables.items())
-    labels.update((key, "%s, slot %s" % pair) for pair, key in graph.slots.items())
+    labels.update((key, "{}, slot {}".format(*pair)) for pair, key in graph.slots.items())
     labels.update((key, path) for path, key in graph.python_states.items())
     labels[graph.save_counter] = "save_counter"
     return labels
@@ -123,7 +127,7 @@ def _notes(checkpoint, labels, moves, left):
     names -= {each.name for each in left}
     if not names:
         return []
-    return ["not needed, or left out by the name map: %s" % ", ".join(sorted(names))]
+    return [f"not needed, or left out by the name map: {', '.join(sorted(names))}"]
 
 
 class _State:
@@ -175,7 +179,7 @@ class _State:
         for (variable, slot_name), tensor in wanted.items():
             full_name = full_names[variable]
             key = self._slot_key(full_name, slot_name)
-            label = "%s, slot %s" % (full_name, slot_name)
+            label = f"{full_name}, slot {slot_name}"
             if key is None and self._is_keras_own and slot_name == "momentum":
                 zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
                 note = "0, as Keras' own has no momentum"
@@ -191,7 +195,7 @@ class _State:
                 slot_name == adagrad_decay_counts.SLOT and info.shape[:1] == tensor.shape[:1]
             )
             if info.dtype != tensor.dtype or (info.shape != tensor.shape and not is_counts):
-                why = "it is %s %s in v1" % (tensor.dtype.name, list(tensor.shape))
+                why = f"it is {tensor.dtype.name} {list(tensor.shape)} in v1"
                 self._leave(label, key, why)
             elif info.shape != tensor.shape:
                 self.moves.append(_counts(key, tensor))
@@ -199,7 +203,7 @@ class _State:
                 self.moves.append(_copy(self._checkpoint, key, tensor.name))
         for (full_name, slot_name), key in self._saved.slots.items():
             if key not in taken and full_name in full_names.values():
-                self._leave("%s, slot %s" % (full_name, slot_name), key, _NO_PLACE)
+                self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
 
     def _slot_key(self, full_name, slot_name):
         """Returns the checkpoint's key of what v1 calls so, or None."""
@@ -241,11 +245,11 @@ class _State:
         own = getattr(self._optimizer, "_" + name.split("_")[0], None)
         if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):
             raise CheckpointError(
-                "%r was trained with %s=%g, and the v1 optimizer has %g: its powers would be "
-                "others. Make it with the same." % (self._checkpoint.path, _BETAS[name], beta, own)
+                f"{self._checkpoint.path!r} was trained with {_BETAS[name]}={beta:g}, and the "
+                f"v1 optimizer has {own:g}: its powers would be others. Make it with the same."
             )
         steps = int(self._checkpoint.read(self._step_key()))
-        note = "%g to the power of %d" % (beta, steps + 1)
+        note = f"{beta:g} to the power of {steps + 1}"
         make = functools.partial(conversion_by_name.power, beta, steps)
         return Move(tensor.name, (), tensor.shape, tensor.dtype, note, make)
 

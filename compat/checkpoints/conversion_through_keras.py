@@ -59,9 +59,11 @@ def _load_v1(model, optimizer, arguments, name_map):
         # The same, in the words of the command line.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
-            "%r does not fit the model of %s. Tell names with --name-map, allow leftovers in the "
-            "checkpoint with --ignore REGEX, or take what fits (%s) with --partial."
-            % (arguments.source, arguments.model, counted(transferred, "tensor")),
+            (
+                f"{arguments.source!r} does not fit the model of {arguments.model}. Tell names "
+                "with --name-map, allow leftovers in the checkpoint with --ignore REGEX, or take "
+                f"what fits ({counted(transferred, 'tensor')}) with --partial."
+            ),
             mismatch.report,
         ) from mismatch
 
@@ -80,8 +82,10 @@ def _save_v1(model, optimizer, arguments, name_map):
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
-            "%r, which is to be followed, has no place for some of the model of %s or its "
-            "optimizer. Tell names with --name-map." % (arguments.like, arguments.model),
+            (
+                f"{arguments.like!r}, which is to be followed, has no place for some of the model "
+                f"of {arguments.model} or its optimizer. Tell names with --name-map."
+            ),
             mismatch.report,
         ) from mismatch
 
@@ -97,8 +101,8 @@ def _model(name):
     if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "trainable_variables"):
         return made
     raise ValueError(
-        "%r must return a Keras model, compiled with to_keras(…), or a pair (model, optimizer); it "
-        "returned a %s." % (name, type(made).__name__)
+        f"{name!r} must return a Keras model, compiled with to_keras(…), or a pair (model, "
+        f"optimizer); it returned a {type(made).__name__}."
     )
 
 
@@ -120,8 +124,8 @@ def _save(model, optimizer, arguments, report):
             done = True
     if not done:
         reason = (
-            "Keras does not keep the optimizer's state in %r. Take another ending of DST, or write "
-            "the rest with --partial." % path
+            f"Keras does not keep the optimizer's state in {path!r}. Take another ending of "
+            "DST, or write the rest with --partial."
         )
         raise CheckpointMismatch(reason, report)
     return report
@@ -129,7 +133,7 @@ def _save(model, optimizer, arguments, report):
 
 def _lost(report, path):
     ending = os.path.splitext(path)[1]
-    why = "this Keras keeps no such optimizer's state in a file of this kind (%s)" % ending
+    why = f"this Keras keeps no such optimizer's state in a file of this kind ({ending})"
     return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
 
 
@@ -178,14 +182,14 @@ def _load(path, model, optimizer):
     if path.endswith(keras_files.ENDINGS):
         special_files.refuse(path)
         if not os.path.isfile(path):
-            raise CheckpointError("%r: there is no such file." % path)
+            raise CheckpointError(f"{path!r}: there is no such file.")
         _load_file(path, model, optimizer)
         return
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is None:
         raise CheckpointError(
-            "%r is a checkpoint of v1 by names already: convert it without --model, or --to keras."
-            % checkpoint.path
+            f"{checkpoint.path!r} is a checkpoint of v1 by names already: convert it without "
+            "--model, or --to keras."
         )
     _build(model, optimizer)
     _restore(checkpoint, model, optimizer)
@@ -212,7 +216,7 @@ def _restore(checkpoint, model, optimizer):
         status.assert_existing_objects_matched()
     except AssertionError as error:
         raise CheckpointError(
-            "%r does not hold all of the model that --model returns: %s" % (checkpoint.path, error)
+            f"{checkpoint.path!r} does not hold all of the model that --model returns: {error}"
         ) from error
     checkpoint.check_unchanged()
     if versions.for_a_session():
@@ -231,8 +235,8 @@ def _load_file(path, model, optimizer):
         keras_files.check_size(path, model)
         if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
-                "%r holds no state of an optimizer, and --model's is compiled with one. For the "
-                "weights alone let it return (model, None)." % path
+                f"{path!r} holds no state of an optimizer, and --model's is compiled with "
+                "one. For the weights alone let it return (model, None)."
             )
         _build(model, optimizer)
         model.load_weights(path)
@@ -241,8 +245,8 @@ def _load_file(path, model, optimizer):
             optimizer.set_weights(state)
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
             raise CheckpointError(
-                "%r: Keras loads the state of an optimizer from a file of this kind only if the "
-                "model is compiled with it." % path
+                f"{path!r}: Keras loads the state of an optimizer from a file of this kind "
+                "only if the model is compiled with it."
             )
         changes = watch.changes()
     except CheckpointError:
@@ -251,7 +255,7 @@ def _load_file(path, model, optimizer):
         changes = watch.changes()
         if changes is None:
             text = messages.text_of(error) or type(error).__name__
-            raise CheckpointError("%r cannot be loaded by Keras: %s" % (path, text)) from error
+            raise CheckpointError(f"{path!r} cannot be loaded by Keras: {text}") from error
     if changes is not None:
         raise CheckpointError(changes + " Begin again.")
 

@@ -27,7 +27,7 @@ def hints(checkpoint, state, matches, misfits):
         [part for part in missing if part.kind == VARIABLE],
     )
     if name_map:
-        yield "By their shapes, this could be meant: name_map=%s%s" % (
+        yield "By their shapes, this could be meant: name_map={}{}".format(
             name_maps.as_text(name_map),
             " (for the others, several fit)" if unclear else "",
         )
@@ -62,9 +62,10 @@ def _optimizers(found, optimizer):
         yield "The checkpoint has no slots: was it saved without the optimizer?"
     elif not leaves <= names or any(_maker(name) not in known for name in names - _OF_WRAPPERS):
         yield (
-            "The checkpoint's slots are those of %s, and the optimizer here is a %s. If it is the "
-            "same but for its name, make it with that name."
-            % (" and of ".join(_told(*each) for each in there), _nested(everything[0].optimizer))
+            "The checkpoint's slots are those of "
+            f"{' and of '.join(_told(*each) for each in there)}, and the optimizer here is a "
+            f"{_nested(everything[0].optimizer)}. If it is the same but for its name, make it "
+            "with that name."
         )
 
 
@@ -79,12 +80,12 @@ def _maker(name):
 
 def _told(label, name):
     name = _maker(name)
-    return "%s (name=%r)" % ("another" if label == "unknown" else label, name)
+    return f"{'another' if label == 'unknown' else label} (name={name!r})"
 
 
 def _nested(optimizer):
     """Tells an optimizer, and what it holds."""
-    told = "%s (name=%r)" % (type(optimizer).__name__, optimizer.get_name())
+    told = f"{type(optimizer).__name__} (name={optimizer.get_name()!r})"
     if not isinstance(optimizer, OptimizerWrapper):
         return told
-    return "%s around %s" % (told, " and ".join(map(_nested, optimizer.wrapped)))
+    return f"{told} around {' and '.join(map(_nested, optimizer.wrapped))}"

@@ -89,16 +89,16 @@ class KerasState:
                     continue
                 if name in given:
                     raise ValueError(
-                        "Two variables are called %r. Pass a dict from names in the checkpoint to "
-                        "variables as model_or_variables." % name
+                        f"Two variables are called {name!r}. Pass a dict from names in the "
+                        "checkpoint to variables as model_or_variables."
                     )
                 given[name] = label, variable
         for name, (_, variable) in given.items():
             _check_variable(variable)
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
-                    "%r can be the name of no variable in a TF1 graph. Tell its name there with "
-                    "name_map, or pass a dict from names to variables." % (name,)
+                    f"{name!r} can be the name of no variable in a TF1 graph. Tell its name "
+                    "there with name_map, or pass a dict from names to variables."
                 )
         if len({id(variable) for _, variable in given.values()}) < len(given):
             raise ValueError("model_or_variables has the same variable under two names.")
@@ -120,9 +120,9 @@ class KerasState:
             built = [_slot_key(optimizer, each) for each in optimizer._trainable_variables]
             if any(key not in built for key in keys):
                 raise ValueError(
-                    "The optimizer %r was built for %d variables, and here are %d to train. "
-                    "Optimizers of Keras 3 are built once: make a new one with to_keras."
-                    % (optimizer.name, len(built), len(keys))
+                    f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
+                    f"and here are {len(keys)} to train. Optimizers of Keras 3 are built "
+                    "once: make a new one with to_keras."
                 )
         for variable in self._variables.values():
             key = _slot_key(optimizer, variable)
@@ -132,9 +132,9 @@ class KerasState:
         foreign = [key for key in started if key not in keys]
         if foreign:
             raise ValueError(
-                "The optimizer %r has slots for %d variables that are not among "
-                "model_or_variables: pass all that it trains, or a new optimizer."
-                % (optimizer._adopted.get_name(), len(foreign))
+                f"The optimizer {optimizer._adopted.get_name()!r} has slots for "
+                f"{len(foreign)} variables that are not among model_or_variables: pass all "
+                "that it trains, or a new optimizer."
             )
         return trained
 
@@ -146,8 +146,8 @@ class KerasState:
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._usual_names)
         if unknown:
             raise ValueError(
-                "name_map has %s, and there is nothing of that name here, but %s."
-                % (", ".join(map(repr, unknown)), ", ".join(sorted(self._usual_names)))
+                f"name_map has {', '.join(map(repr, unknown))}, and there is nothing of that "
+                f"name here, but {', '.join(sorted(self._usual_names))}."
             )
 
     def _find_parts(self):
@@ -163,7 +163,7 @@ class KerasState:
         )
         found = graph_names.names(self.optimizer, specs, self._variables)
         for (variable, slot_name), (name, shape, dtype) in found.slots.items():
-            label = "%s, slot %s" % (self._labels[variable], slot_name)
+            label = f"{self._labels[variable]}, slot {slot_name}"
             name = self._renamed(name)
             if name is not None:
                 yield Part(SLOT, label, name, shape, dtype, variable, slot_name)
@@ -259,7 +259,7 @@ def check_optimizer(optimizer):
             "Keras' own with to_plain_keras; or turn Keras' own into that with from_plain_keras, "
             "and save it. For the weights alone pass optimizer=None."
         )
-    raise TypeError("optimizer must be made by to_keras, got a %s. %s" % (name, way_out))
+    raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 
 
 def _keys_with_slots(optimizer):
@@ -294,15 +294,15 @@ def _renaming(name_map):
         for name in name_map.values():
             if name is not None and (tensor_names.problem(name) or ":" in name):
                 raise ValueError(
-                    "name_map: %r is no name of a tensor in a checkpoint. It is a string without "
-                    "':0', or None to leave a variable out." % (name,)
+                    f"name_map: {name!r} is no name of a tensor in a checkpoint. It is a "
+                    "string without ':0', or None to leave a variable out."
                 )
 
         def mapped(name):
             return name_map.get(name, name)
 
         return mapped, mapped
-    raise TypeError("name_map must be a dict or a function, got %r." % (name_map,))
+    raise TypeError(f"name_map must be a dict or a function, got {name_map!r}.")
 
 
 def _variables(model_or_variables):
@@ -316,7 +316,7 @@ def _variables(model_or_variables):
     variables = list(model.weights)
     if not variables:
         raise ValueError(
-            "The model %r has no variables yet: build it, or call it once, first." % model.name
+            f"The model {model.name!r} has no variables yet: build it, or call it once, first."
         )
     return variables
 
@@ -324,8 +324,8 @@ def _variables(model_or_variables):
 def _check_variable(value):
     if not hasattr(value, "assign") or not hasattr(value, "shape"):
         raise TypeError(
-            "model_or_variables must be a Keras model, a list of variables or a dict from names to "
-            "variables; got %r, which is no variable." % (value,)
+            "model_or_variables must be a Keras model, a list of variables or a dict from "
+            f"names to variables; got {value!r}, which is no variable."
         )
 
 

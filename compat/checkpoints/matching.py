@@ -33,11 +33,11 @@ class Match(NamedTuple):
         """What happens on the way, for the report; "" if nothing does."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
-            notes.append("%d parts" % len(self.names))
+            notes.append(f"{len(self.names)} parts")
         if len(info.shape) != len(self.part.shape):
             notes.append("counts in the other layout of AdagradDecay")
         if info.dtype != self.part.dtype:
-            notes.append("%s in the checkpoint" % info.dtype.name)
+            notes.append(f"{info.dtype.name} in the checkpoint")
         return ", ".join(notes)
 
     @property
@@ -95,7 +95,7 @@ class SlicedMatch(NamedTuple):
     def note(self):
         """What happens on the way, for the report."""
         count = len(self._pieces())
-        return "%d slice%s" % (count, "" if count == 1 else "s")
+        return f"{count} slice{'' if count == 1 else 's'}"
 
     def _pieces(self):
         return [
@@ -183,7 +183,7 @@ def _unless_claimed(found, claims):
     twice = [name for name in found.names if claims[name] > 1]
     if not twice or isinstance(found, Misfit):
         return found
-    return Misfit(found.part, "%r would be that of something else here, too" % twice[0], twice)
+    return Misfit(found.part, f"{twice[0]!r} would be that of something else here, too", twice)
 
 
 def _scopes(parts, tensors, mangled, prefer):
@@ -208,7 +208,7 @@ def _scopes(parts, tensors, mangled, prefer):
 def _has(scope, variable, tensors):
     if variable is None:
         return False
-    return scope + variable in tensors or "%s%s/part_0" % (scope, variable) in tensors
+    return scope + variable in tensors or f"{scope}{variable}/part_0" in tensors
 
 
 def _find(part, scopes, tensors, parts):
@@ -217,7 +217,7 @@ def _find(part, scopes, tensors, parts):
         scopes = [""]
     if len(scopes) > 1:
         names = ", ".join(repr(scope + part.name) for scope in scopes)
-        return Misfit(part, "it could be any of %s: say which with name_map" % names)
+        return Misfit(part, f"it could be any of {names}: say which with name_map")
     (scope,) = scopes
     if scope and _has(scope, part.variable, tensors):
         scope = ""
@@ -231,11 +231,11 @@ def _find(part, scopes, tensors, parts):
             return SlicedMatch(part, names, tuple(tensors[each] for each in names))
     names = names or _parts_of(part, scope, tensors)
     if not names:
-        return Misfit(part, "no tensor %r" % name)
+        return Misfit(part, f"no tensor {name!r}")
     infos = tuple(tensors[each] for each in names)
     dtypes = {info.dtype for info in infos} | {part.dtype}
     if len(dtypes) > 1 and not all(getattr(dtype, "is_integer", False) for dtype in dtypes):
-        return Misfit(part, "%r is %s there" % (name, infos[0].dtype.name), names)
+        return Misfit(part, f"{name!r} is {infos[0].dtype.name} there", names)
     shapes, wanted = [info.shape for info in infos], part.shape
     if part.slot == adagrad_decay_counts.SLOT:
         shapes, wanted = [shape[:1] for shape in shapes], wanted[:1]
@@ -247,7 +247,7 @@ def _find(part, scopes, tensors, parts):
         if alike and sum(shape[axis] for shape in shapes) == size:
             return Match(part, names, infos, axis)
     there = " and ".join(str(list(info.shape)) for info in infos)
-    return Misfit(part, "%r is of shape %s there" % (name, there), names)
+    return Misfit(part, f"{name!r} is of shape {there} there", names)
 
 
 def _parts_of(part, scope, tensors):
@@ -276,5 +276,5 @@ def _cast(value, dtype):
     """
     cast = value.astype(dtype, copy=False)
     if cast.dtype != value.dtype and not np.array_equal(cast, value):
-        raise ValueError("its numbers are too large for %s" % np.dtype(dtype).name)
+        raise ValueError(f"its numbers are too large for {np.dtype(dtype).name}")
     return cast

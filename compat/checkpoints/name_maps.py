@@ -34,21 +34,23 @@ def read(path):
             pairs = _parse(file.read())
     except (OSError, ValueError, RecursionError, MemoryError) as error:
         text = str(error) or type(error).__name__
-        raise ValueError("The name map %r cannot be read: %s" % (path, text)) from error
+        raise ValueError(f"The name map {path!r} cannot be read: {text}") from error
     if not isinstance(pairs, tuple) or not all(
         isinstance(old, str) and (new is None or isinstance(new, str)) for old, new in pairs
     ):
-        raise ValueError("The name map %r must be one object, {old name: new name or null}." % path)
+        raise ValueError(
+            f"The name map {path!r} must be one object, {{old name: new name or null}}."
+        )
     name_map = {}
     for old, new in pairs:
         problem = None if new is None else tensor_names.problem(new)
         if problem is not None:
             raise ValueError(
-                "The name map %r calls %r %r, but that can be no tensor's name: it %s."
-                % (path, old, new, problem)
+                f"The name map {path!r} calls {old!r} {new!r}, but that can be no tensor's "
+                f"name: it {problem}."
             )
         if old in name_map:
-            raise ValueError("The name map %r has %r twice." % (path, old))
+            raise ValueError(f"The name map {path!r} has {old!r} twice.")
         name_map[old] = new
     return name_map
 

@@ -41,8 +41,8 @@ class Leftover(NamedTuple):
     why: str
 
     def __str__(self):
-        what = "" if self.dtype is None else " (%s)" % _what(self.shape, self.dtype)
-        return "%s%s: %s" % (self.name, what, self.why)
+        what = "" if self.dtype is None else f" ({_what(self.shape, self.dtype)})"
+        return f"{self.name}{what}: {self.why}"
 
 
 class Report(NamedTuple):
@@ -67,12 +67,12 @@ class Report(NamedTuple):
 
     def __str__(self):
         count = len(self.transferred)
-        lines = ["1 tensor matches." if count == 1 else "%d tensors match." % count]
+        lines = ["1 tensor matches." if count == 1 else f"{count} tensors match."]
         width = max([len(each.source) for each in self.transferred] or [0])
         for each in self.transferred:
             note = "; " + each.note if each.note else ""
             what = _what(each.shape, each.dtype)
-            lines.append("  %s -> %s (%s%s)" % (each.source.ljust(width), each.target, what, note))
+            lines.append(f"  {each.source.ljust(width)} -> {each.target} ({what}{note})")
         return "\n".join(lines + self.leftovers())
 
     def leftovers(self) -> List[str]:
@@ -80,10 +80,10 @@ class Report(NamedTuple):
         lines = []
         if self.left_in_model:
             lines.append("In the model or its optimizer, but not in the checkpoint:")
-            lines += ["  %s" % (each,) for each in self.left_in_model]
+            lines += [f"  {each}" for each in self.left_in_model]
         if self.left_in_checkpoint:
             lines.append("In the checkpoint, but not in the model or its optimizer:")
-            lines += ["  %s" % (each,) for each in self.left_in_checkpoint]
+            lines += [f"  {each}" for each in self.left_in_checkpoint]
         return lines + list(self.notes)
 
 
@@ -100,4 +100,4 @@ class CheckpointMismatch(ValueError):
 
 
 def _what(shape, dtype):
-    return "%s %s" % (dtype.name, list(shape))
+    return f"{dtype.name} {list(shape)}"

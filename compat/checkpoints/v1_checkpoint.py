@@ -81,9 +81,11 @@ def load_v1_checkpoint(
     )
     if strict and not report.complete:
         raise CheckpointMismatch(
-            "The checkpoint %r does not fit, so nothing was loaded. Tell names with name_map, "
-            "allow leftovers in the checkpoint with ignore=[…], or pass strict=False to load what "
-            "fits (%s)." % (checkpoint.path, counted(len(matches), "tensor")),
+            (
+                f"The checkpoint {checkpoint.path!r} does not fit, so nothing was loaded. Tell "
+                "names with name_map, allow leftovers in the checkpoint with ignore=[…], or pass "
+                f"strict=False to load what fits ({counted(len(matches), 'tensor')})."
+            ),
             report,
         )
     for found in matches:  # all is read before anything is assigned: it may be damaged
@@ -94,8 +96,8 @@ def load_v1_checkpoint(
             state.assign(found.part, _read(found, checkpoint, report))
         except CheckpointError as error:  # it has changed just now
             raise CheckpointError(
-                "%s %d of %d tensors had been loaded by then: load a checkpoint again before you "
-                "go on." % (error, number, len(matches))
+                f"{error} {number} of {len(matches)} tensors had been loaded by then: load a "
+                "checkpoint again before you go on."
             ) from error
     state.begin_anew()
     return report
@@ -156,8 +158,11 @@ def save_v1_checkpoint(
     )
     if missing:
         raise CheckpointMismatch(
-            "The checkpoint %r, which is to be followed, has no place for some of the model or its "
-            "optimizer, so nothing was written. Tell names with name_map." % original.path,
+            (
+                f"The checkpoint {original.path!r}, which is to be followed, has no place for "
+                "some of the model or its optimizer, so nothing was written. Tell names with "
+                "name_map."
+            ),
             report,
         )
     state.build()
@@ -174,22 +179,23 @@ def _open_name_based(path):
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is not None:
         raise ValueError(
-            "%r is an object-based checkpoint, as tf.train.Checkpoint and Keras 2 write them, not "
-            "one of a v1 Saver. Restore it with tf.train.Checkpoint or load_weights, or make a v1 "
-            "checkpoint of it: legacy-opt convert SRC DST --to v1" % checkpoint.path
+            f"{checkpoint.path!r} is an object-based checkpoint, as tf.train.Checkpoint and "
+            "Keras 2 write them, not one of a v1 Saver. Restore it with tf.train.Checkpoint "
+            "or load_weights, or make a v1 checkpoint of it: legacy-opt convert SRC DST --to "
+            "v1"
         )
     return checkpoint
 
 
 def _patterns(ignore):
     if isinstance(ignore, str) or not isinstance(ignore, collections.abc.Iterable):
-        raise TypeError("ignore must be a list of regular expressions, got %r." % (ignore,))
+        raise TypeError(f"ignore must be a list of regular expressions, got {ignore!r}.")
     patterns = []
     for each in ignore:
         try:
             patterns.append(re.compile(each))
         except (re.error, TypeError) as error:
-            raise ValueError("ignore: %r is no regular expression: %s" % (each, error)) from error
+            raise ValueError(f"ignore: {each!r} is no regular expression: {error}") from error
     return patterns
 
 
@@ -201,7 +207,7 @@ def _that_matter(misfits, state):
 def _notes(misfits, state):
     steps = [each for each in misfits if each.part.kind == STEP]
     if steps and not state.needs_step:
-        yield "The checkpoint has no step (%s), so iterations stay as they are." % steps[0].why
+        yield f"The checkpoint has no step ({steps[0].why}), so iterations stay as they are."
 
 
 def _read(found, checkpoint, report):
@@ -239,7 +245,7 @@ def _saved(found):
 
 def _tensors(found):
     names = found.names
-    return names[0] if len(names) == 1 else "%s … %s" % (names[0], names[-1])
+    return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _leftover(misfit):

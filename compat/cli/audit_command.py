@@ -53,7 +53,7 @@ def _blocks(uses, files, counts):
     if uses:
         rows = [
             (
-                "%s:%d:%d" % (use.path, use.line, use.column),
+                f"{use.path}:{use.line}:{use.column}",
                 use.kind,
                 use.name,
                 _TO_DO[use.status],
@@ -63,15 +63,13 @@ def _blocks(uses, files, counts):
         ]
         yield tables.Table(("where", "use", "of", "to do", "what"), rows)
         yield ""
-    yield "%s in %s: %d stay, %d to change, %d for a person" % (
-        plain_text.counted(len(uses), "use"),
-        plain_text.counted(files, "file"),
-        counts["stays"],
-        counts["change"],
-        counts["person"],
+    yield (
+        f"{plain_text.counted(len(uses), 'use')} in {plain_text.counted(files, 'file')}: "
+        f"{counts['stays']} stay, {counts['change']} to change, {counts['person']} for a "
+        "person"
     )
 
 
 def _what(use):
-    instead = "%s." % use.instead if use.instead and use.advice else use.instead
+    instead = f"{use.instead}." if use.instead and use.advice else use.instead
     return " ".join(part for part in (instead, use.advice) if part)

@@ -51,6 +51,6 @@ def work(arguments, screen):
     found = compare_with_session(optimizer, arguments.steps, api=arguments.api)
     facts = dict(found._asdict(), optimizer=type(optimizer).__name__)
     facts.update(tensorflow=versions.tensorflow_version(), api=arguments.api)
-    line = "%s on TensorFlow %s: %s" % (facts["optimizer"], facts["tensorflow"], found)
+    line = f"{facts['optimizer']} on TensorFlow {facts['tensorflow']}: {found}"
     code = terminal.FINE if found else terminal.NEEDS_A_PERSON
     return terminal.Outcome(code, facts, (line,))

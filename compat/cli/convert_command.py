@@ -97,13 +97,13 @@ def _check(arguments):
     to, source = arguments.to, arguments.source
     if to == "keras" and arguments.model is None:
         raise ValueError(
-            "--to keras needs --model module:function, which returns the Keras model to load %r "
-            "into, compiled with to_keras(…)." % source
+            "--to keras needs --model module:function, which returns the Keras model to load "
+            f"{source!r} into, compiled with to_keras(…)."
         )
     if arguments.model is None and _is_keras_file(source) and os.path.exists(source):
         raise ValueError(
-            "%r is a file of Keras, whose variables only their model can name: pass --model "
-            "module:function, which returns it." % source
+            f"{source!r} is a file of Keras, whose variables only their model can name: pass "
+            "--model module:function, which returns it."
         )
     for option, given, needed in (
         ("--like", arguments.like, arguments.model is not None and to == "v1"),
@@ -114,7 +114,7 @@ def _check(arguments):
     ):
         if given is not None and not needed:
             beside = " and --model" if arguments.model is not None else ""
-            raise ValueError("%s has no meaning with --to %s%s." % (option, to, beside))
+            raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
 
 
 def _is_keras_file(path):
@@ -142,8 +142,8 @@ def _plan(arguments, checkpoint, name_map):
     if checkpoint.object_graph is not None:
         if arguments.to != "v1":
             raise ValueError(
-                "%r is object-based, as tf.train.Checkpoint writes it. Make a v1 checkpoint of it "
-                "first: --to v1" % checkpoint.path
+                f"{checkpoint.path!r} is object-based, as tf.train.Checkpoint writes it. Make "
+                "a v1 checkpoint of it first: --to v1"
             )
         from ..checkpoints import conversion_from_objects
 
@@ -152,8 +152,8 @@ def _plan(arguments, checkpoint, name_map):
         )
     if arguments.optimizer is not None:
         raise ValueError(
-            "--optimizer is for checkpoints of tf.train.Checkpoint; the slots of %r have their v1 "
-            "names already." % checkpoint.path
+            "--optimizer is for checkpoints of tf.train.Checkpoint; the slots of "
+            f"{checkpoint.path!r} have their v1 names already."
         )
     if arguments.to == "v1":
         moves = conversion_by_name.to_saver(checkpoint, name_map)
@@ -215,10 +215,9 @@ def _blocks(arguments, report, mismatch):
     yield from report.notes
     if mismatch is None:
         count = plain_text.counted(len(report.transferred), "tensor")
-        yield "written: %s, %s%s" % (
-            arguments.destination,
-            count,
-            "" if report.complete else "; not all of the state",
+        yield (
+            f"written: {arguments.destination}, "
+            f"{count}{'' if report.complete else '; not all of the state'}"
         )
     else:
         yield mismatch

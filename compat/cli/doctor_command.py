@@ -46,11 +46,11 @@ def _lines(facts):
     rows += [("kernels", text) for text in _kernel_texts(facts["kernels"])]
     previous = None
     for label, text in rows:
-        yield ("%-14s%s" % ("" if label == previous else label, text)).rstrip()
+        yield (f"{'' if label == previous else label:<14}{text}").rstrip()
         previous = label
     yield ""
     for problem in facts["problems"]:
-        yield "%s: %s" % (problem["level"].upper(), problem["text"])
+        yield f"{problem['level'].upper()}: {problem['text']}"
         if problem["fix"]:
             yield "  fix: " + problem["fix"]
     if not facts["problems"]:
@@ -59,19 +59,19 @@ def _lines(facts):
 
 def _tensorflow_text(facts):
     version = facts["tensorflow"]["version"] or "cannot be used"
-    return "%s  (%s)" % (version, ", ".join(wheels(facts)) or "no wheel installed")
+    return f"{version}  ({', '.join(wheels(facts)) or 'no wheel installed'})"
 
 
 def _modes_text(facts):
     names = ("eager", "control_flow_v2", "resource_variables")
-    words = ["%s %s" % (name.replace("_", " "), "on" if facts[name] else "off") for name in names]
+    words = [f"{name.replace('_', ' ')} {'on' if facts[name] else 'off'}" for name in names]
     count = sum(facts[name] for name in names)
     behaviour = {0: "v1 behaviour", 3: "v2 behaviour"}.get(count, "mixed behaviour")
-    return "%s: %s" % (behaviour, ", ".join(words))
+    return f"{behaviour}: {', '.join(words)}"
 
 
 def _keras_text(facts):
-    asked = "; TF_USE_LEGACY_KERAS=%s" % facts["TF_USE_LEGACY_KERAS"]
+    asked = f"; TF_USE_LEGACY_KERAS={facts['TF_USE_LEGACY_KERAS']}"
     asked = asked if facts["TF_USE_LEGACY_KERAS"] is not None else ""
     if facts["error"] is not None:
         return "cannot be imported" + asked
@@ -85,7 +85,7 @@ def _to_keras_texts(facts):
     told = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if told[api] is None:
-            yield "api=%r%s" % (api, ", the default" if api == told["auto"] else "")
+            yield f"api={api!r}{', the default' if api == told['auto'] else ''}"
     if told["auto"] == "keras3" and "tf-keras" not in facts["packages"]:
         yield "api='optimizer_v2' after " + pip_tf_keras(facts)
 
@@ -97,7 +97,7 @@ def _kernel_texts(kernels):
         by_forms.setdefault(tuple(forms), []).append(name)
     for forms in sorted(by_forms, key=len, reverse=True):
         heading = "all forms" if forms == FORMS else ", ".join(forms)
-        yield "%s: %s" % (heading, ", ".join(by_forms[forms]))
+        yield f"{heading}: {', '.join(by_forms[forms])}"
 
 
 def _yes_no(there):

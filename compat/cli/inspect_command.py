@@ -82,14 +82,12 @@ def _facts_of(item):
 
 def _heading(facts):
     lines = [
-        "%s: %s, format %s" % (facts["path"], facts["kind"], facts["format"]),
-        "%s, %s, %s"
-        % (
-            plain_text.counted(facts["tensors"], "tensor"),
-            plain_text.counted(facts["numbers"], "number"),
-            plain_text.size(facts["bytes"]),
+        f"{facts['path']}: {facts['kind']}, format {facts['format']}",
+        (
+            f"{plain_text.counted(facts['tensors'], 'tensor')}, "
+            f"{plain_text.counted(facts['numbers'], 'number')}, {plain_text.size(facts['bytes'])}"
         ),
-        "step: %s" % ("none" if facts["step"] is None else "{step} ({step_name})".format(**facts)),
+        f"step: {'none' if facts['step'] is None else '{step} ({step_name})'.format(**facts)}",
     ]
     for guess in facts["optimizers"]:
         scope = " in the scope %s" if facts["kind"] == "name-based" else " of the object %s"
@@ -118,11 +116,11 @@ def _row(indent, item, what):
     if item.kind == "parts":
         notes.append(plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "of each part":
-        notes.append("of each of %s its own" % plain_text.counted(len(item.pieces), "part"))
+        notes.append(f"of each of {plain_text.counted(len(item.pieces), 'part')} its own")
     elif item.kind == "incomplete":
         notes.append("INCOMPLETE: parts of it are not in the file")
     elif item.kind == "EmbeddingVariable":
-        notes.append("EmbeddingVariable of DeepRec, %s" % plain_text.counted(item.shape[0], "row"))
+        notes.append(f"EmbeddingVariable of DeepRec, {plain_text.counted(item.shape[0], 'row')}")
     shape = "?" if item.shape is None else str(list(item.shape))
     size = plain_text.size(item.bytes) if item.bytes or not item.numbers else "?"
     return (indent + item.name, item.dtype.name, shape, size, ", ".join(notes))

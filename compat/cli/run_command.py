@@ -69,7 +69,7 @@ def run(arguments):
         path, name = module_called(script) if is_module else (path_of_script(script), "__main__")
         tensorflow = prepare()
     except (ImportError, OSError) as error:
-        print("legacy-opt run: %s" % terminal.one_line(error), file=sys.stderr)
+        print(f"legacy-opt run: {terminal.one_line(error)}", file=sys.stderr)
         return terminal.BAD_INPUT
     missing = missing_names.find(path, name, tensorflow)
     if _tell(missing, arguments.force):

@@ -135,5 +135,5 @@ class _PlainProgress:
         tenth = 10 * self._done // self._total
         if tenth > self._told:
             self._told = tenth
-            amount = "%d %% of %s" % (10 * tenth, size(self._total))
-            print("%s: %s" % (self._label, amount), file=self._stream, flush=True)
+            amount = f"{10 * tenth} % of {size(self._total)}"
+            print(f"{self._label}: {amount}", file=self._stream, flush=True)

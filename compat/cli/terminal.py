@@ -40,7 +40,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message):
         """Ends the process."""
         message = plain_text.printable(message, sys.stderr)
-        self.exit(BAD_INPUT, "%s: %s (%s --help tells more)\n" % (self.prog, message, self.prog))
+        self.exit(BAD_INPUT, f"{self.prog}: {message} ({self.prog} --help tells more)\n")
 
 
 def add_parser(commands, name, help, description, epilog):
@@ -78,13 +78,13 @@ def run(name, work, arguments, with_tensorflow=True):
                 importlib.import_module("legacy_opt.public")  # tells how to come by it
             outcome = work(arguments, screen)
     except KeyboardInterrupt:
-        print("legacy-opt %s: interrupted, nothing was written" % name, file=sys.stderr)
+        print(f"legacy-opt {name}: interrupted, nothing was written", file=sys.stderr)
         return _INTERRUPTED
     except Exception as error:  # of TensorFlow, of Keras, of a user's module: any may come
         if arguments.traceback:
             for line in traceback.format_exc().splitlines():
                 print(plain_text.printable(line, sys.stderr), file=sys.stderr)
-        print("legacy-opt %s: %s" % (name, one_line(error)), file=sys.stderr)
+        print(f"legacy-opt {name}: {one_line(error)}", file=sys.stderr)
         return BAD_INPUT
     try:
         if arguments.json:
@@ -103,4 +103,4 @@ def one_line(error):
     # Those are written for people; the others do not say what they are about.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text
-    return "%s: %s" % (type(error).__name__, text) if text else type(error).__name__
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -75,8 +75,9 @@ def _out_of_v1(optimizer, api, changed):
     kind = versions.kind_of_keras_optimizer(made)
     if api not in ("auto", kind) or changed:
         raise ValueError(
-            "%s was made by to_v1 of a Keras optimizer (api=%r), which to_keras returns as it is. "
-            "Pass no other api, and set other arguments on that." % (optimizer.get_name(), kind)
+            f"{optimizer.get_name()} was made by to_v1 of a Keras optimizer (api={kind!r}), "
+            "which to_keras returns as it is. Pass no other api, and set other arguments on "
+            "that."
         )
     return made
 
@@ -89,7 +90,7 @@ def bridge_class(api):
       ValueError: there is no such `api`.
     """
     if api not in _APIS:
-        raise ValueError("api must be one of %s, got %r." % (", ".join(map(repr, _APIS)), api))
+        raise ValueError(f"api must be one of {', '.join(map(repr, _APIS))}, got {api!r}.")
     if api == "auto":
         api = "keras3" if versions.keras_facts()["generation"] == 3 else "optimizer_v2"
     if api == "keras3":
@@ -116,4 +117,4 @@ def custom_objects(api: str = "auto") -> Dict[str, type]:
       ImportError: that Keras is not installed.
     """
     cls = bridge_class(api)
-    return {cls.__name__: cls, "%s>%s" % (versions.KERAS_PACKAGE, cls.__name__): cls}
+    return {cls.__name__: cls, f"{versions.KERAS_PACKAGE}>{cls.__name__}": cls}

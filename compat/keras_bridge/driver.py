@@ -130,14 +130,14 @@ class Drives(Studies):
         if tf.distribute.has_strategy():
             if isinstance(self._adopted, OptimizerWrapper):
                 raise ValueError(
-                    "%s hands whole gradients on to other optimizers, through to_keras for one "
-                    "replica only. Use it without a distribution strategy."
-                    % type(self._adopted).__name__
+                    f"{type(self._adopted).__name__} hands whole gradients on to other "
+                    "optimizers, through to_keras for one replica only. Use it without a "
+                    "distribution strategy."
                 )
             raise ValueError(
-                "%s overrides apply_gradients, which TensorFlow calls for one replica only. Use it "
-                "without a distribution strategy, or move that work to _prepare or _finish."
-                % type(self._adopted).__name__
+                f"{type(self._adopted).__name__} overrides apply_gradients, which TensorFlow "
+                "calls for one replica only. Use it without a distribution strategy, or move "
+                "that work to _prepare or _finish."
             )
 
     def _prepare_v1(self):
@@ -329,18 +329,18 @@ class Drives(Studies):
         for known in vars(self).get("_v1_numbers", ()):  # not there yet in a copy
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
-                raise AttributeError("There is no %s here. Set %s, v1's name." % (name, known))
+                raise AttributeError(f"There is no {name} here. Set {known}, v1's name.")
         if name not in vars(self).get("_fixed", ()) or name in self._v1_numbers:
             return
         if name in ("learning_rate", "lr") and self._leaf() is None:
             raise AttributeError(
-                "%s holds several optimizers, each of which has a learning rate of its own. Give "
-                "one a tf.Variable as learning rate, and assign to that."
-                % type(self._adopted).__name__
+                f"{type(self._adopted).__name__} holds several optimizers, each of which has "
+                "a learning rate of its own. Give one a tf.Variable as learning rate, and "
+                "assign to that."
             )
         raise AttributeError(
-            "%s does not read %s anew in each step, so it cannot be changed while training. "
-            "Make a new optimizer." % (type(self._adopted).__name__, name)
+            f"{type(self._adopted).__name__} does not read {name} anew in each step, so it "
+            "cannot be changed while training. Make a new optimizer."
         )
 
     def _present_value(self, name):

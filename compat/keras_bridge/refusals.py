@@ -16,10 +16,10 @@ def no_foreign_variables(optimizer, owner):
     def create(next_creator, **arguments):
         if not owner.creates_variables:
             raise ValueError(
-                "%s creates a variable itself (%s), which no Keras checkpoint would hold. Create "
-                "state in _create_slots with _create_non_slot_variable, _zeros_slot or "
-                "_get_or_make_slot."
-                % (type(optimizer).__name__, arguments.get("name") or "without a name")
+                f"{type(optimizer).__name__} creates a variable itself "
+                f"({arguments.get('name') or 'without a name'}), which no Keras checkpoint "
+                "would hold. Create state in _create_slots with _create_non_slot_variable, "
+                "_zeros_slot or _get_or_make_slot."
             )
         return next_creator(**arguments)
 
@@ -48,8 +48,8 @@ def sparse_updates_explained(optimizer):
         if messages.text_of(error):
             raise
         raise NotImplementedError(
-            "%s cannot apply sparse gradients (embeddings): it does not define "
-            "_resource_apply_sparse(self, grad, handle, indices)." % name
+            f"{name} cannot apply sparse gradients (embeddings): it does not define "
+            "_resource_apply_sparse(self, grad, handle, indices)."
         ) from error
     if not xla:
         return
@@ -58,17 +58,16 @@ def sparse_updates_explained(optimizer):
             continue
         if op.type == "Unique" and not versions.xla_compiles_unique():
             raise ValueError(
-                "The XLA of TensorFlow %s cannot sum the gradients of equal ids: it has no kernel "
-                "for Unique, with which %s applies sparse gradients (embeddings). Compile "
-                "without XLA, jit_compile=False, or use a newer TensorFlow."
-                % (versions.tensorflow_version(), name)
+                f"The XLA of TensorFlow {versions.tensorflow_version()} cannot sum the "
+                f"gradients of equal ids: it has no kernel for Unique, with which {name} "
+                "applies sparse gradients (embeddings). Compile without XLA, "
+                "jit_compile=False, or use a newer TensorFlow."
             )
         if op.type.startswith("ResourceSparseApply"):
             fused = optimizer._owner.uses_fused_kernels
             raise ValueError(
-                "XLA has no kernel for %s, with which %s applies sparse gradients (embeddings). "
-                "%s, or compile without XLA: jit_compile=False."
-                % (
+                "XLA has no kernel for {}, with which {} applies sparse gradients (embeddings). "
+                "{}, or compile without XLA: jit_compile=False.".format(
                     op.type,
                     name,
                     "Pass fused=False to to_keras"

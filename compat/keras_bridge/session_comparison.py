@@ -45,15 +45,13 @@ class Comparison(NamedTuple):
 
     def __str__(self):
         if self.equal:
-            what = "%d steps of %s" % (self.steps, ", ".join(self.variables))
+            what = f"{self.steps} steps of {', '.join(self.variables)}"
             left_out = [name for name in _SHAPES if name not in self.variables]
-            note = " (without %s: no sparse update)" % ", ".join(left_out) if left_out else ""
-            return "equal bit for bit: %s, and all slots%s" % (what, note)
-        return "different at step %d of %d: %s by up to %g" % (
-            self.step,
-            self.steps,
-            self.variable,
-            self.difference,
+            note = f" (without {', '.join(left_out)}: no sparse update)" if left_out else ""
+            return f"equal bit for bit: {what}, and all slots{note}"
+        return (
+            f"different at step {self.step} of {self.steps}: {self.variable} by up to "
+            f"{self.difference:g}"
         )
 
 
@@ -155,8 +153,8 @@ def _portable(rate):
     if argument_checks.is_tensor_like(rate):
         if not hasattr(rate, "numpy") or not tf.executing_eagerly():
             raise ValueError(
-                "compare_with_session needs a learning rate with a value, got %r. Pass an "
-                "optimizer with a number." % (rate,)
+                f"compare_with_session needs a learning rate with a value, got {rate!r}. Pass "
+                "an optimizer with a number."
             )
         rate = rate.numpy().item()
     return rate
@@ -223,7 +221,7 @@ def _slots(optimizer, variables):
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
             with contextlib.suppress(KeyError):  # a Keras optimizer without this slot
-                found["%s/%s" % (name, slot_name)] = optimizer.get_slot(variable, slot_name)
+                found[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
     return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
 
 

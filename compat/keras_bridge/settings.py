@@ -82,7 +82,7 @@ class Studies:
             reason = "with lr_attr=False"
             if self._arguments["lr_attr"] is not False:
                 reason = "for one that was made with None, which is a schedule of its own"
-            raise ValueError("learning_rate=%r %s." % (learning_rate, reason))
+            raise ValueError(f"learning_rate={learning_rate!r} {reason}.")
         by_updates = schedules.is_v1_decay(learning_rate)
         vars(self).update(_rates=feed.rates, _v1_numbers=found, _by_updates=by_updates)
 
@@ -90,8 +90,9 @@ class Studies:
         """Finds the schedules by which several optimizers go."""
         if learning_rate is not None:
             raise ValueError(
-                "learning_rate=%r: %s holds %d optimizers, each of which has a learning rate of "
-                "its own. Pass it to them." % (learning_rate, type(optimizer).__name__, len(leaves))
+                f"learning_rate={learning_rate!r}: {type(optimizer).__name__} holds "
+                f"{len(leaves)} optimizers, each of which has a learning rate of its own. "
+                "Pass it to them."
             )
         for leaf, schedule in zip(leaves, told or [None] * len(leaves)):
             feed = self._feeds[id(leaf)]
@@ -152,8 +153,8 @@ class Studies:
             return None
         if not hasattr(schedule, "get_config"):
             raise ValueError(
-                "%s cannot be saved: its learning rate goes by %r, which is no plain data. Pass it "
-                "a Keras schedule." % (type(leaf).__name__, schedule)
+                f"{type(leaf).__name__} cannot be saved: its learning rate goes by "
+                f"{schedule!r}, which is no plain data. Pass it a Keras schedule."
             )
         return self._keras().optimizers.schedules.serialize(schedule)
 
@@ -183,7 +184,7 @@ def _own_rate(optimizer):
 def comes_too_late(name, value):
     """Returns the error for a hyperparameter that is set when a graph holds it as a constant."""
     return RuntimeError(
-        "%s=%r comes too late: the graph that is built already holds %s as a constant, since it "
-        "would compute other bits from a variable. Set it before the first step."
-        % (name, value, name)
+        f"{name}={value!r} comes too late: the graph that is built already holds {name} as a "
+        "constant, since it would compute other bits from a variable. Set it before the "
+        "first step."
     )

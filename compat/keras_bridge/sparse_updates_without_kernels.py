@@ -56,7 +56,7 @@ def _ftrl(optimizer, g, w, slots):
     power = _tensor(optimizer, "_learning_rate_power_tensor", g)
     l1 = _tensor(optimizer, "_l1_regularization_strength_tensor", g)
     adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # by beta
-    l2_name = "_%sl2_regularization_strength_tensor" % ("adjusted_" if adjusted else "")
+    l2_name = f"_{'adjusted_' if adjusted else ''}l2_regularization_strength_tensor"
     l2 = _tensor(optimizer, l2_name, g)
     shrinkage = _tensor(optimizer, "_l2_shrinkage_regularization_strength_tensor", g)
     accum = slots["accum"] + g * g

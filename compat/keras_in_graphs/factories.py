@@ -28,7 +28,7 @@ def find(given):
         given = _class_named(given)
     is_class = isinstance(given, type)
     if isinstance(given, v1.train.Optimizer) or is_class and issubclass(given, v1.train.Optimizer):
-        raise TypeError("to_v1 takes a Keras optimizer, and %r is of v1 already." % (given,))
+        raise TypeError(f"to_v1 takes a Keras optimizer, and {given!r} is of v1 already.")
     if not is_class and versions.kind_of_keras_optimizer(given) is not None:
         original = _bridged_from(given)
         if original is not None:
@@ -51,8 +51,9 @@ def checked(optimizer):
     rate = getattr(optimizer, "_v1_numbers", {}).get("learning_rate")
     if schedules.step_behind(rate) is not None:
         raise ValueError(
-            "%r has a learning rate that goes by the graph's global step, which v1 would advance "
-            "once more. Take its v1 optimizer as it is, without to_keras and to_v1." % (optimizer,)
+            f"{optimizer!r} has a learning rate that goes by the graph's global step, which "
+            "v1 would advance once more. Take its v1 optimizer as it is, without to_keras "
+            "and to_v1."
         )
     return optimizer
 
@@ -63,12 +64,12 @@ def _refuse_unless_known(given):
         return
     if hasattr(cls, "add_variable_from_reference"):
         raise TypeError(
-            "%s is of Keras 2.11 to 2.15's second kind of optimizers, which need TensorFlow 2 "
-            "throughout. Pass tf.keras.optimizers.legacy.%s." % (cls.__name__, cls.__name__)
+            f"{cls.__name__} is of Keras 2.11 to 2.15's second kind of optimizers, which need "
+            f"TensorFlow 2 throughout. Pass tf.keras.optimizers.legacy.{cls.__name__}."
         )
     raise TypeError(
-        "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, its "
-        "class or its name, got %r." % (given,)
+        "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
+        f"its class or its name, got {given!r}."
     )
 
 
@@ -91,7 +92,7 @@ def _class_named(name):
     for key, cls in known.items():
         if key.lower() == name.replace("_", "").lower():
             return cls
-    raise ValueError("There is no optimizer %r in Keras, but %s." % (name, ", ".join(known)))
+    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(known)}.")
 
 
 def _stable_name(optimizer):
@@ -194,8 +195,8 @@ def _maker_from(optimizer):
             checked(make())
     except Exception as error:
         raise ValueError(
-            "%s cannot be made anew from what its get_config tells: %s. %s"
-            % (cls.__name__, _first_line(error), _FACTORY % cls.__name__)
+            f"{cls.__name__} cannot be made anew from what its get_config tells: "
+            f"{_first_line(error)}. {_FACTORY % cls.__name__}"
         ) from error
     return make
 
@@ -219,8 +220,8 @@ def _settings_of_keras_2(optimizer):
         }
         for name in filter(functions.get, functions):
             raise ValueError(
-                "%s has %s, which its get_config does not tell. %s"
-                % (type(each).__name__, name, _FACTORY % type(each).__name__)
+                f"{type(each).__name__} has {name}, which its get_config does not tell. "
+                f"{_FACTORY % type(each).__name__}"
             )
     settings = dict(_config_of(optimizer))
     if _is_schedule(hyper.get("learning_rate")):
@@ -231,15 +232,15 @@ def _settings_of_keras_2(optimizer):
 def _settings_of_keras_3(optimizer):
     if _is_in_a_graph(optimizer):
         raise ValueError(
-            "This %s was made in a TF1 graph, where it has left variables whose names Keras counts:"
-            " the next process could not restore its checkpoint. %s"
-            % (type(optimizer).__name__, _FACTORY % type(optimizer).__name__)
+            f"This {type(optimizer).__name__} was made in a TF1 graph, where it has left "
+            "variables whose names Keras counts: the next process could not restore its "
+            f"checkpoint. {_FACTORY % type(optimizer).__name__}"
         )
     if getattr(optimizer, "_exclude_from_weight_decay", None):
         raise ValueError(
-            "exclude_from_weight_decay(var_list=…) of this %s names variables, and a graph's are "
-            "others. Name them, as var_names=[…], or pass a factory, which takes its graph's."
-            % type(optimizer).__name__
+            f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} names "
+            "variables, and a graph's are others. Name them, as var_names=[…], or pass a "
+            "factory, which takes its graph's."
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
@@ -269,8 +270,9 @@ def _check_settled(optimizer, name, value):
         return
     if callable(value) or tf.is_tensor(value):
         raise ValueError(
-            "%s of %s is %r, which a copy of the optimizer would hold as the number that it is "
-            "now. %s" % (name, type(optimizer).__name__, value, _FACTORY % type(optimizer).__name__)
+            f"{name} of {type(optimizer).__name__} is {value!r}, which a copy of the "
+            "optimizer would hold as the number that it is now. "
+            f"{_FACTORY % type(optimizer).__name__}"
         )
 
 
@@ -279,8 +281,8 @@ def _config_of(optimizer):
         return _eagerly(optimizer.get_config)
     except Exception as error:
         raise ValueError(
-            "The settings of this %s cannot be read: %s. %s"
-            % (type(optimizer).__name__, _first_line(error), _FACTORY % type(optimizer).__name__)
+            f"The settings of this {type(optimizer).__name__} cannot be read: "
+            f"{_first_line(error)}. {_FACTORY % type(optimizer).__name__}"
         ) from error
 
 
@@ -295,8 +297,8 @@ def _check_complete(cls, settings):
             continue
         if name not in settings and name not in ("self", "name", "lr"):
             raise ValueError(
-                "get_config of %s does not tell its argument %s, so no copy can be made. %s"
-                % (cls.__name__, name, _FACTORY % cls.__name__)
+                f"get_config of {cls.__name__} does not tell its argument {name}, so no copy "
+                f"can be made. {_FACTORY % cls.__name__}"
             )
 
 

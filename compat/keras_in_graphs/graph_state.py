@@ -38,9 +38,9 @@ class OfOneGraph:
         """Raises a TypeError if a variable is one of Keras 3 and the optimizer is of Keras 2."""
         if versions.is_keras_3_variable(variable) and not self._is_keras_3:
             raise TypeError(
-                "%r is a variable of Keras 3, and this optimizer is of Keras 2. Pass to_v1 an "
-                "optimizer of Keras 3, or train the variable's tf.Variable: variable.value."
-                % variable.name
+                f"{variable.name!r} is a variable of Keras 3, and this optimizer is of Keras "
+                "2. Pass to_v1 an optimizer of Keras 3, or train the variable's tf.Variable: "
+                "variable.value."
             )
 
     # The variables.
@@ -59,10 +59,10 @@ class OfOneGraph:
         slot = self._slot_being_made or self._slot_in_keras_2(name)
         with contextlib.ExitStack() as stack:
             if slot is None:
-                name = "%s/%s" % (self._name, name)
+                name = f"{self._name}/{name}"
             else:
                 owner, slot_name = slot
-                name = "%s/%s/%s" % (_name_of(owner), self._name, slot_name)
+                name = f"{_name_of(owner)}/{self._name}/{slot_name}"
                 stack.enter_context(v1.colocate_with(owner))
             stack.enter_context(v1.name_scope(None))
             variable = next_creator(**dict(arguments, name=name))
@@ -98,9 +98,10 @@ class OfOneGraph:
             return
         if self._is_keras_3 and self._built_for:
             raise ValueError(
-                "%s has been trained with %s, and optimizers of Keras 3 are built once, so it "
-                "cannot train %s, too. Train all of them in one step, or call to_v1 once for each "
-                "list of variables." % (self._name, _names_of(self._built_for), _names_of(new))
+                f"{self._name} has been trained with {_names_of(self._built_for)}, and "
+                f"optimizers of Keras 3 are built once, so it cannot train {_names_of(new)}, "
+                "too. Train all of them in one step, or call to_v1 once for each list of "
+                "variables."
             )
         before, self._built_for = self._built_for, self._built_for + new
         try:
@@ -179,8 +180,8 @@ class OfOneGraph:
             # Before, it would take the scale for a constant.
             if variables is None and tf.executing_eagerly():
                 raise ValueError(
-                    "%s needs var_list: its loss scale is a variable, made with the others."
-                    % type(self.keras).__name__
+                    f"{type(self.keras).__name__} needs var_list: its loss scale is a "
+                    "variable, made with the others."
                 )
             self.build(v1.trainable_variables() if variables is None else variables)
         return self.keras.scale_loss, nothing
@@ -273,8 +274,8 @@ def _check_for_a_session(optimizer):
         for option in _WORKS_IN_NO_GRAPH:
             if getattr(each, option, None):
                 raise ValueError(
-                    "%s=%r works in no TF1 graph: Keras asks there whether a tensor equals a "
-                    "number in a way that is always false." % (option, getattr(each, option))
+                    f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras asks "
+                    "there whether a tensor equals a number in a way that is always false."
                 )
 
 

@@ -121,7 +121,7 @@ class KerasInV1(v1.train.Optimizer):
         given = None if var_list is None else tf.nest.flatten(var_list)
         for each in given or ():
             if not argument_checks.is_tensor_like(versions.tf_variable(each)):
-                raise TypeError("var_list must hold variables, got %r." % (each,))
+                raise TypeError(f"var_list must hold variables, got {each!r}.")
             here.check_generation(each)
         variables = None if given is None else [versions.tf_variable(each) for each in given]
         scale, unscale = here.loss_scaling(given)
@@ -225,16 +225,16 @@ def _with_gradients(grads_and_vars):
     pairs = [(grad, variable) for grad, variable in all_pairs if grad is not None]
     if not pairs:
         raise ValueError(
-            "No gradients provided for any variable: %s." % [str(each) for _, each in all_pairs]
+            f"No gradients provided for any variable: {[str(each) for _, each in all_pairs]}."
         )
     for _, variable in pairs:
         target = versions.tf_variable(variable)
         if not isinstance(target, tf.Variable):
-            raise TypeError("Keras optimizers cannot update %r: it is no variable." % (variable,))
+            raise TypeError(f"Keras optimizers cannot update {variable!r}: it is no variable.")
         if target.dtype != target.dtype.base_dtype:
             raise ValueError(
-                "%r is a ref variable, which Keras optimizers cannot update. Make it with "
-                "use_resource=True or tf.compat.v1.enable_resource_variables()." % target.name
+                f"{target.name!r} is a ref variable, which Keras optimizers cannot update. "
+                "Make it with use_resource=True or tf.compat.v1.enable_resource_variables()."
             )
     return [(_as_gradient(grad), variable) for grad, variable in pairs]
 
@@ -250,6 +250,7 @@ def _as_gradient(grad):
 def _refuse_strategies():
     if tf.distribute.has_strategy():
         raise ValueError(
-            "What to_v1 has made does not go with a %s. Use the Keras optimizer itself there."
-            % type(tf.distribute.get_strategy()).__name__
+            "What to_v1 has made does not go with a "
+            f"{type(tf.distribute.get_strategy()).__name__}. Use the Keras optimizer itself "
+            "there."
         )

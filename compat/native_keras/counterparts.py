@@ -287,14 +287,14 @@ def relative_of(cls):
         if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
             why = _DECOUPLED
         elif parents and issubclass(cls, inspection.BASE):
-            why += ", and may compute something else than %s, from which it derives" % parents[0]
+            why += f", and may compute something else than {parents[0]}, from which it derives"
     elif name in RELATIVES:
         return RELATIVES[name]
     else:
         why = NONE.get(name, "none of Keras' own computes what it does")
     raise ValueError(
-        "%s has no counterpart among Keras' own optimizers: %s. It works on as it is, bridged by "
-        "to_keras." % (name, why)
+        f"{name} has no counterpart among Keras' own optimizers: {why}. It works on as it is, "
+        "bridged by to_keras."
     )
 
 

@@ -37,7 +37,7 @@ class _Side:
             cls = getattr(home, name, None)
             if isinstance(cls, type) and issubclass(cls, self.base):
                 return cls
-        raise ValueError("%s has no %s." % (self.keras.__name__, name))
+        raise ValueError(f"{self.keras.__name__} has no {name}.")
 
     def build(self, optimizer, variables):
         """Creates an optimizer's state for these variables."""
@@ -67,9 +67,9 @@ class _Side:
         ours = is_function and type(rate).__module__.startswith("legacy_opt")
         if versions.is_symbolic(rate) or ours or schedules.is_v1_decay(rate):
             raise ValueError(
-                "The learning rate is %r, which Keras' own optimizers cannot keep. Give the "
-                "optimizer a number or a Keras schedule first: optimizer.learning_rate = …."
-                % (rate,)
+                f"The learning rate is {rate!r}, which Keras' own optimizers cannot keep. "
+                "Give the optimizer a number or a Keras schedule first: "
+                "optimizer.learning_rate = …."
             )
         if is_function and not versions.is_keras_3_variable(rate):
             return rate
@@ -235,8 +235,8 @@ class _Keras3(_Side):
             self.build(plain, given)  # which restores what a checkpoint has left for then
             if awaits_state():
                 raise ValueError(
-                    "The checkpoint that was restored into this optimizer holds more state than "
-                    "the %d of `variables` have." % len(given)
+                    "The checkpoint that was restored into this optimizer holds more state "
+                    f"than the {len(given)} of `variables` have."
                 )
         elif not plain.built:
             if awaits_state():

@@ -53,17 +53,12 @@ class Figure(NamedTuple):
         return self.largest / self.moved if self.moved else float(self.largest > 0)
 
     def __str__(self):
-        size = "0" if self.grade == EXACT else "%.0e of %.1g" % (self.largest, self.moved)
+        size = "0" if self.grade == EXACT else f"{self.largest:.0e} of {self.moved:.1g}"
         if self.grade == DIFFERS:
-            size = "%.2g of %.2g (%.0f %%)" % (self.largest, self.moved, 100 * self.share)
+            size = f"{self.largest:.2g} of {self.moved:.2g} ({100 * self.share:.0f} %)"
         if not np.isfinite(self.largest):
             size = "inf"
-        return "%s: %s, %s%s" % (
-            self.kind,
-            self.grade,
-            size,
-            "" if self.counts else " (does not count)",
-        )
+        return f"{self.kind}: {self.grade}, {size}{'' if self.counts else ' (does not count)'}"
 
 
 class Way(NamedTuple):

@@ -50,19 +50,19 @@ class TranslationReport(NamedTuple):
         return measurement.worst(self.figures)
 
     def __str__(self):
-        settings = ", ".join("%s=%s" % item for item in sorted(self.settings.items()))
+        settings = ", ".join("{}={}".format(*item) for item in sorted(self.settings.items()))
         lines = [
-            "%s as %s(%s): %s" % (self.v1, self.keras, settings, self.grade),
-            "state of %d variables after %d steps" % (self.variables, self.iterations)
+            f"{self.v1} as {self.keras}({settings}): {self.grade}",
+            f"state of {self.variables} variables after {self.iterations} steps"
             if self.variables
             else "no state: no variables are known yet",
         ]
         for part in self.state:
             note = "" if part.exact else ", up to rounding"
-            lines.append("  %s: %s%s" % (part.v1, part.keras, note))
-        lines.append("largest difference in %d steps:" % measurement.STEPS)
+            lines.append(f"  {part.v1}: {part.keras}{note}")
+        lines.append(f"largest difference in {measurement.STEPS} steps:")
         for figure in self.figures:
-            lines.append("  %s" % (figure,))
+            lines.append(f"  {figure}")
             if figure.why:
                 lines.append("    " + figure.why)
         return "\n".join(lines)

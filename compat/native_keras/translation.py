@@ -88,8 +88,8 @@ def from_plain_keras(
     """
     if not isinstance(v1_optimizer, inspection.BASE):
         raise TypeError(
-            "from_plain_keras takes a tf.compat.v1.train.Optimizer as v1_optimizer, got %r."
-            % (v1_optimizer,)
+            "from_plain_keras takes a tf.compat.v1.train.Optimizer as v1_optimizer, got "
+            f"{v1_optimizer!r}."
         )
     supported.check_class(v1_optimizer)
     translator = translators.Translator(plain, type(v1_optimizer))
@@ -117,9 +117,9 @@ def _bridged(optimizer, api):
         kind, own_api = optimizer._kind
         if api not in ("auto", own_api):
             raise ValueError(
-                "api=%r: this optimizer is bridged to %s, where its state stays. To go to the "
-                "other Keras, take the state with save_v1_checkpoint and load_v1_checkpoint."
-                % (api, kind)
+                f"api={api!r}: this optimizer is bridged to {kind}, where its state stays. To "
+                "go to the other Keras, take the state with save_v1_checkpoint and "
+                "load_v1_checkpoint."
             )
         return optimizer
     if isinstance(optimizer, inspection.BASE):
@@ -127,9 +127,9 @@ def _bridged(optimizer, api):
         return bridge.to_keras(optimizer, api=api)
     inner = getattr(optimizer, "inner_optimizer", None)
     raise TypeError(
-        "to_plain_keras takes an optimizer made by to_keras, or a tf.compat.v1.train.Optimizer, "
-        "got %r.%s"
-        % (optimizer, " Pass the one inside it: optimizer.inner_optimizer." if inner else "")
+        "to_plain_keras takes an optimizer made by to_keras, or a "
+        "tf.compat.v1.train.Optimizer, got "
+        f"{optimizer!r}.{' Pass the one inside it: optimizer.inner_optimizer.' if inner else ''}"
     )
 
 
@@ -221,6 +221,6 @@ def _moved(translator, bridged, plain, variables):
             names = {"v1": slot.v1, "keras": slot.in_keras(translator.side.generation)}
             yield Moved(slot.v1, slot.formula.text % names, slot.formula.exact)
         elif slot.v1 in bridged.get_slot_names():
-            yield Moved(slot.v1, "none: v1 multiplies it by %s=0" % slot.factor, True)
+            yield Moved(slot.v1, f"none: v1 multiplies it by {slot.factor}=0", True)
     for name, argument in relative.powers.items():
-        yield Moved(name, "%s ** (iterations + 1)" % argument, False)
+        yield Moved(name, f"{argument} ** (iterations + 1)", False)

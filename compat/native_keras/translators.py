@@ -28,7 +28,7 @@ class Translator:
         if self.side is None:
             raise TypeError(
                 "from_plain_keras takes one of Keras' own optimizers, in Keras 2 one of "
-                "tf.keras.optimizers.legacy where there are such; got %r." % (optimizer,)
+                f"tf.keras.optimizers.legacy where there are such; got {optimizer!r}."
             )
         self.keras_class = self.side.class_of(self.relative.keras)
 
@@ -38,7 +38,7 @@ class Translator:
         home = self.side.name + ".optimizers"
         if getattr(self.side.keras.optimizers, self.relative.keras) is not self.keras_class:
             home += ".legacy"
-        return "%s.%s" % (home, self.relative.keras)
+        return f"{home}.{self.relative.keras}"
 
     # Settings.
 
@@ -50,8 +50,8 @@ class Translator:
             plain = self.keras_class(**settings)
         except (TypeError, ValueError) as error:
             raise ValueError(
-                "%s does not take these settings of %s: %s (%r)"
-                % (self.keras_name, self.v1_name, messages.text_of(error), settings)
+                f"{self.keras_name} does not take these settings of {self.v1_name}: "
+                f"{messages.text_of(error)} ({settings!r})"
             ) from error
         self.side.configure(bridged, plain)
         return plain
@@ -61,16 +61,16 @@ class Translator:
         steps = getattr(bridged, "gradient_accumulation_steps", None)
         if steps and bridged._by_updates:
             raise ValueError(
-                "The learning rate is a decay of v1, which counts updates, and Keras' schedules "
-                "count batches, of which gradient_accumulation_steps=%d make one. Set a Keras "
-                "schedule first: optimizer.learning_rate = …." % steps
+                "The learning rate is a decay of v1, which counts updates, and Keras' "
+                f"schedules count batches, of which gradient_accumulation_steps={steps} make "
+                "one. Set a Keras schedule first: optimizer.learning_rate = …."
             )
         arguments = translations.v1_arguments(bridged)
         settings = self.relative.settings(arguments, self.side.generation)
         known = inspect.signature(self.keras_class.__init__).parameters
         for name in [name for name in settings if name not in known]:
             if settings.pop(name):
-                raise ValueError("%s of this version has no %s." % (self.keras_name, name))
+                raise ValueError(f"{self.keras_name} of this version has no {name}.")
         return settings
 
     def has_fixed_rate(self, plain):
@@ -82,8 +82,8 @@ class Translator:
         """Raises a ValueError if `plain` is not of the class that the v1 optimizer becomes."""
         if type(plain) is not self.keras_class:
             raise ValueError(
-                "%s becomes a %s, and this is a %s.%s."
-                % (self.v1_name, self.keras_name, type(plain).__module__, type(plain).__name__)
+                f"{self.v1_name} becomes a {self.keras_name}, and this is a "
+                f"{type(plain).__module__}.{type(plain).__name__}."
             )
 
     def check_settings(self, plain, bridged):
@@ -91,17 +91,17 @@ class Translator:
         expected = self.settings(bridged)
         found = plain.get_config()
         unlike = [
-            "%s (%r, v1: %r)" % (name, found.get(name), value)
+            f"{name} ({found.get(name)!r}, v1: {value!r})"
             for name, value in sorted(expected.items())
             if not _equal_numbers(found.get(name, 0.0), value)
         ]
         rates = [self.side.rate(optimizer) for optimizer in (plain, bridged)]
         if not _equal_rates(*rates):
-            unlike.append("learning_rate (%s, v1: %s)" % tuple(map(_rate_in_full, rates)))
+            unlike.append("learning_rate ({}, v1: {})".format(*tuple(map(_rate_in_full, rates))))
         if unlike:
             raise ValueError(
-                "The %s has other settings than the %s: %s. Make the v1 optimizer with those of "
-                "Keras' own." % (self.keras_name, self.v1_name, ", ".join(unlike))
+                f"The {self.keras_name} has other settings than the {self.v1_name}: "
+                f"{', '.join(unlike)}. Make the v1 optimizer with those of Keras' own."
             )
 
     # State.
@@ -143,9 +143,9 @@ class Translator:
             tolerance = max(tolerance, np.finfo(np.float32).tiny)
             if not abs(power - expected) <= tolerance:  # nor where it is NaN
                 raise ValueError(
-                    "%s is %g, and %s=%r would make it %g in the %d steps of iterations, by which "
-                    "Keras computes it. Set iterations to the number of steps that the state has "
-                    "been trained for." % (name, power, argument, beta, expected, steps)
+                    f"{name} is {power:g}, and {argument}={beta!r} would make it {expected:g} "
+                    f"in the {steps} steps of iterations, by which Keras computes it. Set "
+                    "iterations to the number of steps that the state has been trained for."
                 )
 
     def updates(self, optimizer):
@@ -204,7 +204,7 @@ class Translator:
             needed = slot.factor is None or arguments[slot.factor]
             if needed and len(found.get(name, ())) != len(variables):
                 raise ValueError(
-                    "%s of this version has no slot %r for each variable." % (self.keras_name, name)
+                    f"{self.keras_name} of this version has no slot {name!r} for each variable."
                 )
         return [(slot, found[name]) for slot, name in names.items() if name in found]
 
@@ -231,7 +231,8 @@ def _rate_in_full(rate):
     text = str(rate_text(rate))
     if hasattr(rate, "get_config"):
         settings = schedules.in_plain_numbers(rate).get_config()
-        text += "(%s)" % ", ".join("%s=%r" % item for item in settings.items() if item[0] != "name")
+        shown = [f"{name}={value!r}" for name, value in settings.items() if name != "name"]
+        text += f"({', '.join(shown)})"
     return text
 
 

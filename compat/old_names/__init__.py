@@ -85,11 +85,11 @@ _PREFIXES = (  # one after the other
 def _with_modules(module, names):
     for name in names.split():
         old, _, new = name.partition("=")
-        yield "%s.%s" % (module, old), new or old
+        yield f"{module}.{old}", new or old
 
 
 FATES = {
-    old: Fate(now_in and "%s.%s" % (now_in, new), advice)
+    old: Fate(now_in and f"{now_in}.{new}", advice)
     for module, names, now_in, advice in table.NAMES
     for old, new in _with_modules(module, names)
 }
@@ -100,7 +100,7 @@ FATES["tf.contrib.opt.python.training.weight_decay_optimizers.ShampooWOptimizer"
 )
 
 PUBLIC_NAMES = {
-    "%s.%s.%s" % (package, module, name): "%s.%s" % (public, name)
+    f"{package}.{module}.{name}": f"{public}.{name}"
     for public, package, modules in table.DEFINED_IN
     for module, names in modules.items()
     for name in names.split()

@@ -170,9 +170,9 @@ def _register(name, module):
 
 
 def _tell_of_missing(module, name):
-    found = old_names.find("%s.%s" % (module, name))
-    advice = " (%s)" % found.fate.advice if found and not name.startswith("__") else ""
-    raise AttributeError("module %r has no attribute %r%s" % (module, name, advice))
+    found = old_names.find(f"{module}.{name}")
+    advice = f" ({found.fate.advice})" if found and not name.startswith("__") else ""
+    raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
 def _set(module, name, value):

@@ -60,7 +60,7 @@ def _let_attributes_tell(module, names):
             raise AttributeError(_line(names[name], frame))
         if before is not None:
             return before(name)
-        raise AttributeError("module %r has no attribute %r" % (module.__name__, name))
+        raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
     if lazy:  # of TensorFlow's lazy modules; they load what they stand for in their classes' own
         type(module).__getattr__ = lambda self, name: (
@@ -84,7 +84,7 @@ def _importing(import_, missing):
                 raise
             raise type(error)(_line(found, _users_frame()), name=error.name) from None
         for each in fromlist or ():
-            found = _of_full_name(missing, "%s.%s" % (name, each))
+            found = _of_full_name(missing, f"{name}.{each}")
             if found and not hasattr(module, each):
                 raise ImportError(_line(found, _users_frame()), name=name)
         return module

@@ -48,7 +48,7 @@ def path_of_script(path):
     special_files.refuse(path)
     with open(path, "rb"):
         if not os.path.isfile(path):
-            raise OSError("%r is no file." % path)
+            raise OSError(f"{path!r} is no file.")
     return path
 
 
@@ -58,7 +58,7 @@ def module_called(name):
         path = script_modules.file_of(each, sys.path)
         if path is not None:
             return path, each
-    raise ImportError("There is no module named %r." % name)
+    raise ImportError(f"There is no module named {name!r}.")
 
 
 def _importing(import_, v1):

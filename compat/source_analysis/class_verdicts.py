@@ -36,7 +36,7 @@ class Classes:
         if line is None:
             return None
         base, name = line.root, definition.node.name
-        told = "class %s(%s)" % (name, base.name)
+        told = f"class {name}({base.name})"
         ours = name_verdicts.verdict_on_class(name)
         if ours and base.name.startswith("tf.train."):
             advice = "If it is the one that others know, too; else: " + _judge(line).advice

@@ -40,7 +40,8 @@ class Missing(NamedTuple):
     @property
     def text(self):
         """All of it that people are told, on one line."""
-        return plain_text.printable("%s:%d: %s: %s" % self[:4])
+        path, line, name, why = self[:4]
+        return plain_text.printable(f"{path}:{line}: {name}: {why}")
 
 
 def find(path, name, tensorflow):
@@ -151,7 +152,7 @@ class _User(ast.NodeVisitor):
     def visit_ImportFrom(self, node):
         module = self.module.imported(node)
         for alias in node.names:
-            self._use([module if alias.name == "*" else "%s.%s" % (module, alias.name)], node)
+            self._use([module if alias.name == "*" else f"{module}.{alias.name}"], node)
 
     def visit_Attribute(self, node):
         base = node
@@ -163,7 +164,7 @@ class _User(ast.NodeVisitor):
             owners = tuple(map(str, self._names.resolve(base, self._scope)))
             meanings = self._names.resolve(node, self._scope)
             if self._scope.find(base.id) is None:  # of a star import, or of Python itself
-                there = tuple("%s." % each for each in owners if not self._is_missing(each))
+                there = tuple(f"{each}." for each in owners if not self._is_missing(each))
                 meanings = [each for each in meanings if str(each).startswith(there)]
             self._use(meanings, node, owners)
 
@@ -221,7 +222,7 @@ class _User(ast.NodeVisitor):
                 return [""]
             owner, text = _asked(node)
             for each in self._names.resolve(owner, self._scope) if text else ():
-                full = "%s.%s" % (each, text)
+                full = f"{each}.{text}"
                 if self._is_missing(full):
                     asked.append(full)
         return asked

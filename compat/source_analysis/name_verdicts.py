@@ -11,7 +11,7 @@ from .. import old_names
 STAYS, CHANGE, PERSON = "stays", "change", "person"
 KEYS = ("Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD")  # of tf.contrib.layers
 _CLASSES_OF_KEYS = dict(
-    {key: "tf.compat.v1.train.%sOptimizer" % key for key in KEYS},
+    {key: f"tf.compat.v1.train.{key}Optimizer" for key in KEYS},
     SGD="tf.compat.v1.train.GradientDescentOptimizer",
 )
 _KERAS_KEYS = [
@@ -124,7 +124,7 @@ def verdict(name):
 
 
 def _keras(name, match):
-    public = "tf.keras.optimizers.%s" % match.group("name")
+    public = f"tf.keras.optimizers.{match.group('name')}"
     if re.search(r"\.(python|src|contrib)\.", name):
         return Verdict(CHANGE, public, public, "The module is not public.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
@@ -187,7 +187,7 @@ def _unknown(public, found):
     if found is not None:
         return Verdict(PERSON, public, None, found.fate.advice)
     root = public.partition(".")[0]
-    advice = "It is unknown here: is it a v1 optimizer of %r?" % root
+    advice = f"It is unknown here: is it a v1 optimizer of {root!r}?"
     return Verdict(PERSON, public, None, advice, is_guess=True)
 
 
@@ -280,12 +280,12 @@ def verdict_on_key(key, taker):
         return None
     if helper or _V1_ESTIMATOR.match(taker):
         if key in KEYS:
-            return Verdict(STAYS, told, None, "It is %s." % _CLASSES_OF_KEYS[key])
-        return Verdict(PERSON, told, None, "It is none of %s." % ", ".join(KEYS))
+            return Verdict(STAYS, told, None, f"It is {_CLASSES_OF_KEYS[key]}.")
+        return Verdict(PERSON, told, None, f"It is none of {', '.join(KEYS)}.")
     if _ESTIMATOR.match(taker):
         public = "tf.compat.v1" + taker[len("tensorflow") :]
         return Verdict(CHANGE, told, public, "In TensorFlow 2 tf.estimator takes it for Keras'.")
     if re.search(r"(^|\.)(compile|optimizers\.get)$", taker):
         return Verdict(STAYS, told, None, "Keras' own.")
     whose = taker.rpartition(".")[2] or "What takes it"
-    return Verdict(STAYS, told, None, "%s tells what it stands for." % whose)
+    return Verdict(STAYS, told, None, f"{whose} tells what it stands for.")

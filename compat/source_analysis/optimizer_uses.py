@@ -160,7 +160,7 @@ class _Finder(ast.NodeVisitor):
         elif verdict is None:
             verdict = self._verdict([definition])
             if verdict is not None:
-                told = verdict._replace(name="class %s" % node.name)
+                told = verdict._replace(name=f"class {node.name}")
                 self._report(self._named_in(node, "class", node.name), "class", told)
         self._enter(node)
 
@@ -173,7 +173,7 @@ class _Finder(ast.NodeVisitor):
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
         for alias in node.names:
-            names = self._names.follow("%s.%s" % (module, alias.name), self._module)
+            names = self._names.follow(f"{module}.{alias.name}", self._module)
             verdict = self._verdict(names)
             if verdict is not None and alias.name != "*":
                 self._report(self._named_in(node, "import", alias.name), "import", verdict)
@@ -182,7 +182,7 @@ class _Finder(ast.NodeVisitor):
         """Returns where a name stands behind `import` or `class`: an alias tells from 3.10 on."""
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
-            found = re.compile(r"\b%s\b" % re.escape(name)).search(line, start)
+            found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
             if found:
                 return ast.Name(name, lineno=number, col_offset=found.start())
         return node
@@ -232,7 +232,7 @@ class _Finder(ast.NodeVisitor):
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
             if verdict is not None and self._may_be(verdict):
-                told = "class %s(%s)" % (text_of(name) or "…", verdict.name)
+                told = f"class {text_of(name) or '…'}({verdict.name})"
                 self._report(base, "subclass", verdict._replace(name=told))
 
     def _called(self, node, callees):
@@ -243,7 +243,7 @@ class _Finder(ast.NodeVisitor):
         for each in own:
             if isinstance(each.node, ast.ClassDef) and self._classes.verdict(each) is not None:
                 path, line = each.module.source.place(each.node.lineno)
-                return Verdict(STAYS, each.name, None, "Its class is in %s:%d." % (path, line))
+                return Verdict(STAYS, each.name, None, f"Its class is in {path}:{line}.")
         functions = [each for each in own if not isinstance(each.node, ast.ClassDef)]
         helpers = [name_verdicts.verdict_on_own(each.full_name) for each in functions]
         verdict = next(filter(None, helpers), None) or self._verdict(callees)
@@ -289,9 +289,7 @@ class _Finder(ast.NodeVisitor):
                 self._report(node, "getattr", verdict)
         elif holds and not _is_of_something_else(node.args[1]):
             advice = "Which optimizer is told when the program runs."
-            self._report(
-                node, "getattr", Verdict(PERSON, "getattr(%s, …)" % holds[0], None, advice)
-            )
+            self._report(node, "getattr", Verdict(PERSON, f"getattr({holds[0]}, …)", None, advice))
 
     def _star(self, module, statement):
         known = name_verdicts.old_names.public_name(module)

@@ -29,7 +29,7 @@ class Definition(NamedTuple):
     @property
     def full_name(self):
         """With the module's in front, as others import it."""
-        return "%s.%s" % (self.module.name, self.name)
+        return f"{self.module.name}.{self.name}"
 
 
 class Text(NamedTuple):
@@ -127,7 +127,7 @@ class _Binder(ast.NodeVisitor):
             if alias.name == "*":
                 self.module.stars.append((module, node))
             else:
-                full = "%s.%s" % (module, alias.name) if module else alias.name
+                full = f"{module}.{alias.name}" if module else alias.name
                 self.scope.bind(alias.asname or alias.name, full)
 
     def visit_ClassDef(self, node):
@@ -338,7 +338,7 @@ class Names:
         bound = scope.find(name)
         if bound is not None:
             return self._bound(bound, scope.module)
-        stars = ("%s.%s" % (star, name) for star, _ in scope.module.stars)
+        stars = (f"{star}.{name}" for star, _ in scope.module.stars)
         return _once(each for full in stars for each in self.follow(full, scope.module))
 
     def _bound(self, bound, module):
@@ -355,7 +355,7 @@ class Names:
 
     def _attribute(self, node, name, scope):
         owners = [each for each in self.resolve(node, scope) if isinstance(each, str)]
-        names = ("%s.%s" % (owner, name) for owner in owners)
+        names = (f"{owner}.{name}" for owner in owners)
         return _once(each for full in names for each in self.follow(full, scope.module))
 
     def follow(self, name, module):
@@ -378,7 +378,7 @@ class Names:
         bound = home.scope.names.get(last)
         if bound is not None:
             return self._bound(bound, home)
-        stars = ("%s.%s" % (star, last) for star, _ in home.stars)
+        stars = (f"{star}.{last}" for star, _ in home.stars)
         behind = [each for full in stars for each in self.follow(full, home)]
         if name in self._modules:
             return [name]

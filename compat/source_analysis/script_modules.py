@@ -86,7 +86,7 @@ def _imports(module):
             yield node, [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             package = module.imported(node)
-            yield node, [package] + ["%s.%s" % (package, alias.name) for alias in node.names]
+            yield node, [package] + [f"{package}.{alias.name}" for alias in node.names]
 
 
 def _local(names):

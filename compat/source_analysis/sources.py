@@ -78,11 +78,11 @@ def find(paths):
     found = {}
     for path in paths:
         if not os.path.exists(path):
-            raise ValueError("There is no %r." % path)
+            raise ValueError(f"There is no {path!r}.")
         special_files.refuse(path)
         files = list(_below(path)) if os.path.isdir(path) else [path]
         if not files:
-            raise ValueError("There are no .py or .ipynb files in %r." % path)
+            raise ValueError(f"There are no .py or .ipynb files in {path!r}.")
         for each in files:
             found.setdefault(os.path.realpath(each), os.path.normpath(each))
     return list(found.values())
@@ -115,7 +115,7 @@ def read(path):
         with tokenize.open(path) as file:
             lines = file.read().split("\n")  # and not at form feeds
     except (SyntaxError, ValueError, OSError) as error:
-        raise UnreadableError(path, 1, 1, "it cannot be read: %s." % error) from error
+        raise UnreadableError(path, 1, 1, f"it cannot be read: {error}.") from error
     return Source(path, lines, _parse(path, lines), lambda line: (path, line))
 
 
@@ -127,7 +127,7 @@ def _parse(path, lines):
         why = _why(error, lines[line - 1 : line], lines)
         raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UnreadableError(path, 1, 1, "Python cannot read it: %s." % error) from error
+        raise UnreadableError(path, 1, 1, f"Python cannot read it: {error}.") from error
 
 
 def _why(error, failing, lines):
@@ -135,11 +135,11 @@ def _why(error, failing, lines):
     hint = ""
     if mentions:
         told = ", ".join(map(str, mentions[:5])) + (", …" if len(mentions) > 5 else "")
-        hint = " It speaks of optimizers in line %s." % told
+        hint = f" It speaks of optimizers in line {told}."
     if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing)):
-        return "it is Python 2: bring it to Python 3 first (lib2to3, futurize).%s" % hint
-    version = "Python %d.%d" % sys.version_info[:2]
-    return "%s cannot read it: %s.%s" % (version, error.msg, hint)
+        return f"it is Python 2: bring it to Python 3 first (lib2to3, futurize).{hint}"
+    version = "Python " + ".".join(map(str, sys.version_info[:2]))
+    return f"{version} cannot read it: {error.msg}.{hint}"
 
 
 def _read_notebook(path):
@@ -149,7 +149,7 @@ def _read_notebook(path):
             cells = json.load(file)["cells"]
         cells = [(cell["cell_type"], "".join(cell["source"]).splitlines()) for cell in cells]
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        why = "it is no notebook of nbformat 4: %s: %s." % (type(error).__name__, error)
+        why = f"it is no notebook of nbformat 4: {type(error).__name__}: {error}."
         raise UnreadableError(path, 1, 1, why) from error
     lines, places, unread = [], [], []
     for number, (kind, cell) in enumerate(cells, 1):
@@ -158,7 +158,7 @@ def _read_notebook(path):
             continue
         if magic:
             cell[0] = "pass"
-        cell_path = "%s[%d]" % (path, number)
+        cell_path = f"{path}[{number}]"
         try:
             lines += _without_magics(cell_path, cell)
         except UnreadableError as error:

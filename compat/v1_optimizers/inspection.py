@@ -37,21 +37,21 @@ def learning_rate_attributes(optimizer, lr_attr=None):
         return ()
     if lr_attr is not None:
         if lr_attr not in state:
-            raise ValueError("lr_attr=%r: %s has no such attribute." % (lr_attr, name))
+            raise ValueError(f"lr_attr={lr_attr!r}: {name} has no such attribute.")
         return (lr_attr,)
     found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
     if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
         return ()  # None: it goes by a schedule of its own, as Adafactor
     if not found:
         raise ValueError(
-            "%s has none of the attributes %s, so its learning rate would stay what it is. Name "
-            "its own with lr_attr=…, or pass lr_attr=False if it has no learning rate."
-            % (name, ", ".join(LEARNING_RATE_ATTRIBUTES))
+            f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "
+            "learning rate would stay what it is. Name its own with lr_attr=…, or pass "
+            "lr_attr=False if it has no learning rate."
         )
     if any(state[key] is not state[found[0]] for key in found):
         raise ValueError(
-            "%s has several attributes that could be its learning rate: %s. Name it with lr_attr=…."
-            % (name, ", ".join(found))
+            f"{name} has several attributes that could be its learning rate: "
+            f"{', '.join(found)}. Name it with lr_attr=…."
         )
     return found
 
@@ -71,7 +71,7 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
     if global_step_attr is not None:
         if global_step_attr not in state:
             raise ValueError(
-                "global_step_attr=%r: %s has no such attribute." % (global_step_attr, name)
+                f"global_step_attr={global_step_attr!r}: {name} has no such attribute."
             )
         return global_step_attr
     for key, value in state.items():
@@ -82,9 +82,8 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
         is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
-                "%s.%s looks like a global step, which would stand still. Say "
-                "global_step_attr=%r if it is, or keep it as a plain number if not."
-                % (name, key, key)
+                f"{name}.{key} looks like a global step, which would stand still. Say "
+                f"global_step_attr={key!r} if it is, or keep it as a plain number if not."
             )
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
 
@@ -155,7 +154,7 @@ def _watch(operation):
 
 _OPERATIONS = "add radd sub rsub mul rmul truediv rtruediv pow rpow neg lt le gt ge eq bool"
 for _name in _OPERATIONS.split():
-    setattr(_Watched, "__%s__" % _name, _watch(getattr(float, "__%s__" % _name)))
+    setattr(_Watched, f"__{_name}__", _watch(getattr(float, f"__{_name}__")))
 _Watched.__hash__ = float.__hash__
 
 

@@ -77,4 +77,4 @@ def _parts(optimizer, of_slots, of_shared, seen):
 
 
 def _numbered(name, number):
-    return "%s_%d" % (name, number) if number else name
+    return f"{name}_{number}" if number else name

@@ -89,16 +89,16 @@ class Adopted:
 
     def _slot_dict(self, slot_name):
         raise ValueError(
-            "%s keeps its state in _slot_dict(%r), which no Keras checkpoint would hold. Create it "
-            "with _zeros_slot, _get_or_make_slot or _get_or_make_slot_with_initializer."
-            % (type(self).__name__, slot_name)
+            f"{type(self).__name__} keeps its state in _slot_dict({slot_name!r}), which no "
+            "Keras checkpoint would hold. Create it with _zeros_slot, _get_or_make_slot or "
+            "_get_or_make_slot_with_initializer."
         )
 
     def __reduce__(self):
         if chosen_variables(self):
             raise pickle.PicklingError(
-                "%s was made for certain variables, which in another process are others. Make it "
-                "anew there." % type(self).__name__
+                f"{type(self).__name__} was made for certain variables, which in another "
+                "process are others. Make it anew there."
             )
         return _readopt, (type(self).__bases__, vars(self).copy())
 

@@ -44,8 +44,8 @@ def for_keras(rate, optimizer, keras):
         translated = _of_this_keras(rate, keras)
         if translated is None:
             raise TypeError(
-                "learning_rate=%r is a schedule of another Keras than the optimizer's (%s). Pass "
-                "one of %s.optimizers.schedules." % (rate, keras.__name__, keras.__name__)
+                f"learning_rate={rate!r} is a schedule of another Keras than the optimizer's "
+                f"({keras.__name__}). Pass one of {keras.__name__}.optimizers.schedules."
             )
         return translated
     # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
@@ -54,8 +54,8 @@ def for_keras(rate, optimizer, keras):
         return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
         raise ValueError(
-            "learning_rate=%r is a tensor of a graph, which cannot be used while executing eagerly."
-            " Pass a number, a Keras schedule or a callable." % (rate,)
+            f"learning_rate={rate!r} is a tensor of a graph, which cannot be used while "
+            "executing eagerly. Pass a number, a Keras schedule or a callable."
         )
     step_behind(rate)
     if callable(rate):
@@ -130,9 +130,9 @@ def step_behind(rate):
         return global_step
     if len(steps) > 1:
         raise ValueError(
-            "learning_rate=%r is computed from several integer variables: %s. Which of them is the "
-            "step? Make it the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
-            % (rate, ", ".join(step.name for step in steps))
+            f"learning_rate={rate!r} is computed from several integer variables: "
+            f"{', '.join(step.name for step in steps)}. Which of them is the step? Make it "
+            "the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
         )
     return steps[0] if steps else None
 
@@ -176,8 +176,11 @@ def _warn_of_a_step(function):
     for name, value in dict(names.globals, **names.nonlocals).items():
         if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
             warn(
-                "The learning rate is a function that reads the variable %s (%s). If that is a "
-                "step, Keras does not advance it, and the learning rate stays what it is. Pass the "
-                "decay itself or a Keras schedule, which go by iterations." % (name, value.name),
+                (
+                    f"The learning rate is a function that reads the variable {name} "
+                    f"({value.name}). If that is a step, Keras does not advance it, and the "
+                    "learning rate stays what it is. Pass the decay itself or a Keras schedule, "
+                    "which go by iterations."
+                ),
                 GlobalStepWarning,
             )

@@ -64,14 +64,14 @@ def register_optimizer(
         return lambda cls: register_optimizer(cls, name)
     if not (isinstance(cls, type) and issubclass(cls, BASE)):
         raise TypeError(
-            "register_optimizer takes a subclass of tf.compat.v1.train.Optimizer, got %r." % (cls,)
+            f"register_optimizer takes a subclass of tf.compat.v1.train.Optimizer, got {cls!r}."
         )
     name = cls.__name__ if name is None else name
     known = _find(name)
     # A notebook cell that is run again makes the same class anew.
     if known is not None and _origin(known) != _origin(cls):
         raise ValueError(
-            "%r is the name of %r already: pass another name=… for %r." % (name, known, cls)
+            f"{name!r} is the name of {known!r} already: pass another name=… for {cls!r}."
         )
     _registered[name] = cls
     return cls
@@ -159,9 +159,9 @@ def from_config(data):
     cls = _find(data["class_name"])
     if cls is None:
         raise ValueError(
-            "The saved optimizer is a %r, which is not registered. Import its class, and call "
-            "legacy_opt.compat.register_optimizer(the_class, name=%r) before loading."
-            % (data["class_name"], data["class_name"])
+            f"The saved optimizer is a {data['class_name']!r}, which is not registered. "
+            "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
+            f"name={data['class_name']!r}) before loading."
         )
     # An option that is off, and that this version of the class does not have.
     known = _parameters(cls)
@@ -234,9 +234,9 @@ def _plain(value, argument, cls):
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
-        "%s cannot be saved or translated: its argument %s is %r, which is no plain data. %s a "
-        "class of your own a method get_config(self) that returns its arguments as numbers, "
-        "strings, lists and dicts." % (cls.__name__, argument, value, _way_out(value))
+        f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
+        f"which is no plain data. {_way_out(value)} a class of your own a method "
+        "get_config(self) that returns its arguments as numbers, strings, lists and dicts."
     )
 
 

@@ -65,9 +65,9 @@ def feeds(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
     for name, value in ("lr_attr", lr_attr), ("global_step_attr", global_step_attr):
         if value is not None:
             raise ValueError(
-                "%s=%r: %s holds %d optimizers, and there is no telling which of them is meant. "
-                "Learning rates stay their own; keep a step in the attribute %r."
-                % (name, value, type(optimizer).__name__, len(leaves), inspection.STEP_ATTRIBUTE)
+                f"{name}={value!r}: {type(optimizer).__name__} holds {len(leaves)} "
+                "optimizers, and there is no telling which of them is meant. Learning rates "
+                f"stay their own; keep a step in the attribute {inspection.STEP_ATTRIBUTE!r}."
             )
     dtypes = step_dtype if isinstance(step_dtype, (list, tuple)) else [step_dtype] * len(leaves)
     for leaf, dtype in zip(leaves, dtypes):

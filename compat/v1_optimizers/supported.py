@@ -21,8 +21,8 @@ def check_class(optimizer):
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(
-            "to_keras takes a tf.compat.v1.train.Optimizer, got %r of type %s.%s"
-            % (optimizer, type(optimizer).__name__, _hint(optimizer))
+            f"to_keras takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
+            f"{type(optimizer).__name__}.{_hint(optimizer)}"
         )
     for part in parts(optimizer):
         inside = () if part.is_leaf else part.optimizer.wrapped
@@ -34,21 +34,21 @@ def _check_one_class(optimizer, inside):
     for attribute, item in attributes(optimizer):
         if isinstance(item, BASE) and not any(item is each for each in inside):
             raise ValueError(
-                "%s.%s is another optimizer, whose state the bridge would not own. Bridge that "
-                "one itself." % (cls.__name__, attribute)
+                f"{cls.__name__}.{attribute} is another optimizer, whose state the bridge "
+                "would not own. Bridge that one itself."
             )
     if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
         raise ValueError(
-            "%s overrides compute_gradients, which Keras never calls: it computes the gradients "
-            "itself. Do that work between the tape and apply_gradients, in a train_step or loop of "
-            "your own." % cls.__name__
+            f"{cls.__name__} overrides compute_gradients, which Keras never calls: it "
+            "computes the gradients itself. Do that work between the tape and "
+            "apply_gradients, in a train_step or loop of your own."
         )
     if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
-            "%s does not define _resource_apply_dense(self, grad, handle), without which it "
-            "updates ref variables only; Keras has resource variables. Add it (and "
-            "_resource_apply_sparse(self, grad, handle, indices) for embeddings): as _apply_dense, "
-            "with handle.handle and the Resource… kernels of tf.raw_ops." % cls.__name__
+            f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
+            "without which it updates ref variables only; Keras has resource variables. Add "
+            "it (and _resource_apply_sparse(self, grad, handle, indices) for embeddings): as "
+            "_apply_dense, with handle.handle and the Resource… kernels of tf.raw_ops."
         )
 
 
@@ -82,9 +82,9 @@ def check_variables(optimizer, fed):
             continue
         if isinstance(item, tf.Variable):
             raise ValueError(
-                "%s.%s is a variable (%s), which no Keras checkpoint would hold. Create state "
-                "in _create_slots with _create_non_slot_variable or _zeros_slot."
-                % (type(optimizer).__name__, attribute, item.name)
+                f"{type(optimizer).__name__}.{attribute} is a variable ({item.name}), which "
+                "no Keras checkpoint would hold. Create state in _create_slots with "
+                "_create_non_slot_variable or _zeros_slot."
             )
 
 
@@ -106,7 +106,7 @@ def overrides_apply_gradients(optimizer):
         return False
     if "global_step" not in inspect.signature(own[0]).parameters:
         raise ValueError(
-            "%s.apply_gradients takes no global_step, so the bridge cannot tell it the step."
-            % type(optimizer).__name__
+            f"{type(optimizer).__name__}.apply_gradients takes no global_step, so the bridge "
+            "cannot tell it the step."
         )
     return True

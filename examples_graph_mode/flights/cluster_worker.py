@@ -75,7 +75,7 @@ def build_graph(cluster, index, sizes, settings, sync):
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
         cluster=cluster,
-        worker_device="/job:worker/task:%d" % index,
+        worker_device=f"/job:worker/task:{index}",
         ps_strategy=LeastLoaded(len(cluster["ps"])),
     )
     with tf.device(placing):
@@ -112,7 +112,7 @@ def build_graph(cluster, index, sizes, settings, sync):
 
 def session_config(index):
     """A worker sees the servers and itself, so it neither waits for other workers nor fails so."""
-    filters = ["/job:ps", "/job:worker/task:%d" % index]
+    filters = ["/job:ps", f"/job:worker/task:{index}"]
     return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
 
 
@@ -192,7 +192,7 @@ def be_worker(arguments):
             found["global_step"] = session.run(graph.global_step)
     if chief:
         report_placement(os.path.join(arguments.directory, "devices.json"))
-    np.savez(os.path.join(arguments.directory, "worker %d.npz" % index), **found)
+    np.savez(os.path.join(arguments.directory, f"worker {index}.npz"), **found)
     sys.stdout.flush()
     os._exit(0)  # its server has no end of its own
 

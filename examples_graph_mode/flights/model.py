@@ -96,7 +96,7 @@ def build_optimizer(settings, global_step):
     """Returns the optimizer that `settings` names."""
     if settings.optimizer not in CATALOGUE:
         known = ", ".join(CATALOGUE)
-        raise ValueError("optimizer: %r is unknown; use one of %s" % (settings.optimizer, known))
+        raise ValueError(f"optimizer: {settings.optimizer!r} is unknown; use one of {known}")
     return CATALOGUE[settings.optimizer].make(settings, global_step)
 
 

@@ -26,7 +26,7 @@ def scored(flights):
     """
     if flights.month[-1] == 12:
         return flights.month >= 7, "July-December"
-    return np.ones(flights.size, bool), "the first {:,} flights".format(flights.size)
+    return np.ones(flights.size, bool), f"the first {flights.size:,} flights"
 
 
 def ranking(flights, outcomes, settings):
@@ -68,9 +68,9 @@ def format_ranking(flights, table):
     )
     constant = score(late, np.full(late.shape, late.mean()))[0]
     lines = [
-        "Predictions of %s, each made before its flight was learned from:" % period,
+        f"Predictions of {period}, each made before its flight was learned from:",
         shown.to_string(),
-        "Always predicting the share of late flights would score %.4f." % constant,
+        f"Always predicting the share of late flights would score {constant:.4f}.",
     ]
     return "\n".join(lines)
 
@@ -110,7 +110,7 @@ def write_over_time(path, flights, predictions):
         members = [name for name in gaps if CATALOGUE[name].family == family]
         for number, names in enumerate(together(members, gaps)):
             stock = any(CATALOGUE[name].stock for name in names)
-            style = {"color": "C%d" % number, "linestyle": "--" if stock else "-"}
+            style = {"color": f"C{number}", "linestyle": "--" if stock else "-"}
             gap, label = gaps[names[0]], " = ".join(names)
             if not float(np.max(gap)) < TOP:  # or NaN, which NumPy would warn of
                 label += " (goes off the top)"
@@ -118,7 +118,7 @@ def write_over_time(path, flights, predictions):
         low, high = limits([0], gaps)
         each.set_ylim(low - 0.35 * (high - low), high)  # room for the legend
         each.set_title(family)
-        each.set_ylabel("log-loss minus that of %s" % reference, fontsize=9)
+        each.set_ylabel(f"log-loss minus that of {reference}", fontsize=9)
         if members:
             each.legend(loc="lower left", fontsize=8)
     locator = AutoDateLocator(maxticks=8)
@@ -170,14 +170,14 @@ def write_ranking(path, flights, table):
     for row, value in enumerate(table["log_loss"]):
         if not value <= worst:
             off_the_edge(loss, row, table.index[row], value)
-    loss.set_title("log-loss, %s" % period, fontsize=10)
+    loss.set_title(f"log-loss, {period}", fontsize=10)
     dots(milliseconds, table["milliseconds_per_step"])
     milliseconds.set_xscale("log")
     milliseconds.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     milliseconds.xaxis.set_minor_locator(LogLocator(subs=(3, 4, 7)))
-    milliseconds.xaxis.set_major_formatter(FuncFormatter(lambda value, _: "%g" % value))
+    milliseconds.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     milliseconds.xaxis.set_minor_formatter(
-        FuncFormatter(lambda value, _: "%g" % value if value < 0.5 else "")
+        FuncFormatter(lambda value, _: f"{value:g}" if value < 0.5 else "")
     )
     milliseconds.tick_params(axis="x", which="both", labelsize=8, pad=4)
     milliseconds.set_title("milliseconds per training step (logarithmic)", fontsize=10)
@@ -208,7 +208,7 @@ def off_the_edge(axis, row, name, value):
     """Draws an arrow at the right edge for a value beyond it, with the value beside it."""
     edge = axis.get_yaxis_transform()  # x goes from 0 to 1, y is the row
     axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
-    text = "diverged" if np.isnan(value) else "%.4f" % value
+    text = "diverged" if np.isnan(value) else f"{value:.4f}"
     place = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
     axis.annotate(text, (1, row), xycoords=edge, **place)
 

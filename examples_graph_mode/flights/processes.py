@@ -51,7 +51,7 @@ class Cluster:
                     stdin=subprocess.PIPE,
                     stderr=errors,
                 )
-                self.processes["%s %d" % (job, index)] = process, errors
+                self.processes[f"{job} {index}"] = process, errors
 
     def wait(self, *jobs):
         """Waits for the processes of some jobs.
@@ -69,7 +69,7 @@ class Cluster:
             if done:
                 return
             if time.time() > stop:
-                sys.exit("The processes have not ended after %d s; stopped them." % self.seconds)
+                sys.exit(f"The processes have not ended after {self.seconds} s; stopped them.")
             time.sleep(0.1)
 
     def __exit__(self, *error):
@@ -84,8 +84,8 @@ class Cluster:
 def describe_failure(name, process, errors):
     """Returns a sentence about a process that has failed; `errors` is what it wrote to stderr."""
     if process.returncode < 0:  # it had no time to say anything
-        return "%s was killed by %s." % (name, signal.Signals(-process.returncode).name)
-    return "%s failed. %s" % (name, last_line(errors))
+        return f"{name} was killed by {signal.Signals(-process.returncode).name}."
+    return f"{name} failed. {last_line(errors)}"
 
 
 def last_line(file):
@@ -105,7 +105,7 @@ def free_addresses(count):
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
             each.bind(("127.0.0.1", 0))
-        return ["127.0.0.1:%d" % each.getsockname()[1] for each in sockets]
+        return [f"127.0.0.1:{each.getsockname()[1]}" for each in sockets]
 
 
 def my_place():
@@ -118,7 +118,7 @@ def end_on_signals():
     """Lets Ctrl-C and SIGTERM end a program with one line, after its `with` blocks."""
 
     def end(number, frame):
-        sys.exit("%s: all processes are stopped." % signal.Signals(number).name)
+        sys.exit(f"{signal.Signals(number).name}: all processes are stopped.")
 
     for number in ENDING:
         signal.signal(number, end)

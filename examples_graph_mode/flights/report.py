@@ -74,10 +74,7 @@ def summary(table, names, settings, steps):
     period = "Jul-Dec" if "Jul-Dec" in table.index else table.index[-1]
     losses = table.loc[period, "log-loss"]
     ranked = sorted(names, key=lambda name: losses[name])
-    lines = [
-        "%s log-loss: %s."
-        % (period, ", ".join("%s %.4f" % (name, losses[name]) for name in ranked))
-    ]
+    lines = [f"{period} log-loss: {', '.join(f'{name} {losses[name]:.4f}' for name in ranked)}."]
     if "AdagradDecay" in names and "Adagrad" in names:
         lines.append(compare(table, period, "AdagradDecay", "Adagrad"))
         if settings["Adagrad"].model != "logistic":  # which starts from zeros, whatever the seed
@@ -85,13 +82,12 @@ def summary(table, names, settings, steps):
     if "AdagradDecay" in names:
         decay_step = settings["AdagradDecay"].decay_step
         lines.append(
-            "The accumulator decayed %d times (every %d steps)."
-            % (len(decay_steps(steps, decay_step)), decay_step)
+            f"The accumulator decayed {len(decay_steps(steps, decay_step))} times (every "
+            f"{decay_step} steps)."
         )
         if steps < 100000 and decay_step != 100000:
             lines[-1] += (
-                " DeepRec's default of 100000 would not have decayed once in these %d steps."
-                % steps
+                f" DeepRec's default of 100000 would not have decayed once in these {steps} steps."
             )
     return "\n".join(lines)
 
@@ -103,16 +99,16 @@ def compare(table, period, ours, other):
     worse = [month for month in months if gap[month] > 0]
     size = abs(gap[period])
     if size < 0.00005:
-        text = "%s and %s are equal to four digits in %s; " % (ours, other, period)
+        text = f"{ours} and {other} are equal to four digits in {period}; "
     else:
         verdict = "better" if gap[period] < 0 else "worse"
         share = 100 * size / table.loc[period, ("log-loss", other)]
         names = ours, verdict, other, size, share, period
-        text = "%s is %s than %s by %.4f (%.2f %%) in %s; " % names
+        text = "{} is {} than {} by {:.4f} ({:.2f} %) in {}; ".format(*names)
     if not worse:
-        return text + "by month %s loses nowhere." % ours
-    lost = ", ".join("%s (+%.5f)" % (month, gap[month]) for month in worse)
-    return text + "by month %s loses in %d of %d: %s." % (ours, len(worse), len(months), lost)
+        return text + f"by month {ours} loses nowhere."
+    lost = ", ".join(f"{month} (+{gap[month]:.5f})" for month in worse)
+    return text + f"by month {ours} loses in {len(worse)} of {len(months)}: {lost}."
 
 
 def write_csv(path, table):
@@ -169,10 +165,10 @@ def write_plot(path, flights, predictions, settings, batch_size):
         gap = np.cumsum(loss - losses[0]) / count
         bottom.plot(flights.time[settled], gap[settled], color=COLORS[name], label=name)
     top.set_title("Late arrivals 2013, each batch predicted before it is learned from")
-    top.set_ylabel("log-loss, mean of the last {:,} flights".format(window))
+    top.set_ylabel(f"log-loss, mean of the last {window:,} flights")
     top.legend(loc="lower left")
     bottom.axhline(0, color=COLORS[names[0]])
-    bottom.set_ylabel("log-loss so far\nminus %s's" % names[0])
+    bottom.set_ylabel(f"log-loss so far\nminus {names[0]}'s")
     bottom.set_xlabel("scheduled departure")
     figure.tight_layout()
     with replacing(path) as temporary:

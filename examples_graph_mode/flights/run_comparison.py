@@ -61,8 +61,9 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
     if not np.array_equal(one.predictions, other.predictions):
         flight = int(np.argmax(one.predictions != other.predictions))
         found = [run.predictions[flight] for run in (one, other)]
-        return "The prediction of flight %d, in step %d, is %s in %s and %s in %s." % (
-            (flight, flight // batch_size, found[0], names[0], found[1], names[1])
+        return (
+            f"The prediction of flight {flight}, in step {flight // batch_size}, is "
+            f"{found[0]} in {names[0]} and {found[1]} in {names[1]}."
         )
     for kind in ("variables", "slots"):
         ours, theirs = getattr(one, kind), getattr(other, kind)
@@ -72,13 +73,13 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
         for name, value in ours.items():
             if not np.array_equal(value, theirs[name]):
                 difference = how_much(value, theirs[name], names)
-                return "Of the %s, %s differs: %s." % (kind, name, difference)
+                return f"Of the {kind}, {name} differs: {difference}."
     return None
 
 
 def how_much(one, two, names=("the Session", "Keras")):
     """Says how much two unequal arrays differ."""
     if one.shape != two.shape:
-        return "its shape is %s in %s and %s in %s" % (one.shape, names[0], two.shape, names[1])
+        return f"its shape is {one.shape} in {names[0]} and {two.shape} in {names[1]}"
     gap = np.abs(one.astype(np.float64) - two)
-    return "%d of %d numbers, by up to %.3g" % (np.sum(one != two), one.size, gap.max())
+    return f"{np.sum(one != two)} of {one.size} numbers, by up to {gap.max():.3g}"

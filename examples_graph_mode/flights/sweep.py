@@ -33,7 +33,7 @@ def trials(optimizer, count, base):
     rates = np.exp(low + (high - low) * (np.arange(count) + 0.5) / count)
     settings = []
     for rate in rates:
-        rate = float("%.3g" % rate)
+        rate = float(f"{rate:.3g}")
         one = dataclasses.replace(base, optimizer=optimizer, learning_rate=rate)
         if optimizer == "AdagradDecay":
             one = dataclasses.replace(
@@ -48,7 +48,7 @@ def trials(optimizer, count, base):
 def run_towers(flights, settings, batch_size, label):
     """Trains all `settings` side by side in one graph; returns their predictions."""
     trainer = Trainer(
-        flights, {"tower_%d" % number: one for number, one in enumerate(settings)}, batch_size
+        flights, {f"tower_{number}": one for number, one in enumerate(settings)}, batch_size
     )
     return trainer.train_once(label)
 
@@ -106,11 +106,11 @@ def spread(table, optimizers):
     for name in optimizers:
         runs = table[table["optimizer"] == name]
         rows[name] = {
-            metric: "%.4f ± %.4f" % (runs[metric].mean(), runs[metric].std(ddof=1))
+            metric: f"{runs[metric].mean():.4f} ± {runs[metric].std(ddof=1):.4f}"
             for metric in ("log-loss", "AUC")
         }
-        rows[name]["lowest"] = "%.4f" % runs["log-loss"].min()
-        rows[name]["highest"] = "%.4f" % runs["log-loss"].max()
+        rows[name]["lowest"] = f"{runs['log-loss'].min():.4f}"
+        rows[name]["highest"] = f"{runs['log-loss'].max():.4f}"
     return pd.DataFrame.from_dict(rows, orient="index")
 
 
@@ -123,8 +123,8 @@ def verdict(table, optimizers):
         if name != best:
             gap = losses[name] - losses[best]
             lines.append(
-                "%s is better than %s by %.4f on average, in %d of %d seeds."
-                % (best, name, gap.mean(), (gap > 0).sum(), len(gap))
+                f"{best} is better than {name} by {gap.mean():.4f} on average, in "
+                f"{(gap > 0).sum()} of {len(gap)} seeds."
             )
     return "\n".join(lines)
 
@@ -135,8 +135,8 @@ def sweep(flights, optimizers, count, seed_count, batch_size, base):
     steps = half_years * len(optimizers) * flights.size / 2 / batch_size
     seconds = steps * MILLISECONDS[base.model] / 1000
     print(
-        "%s: %d trials on January-June and %d seeds on the year for each of %s; about %d s."
-        % (base.model, count, seed_count, ", ".join(optimizers), seconds)
+        f"{base.model}: {count} trials on January-June and {seed_count} seeds on the year for "
+        f"each of {', '.join(optimizers)}; about {seconds} s."
     )
     begin = time.time()
     # Not the seeds of the measurement: nothing of it shall have taken part in the choice.
@@ -149,10 +149,10 @@ def sweep(flights, optimizers, count, seed_count, batch_size, base):
     print("\nBest of each:")
     print(table.loc[table.groupby("optimizer")[ALL_SEEDS].idxmin()].to_string(**text))
     results = measure(flights, best, measured, batch_size)
-    print("\nJuly-December, %d seeds, mean ± standard deviation:" % seed_count)
+    print(f"\nJuly-December, {seed_count} seeds, mean ± standard deviation:")
     print(spread(results, optimizers).to_string())
     if base.model == "logistic":
         print("The wide part starts from zeros: all seeds give the same run, hence no spread.")
     print(verdict(results, optimizers))
-    print("%.0f s." % (time.time() - begin))
+    print(f"{time.time() - begin:.0f} s.")
     return table, results

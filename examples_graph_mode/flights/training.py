@@ -26,7 +26,7 @@ def replacing(path):
     its own.
     """
     directory, name = os.path.split(path)
-    temporary = os.path.join(directory, ".writing-%d-%s" % (os.getpid(), name))
+    temporary = os.path.join(directory, f".writing-{os.getpid()}-{name}")
     try:
         yield temporary
         os.replace(temporary, path)
@@ -164,7 +164,7 @@ class CheckpointedRun:
         self.description = {"batch_size": trainer.batch_size}
         for name, settings in trainer.settings.items():
             for key, value in dataclasses.asdict(settings).items():
-                self.description["%s %s" % (name, key)] = value
+                self.description[f"{name} {key}"] = value
         os.makedirs(directory, exist_ok=True)
 
     def run(self, stop, resume=False, save_at_end=True):
@@ -201,7 +201,7 @@ class CheckpointedRun:
     def _restore(self, session):
         state = tf.train.get_checkpoint_state(self.directory)
         if state is None:
-            print("No checkpoint in %s: starting with the first flight." % self.directory)
+            print(f"No checkpoint in {self.directory}: starting with the first flight.")
             return self._start(session)
         with np.load(os.path.join(self.directory, PREDICTIONS)) as saved:
             self._check_description(json.loads(str(saved["description"])))
@@ -212,20 +212,20 @@ class CheckpointedRun:
         # The checkpoint alone says where in the stream we are. The predictions were written just
         # before it, or before a later one that was never finished: they reach at least as far.
         start = int(session.run(self.trainer.global_step))
-        print("Resuming from %s, step %d." % (state.model_checkpoint_path, start))
+        print(f"Resuming from {state.model_checkpoint_path}, step {start}.")
         return start, predictions
 
     def _check_description(self, saved):
         different = [
-            "%s was %r and is %r" % (key, saved.get(key), self.description.get(key))
+            f"{key} was {saved.get(key)!r} and is {self.description.get(key)!r}"
             for key in sorted(set(saved) | set(self.description))
             if saved.get(key) != self.description.get(key)
         ]
         if different:
             raise ValueError(
-                "--resume: the checkpoint in %s is of a run with other arguments (%s); use the "
-                "same ones, or another --out, or leave --resume out to start over"
-                % (self.directory, "; ".join(different))
+                f"--resume: the checkpoint in {self.directory} is of a run with other "
+                f"arguments ({'; '.join(different)}); use the same ones, or another --out, or "
+                "leave --resume out to start over"
             )
 
     def _save(self, session, predictions, steps):

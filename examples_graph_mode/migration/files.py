@@ -76,7 +76,7 @@ class Story:
         """Writes a `Run`."""
         arrays = {"predictions": run.predictions}
         arrays.update(("variables/" + name, value) for name, value in run.variables.items())
-        arrays.update(("slots/%s/%s" % key, value) for key, value in run.slots.items())
+        arrays.update(("slots/{}/{}".format(*key), value) for key, value in run.slots.items())
         with replacing(self.path(optimizer, who, period.name + ".npz")) as temporary:
             np.savez(temporary, **arrays)
 

@@ -49,9 +49,7 @@ def names_in_graph(model):
 
     The names of the slots follow from those.
     """
-    names = {
-        keras_name(weight): "%s/%s" % (SCOPE, name) for name, weight in weights_of(model).items()
-    }
+    names = {keras_name(weight): f"{SCOPE}/{name}" for name, weight in weights_of(model).items()}
     return dict(names, global_step=SCOPE + "/global_step")
 
 

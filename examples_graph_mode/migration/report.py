@@ -60,7 +60,7 @@ def gaps(run, reference):
     for kind in KINDS:
         arrays, others = named(run, kind), named(reference, kind)
         if set(arrays) != set(others):
-            raise ValueError("%s: %s and %s" % (kind, sorted(arrays), sorted(others)))
+            raise ValueError(f"{kind}: {sorted(arrays)} and {sorted(others)}")
         for name, value in arrays.items():
             found[kind, name] = float(np.max(np.abs(value.astype(np.float64) - others[name])))
     return found
@@ -99,13 +99,13 @@ def judge(story, flights, optimizer):
 
 def judge_row(story, flights, row):
     """Adds differences, log-losses and problems to a row that a stage has left."""
-    title = "%(optimizer)s, %(stage)s, to %(to)s" % row
+    title = "{optimizer}, {stage}, to {to}".format(**row)
     for what in ("arrived", "difference"):
         if row.get(what):
-            row["problems"].append("%s: %s" % (title, row[what]))
+            row["problems"].append(f"{title}: {row[what]}")
     if "refused" in row:
         if row["optimizer"] not in NO_EXIT:
-            row["problems"].append("%s: refused. %s" % (title, row["refused"]))
+            row["problems"].append(f"{title}: refused. {row['refused']}")
         return
     period, _ = story.period(row["period"])
     is_exit = row["stage"] == "exit"
@@ -151,11 +151,11 @@ def format_rows(rows):
     lines = aligned(cells)
     middle = len(moves) + 1
     indent = " " * lines[0].index("variables")
-    lines.insert(middle, "\n%sfrom that Session:" % indent)
+    lines.insert(middle, f"\n{indent}from that Session:")
     lines.insert(0, indent + "from the run that never moved:")
     for row in exits:
         said = textwrap.fill(row["refused"], 98) if "refused" in row else row["report"]
-        lines += ["", "To %s:" % row["to"]] + textwrap.indent(said, "  ").splitlines()
+        lines += ["", f"To {row['to']}:"] + textwrap.indent(said, "  ").splitlines()
     return "\n".join(lines)
 
 
@@ -166,9 +166,9 @@ def verdict(judged):
     moves = [row for row in rows if "difference" in row]
     shares = [row["share"] for row in rows if "share" in row and row.get("grade") != "differs"]
     good = (
-        "All %d hand-overs are bit-equal to the Session of their TensorFlow. From the run that "
-        "never moved, and from the Session on exit, they are off by %.1f %% of the bound at most."
-        % (len(moves), 100 * max(shares))
+        f"All {len(moves)} hand-overs are bit-equal to the Session of their TensorFlow. From "
+        "the run that never moved, and from the Session on exit, they are off by "
+        f"{100 * max(shares):.1f} % of the bound at most."
     )
     return problems, textwrap.fill(good, 100)
 
@@ -176,15 +176,15 @@ def verdict(judged):
 def cells_of(row):
     """The cells of a row, as text."""
     if not row["from"]:
-        return ["", row["period"], row["to"]] + [""] * 6 + ["%.5f" % row["loss"], ""]
-    cells = [row["stage"], row["period"], "%s -> %s" % (row["from"], row["to"])]
+        return ["", row["period"], row["to"]] + [""] * 6 + [f"{row['loss']:.5f}", ""]
+    cells = [row["stage"], row["period"], f"{row['from']} -> {row['to']}"]
     if "refused" in row:
         return cells + ["", "refused"] + [""] * 6
     equal = "not equal" if row.get("difference") or row.get("arrived") else "bit-equal"
     cells += [str(row["tensors"]), row.get("grade") or equal]
-    cells += ["%.1e" % row[kind] if row[kind] else "0" for kind in KINDS]
-    cells.append("none" if row.get("grade") == "differs" else "%.1f %%" % (100 * row["share"]))
-    return cells + ["%.5f" % row["loss"], "%.5f" % row["loss_of_reference"]]
+    cells += [f"{row[kind]:.1e}" if row[kind] else "0" for kind in KINDS]
+    cells.append("none" if row.get("grade") == "differs" else f"{100 * row['share']:.1f} %")
+    return cells + [f"{row['loss']:.5f}", f"{row['loss_of_reference']:.5f}"]
 
 
 def aligned(rows):
@@ -227,7 +227,7 @@ def write_plot(path, story, flights, judged):
             each.set_xlim(flights.time[0], flights.time[-1])
             each.xaxis.set_major_formatter(DateFormatter("%b"))
         column[0].set_title(optimizer)
-    axes[0, 0].set_ylabel("log-loss, mean of the last {:,} flights".format(window_of(flights)))
+    axes[0, 0].set_ylabel(f"log-loss, mean of the last {window_of(flights):,} flights")
     axes[1, 0].set_ylabel("largest difference of two predictions, by day")
     axes[0, 0].legend(loc="lower left")
     axes[1, 0].legend(loc="upper left", fontsize="small")
@@ -243,7 +243,7 @@ def read_runs(story, optimizer, rows):
     """
     exits = [row["run"] for row in rows if row["stage"] == "exit" and "refused" not in row]
     names = {"never moved": STAYED, "moved": MOVED, "never moved, nudged": NUDGED, SESSION: SESSION}
-    names.update(("exit to %s's own" % name, name) for name in exits)
+    names.update((f"exit to {name}'s own", name) for name in exits)
     result = {}
     for name, who in names.items():
         parts = []
@@ -298,7 +298,7 @@ def draw_differences(axes, story, flights, runs, rows):
     for name, reference, style in lines:
         gap = pd.Series(np.abs(runs[name].astype(np.float64) - runs[reference]))
         largest = gap.groupby(day).max()
-        label = "%s - %s" % (name, reference)
+        label = f"{name} - {reference}"
         # A logarithm has no place for 0, which is what most of it is for one TensorFlow.
         axes.plot(largest.index, largest.where(largest > 0), label=label, **style)
     label = "bound"
@@ -327,5 +327,5 @@ def shade(axes, story, flights, rows, labels):
             continue
         place = dict(transform=axes.get_xaxis_transform(), va="top", fontsize="small")
         label = row["to"].replace(" ", "\n", 1)
-        label = "%s: %s" % (row["stage"], label) if row["from"] else label
+        label = f"{row['stage']}: {label}" if row["from"] else label
         axes.text(first + (last - first) / 50, 0.985, label, **place)

@@ -23,7 +23,7 @@ TENSORFLOW = tf.__version__
 FACTS = keras_facts()
 KERAS = ("tf-keras " if FACTS["home"] == "tf_keras" else "Keras ") + FACTS["version"]
 SESSION_HERE = TENSORFLOW + " Session"
-KERAS_HERE = "%s %s" % (TENSORFLOW, KERAS)
+KERAS_HERE = f"{TENSORFLOW} {KERAS}"
 
 
 # --- training in the graph of old
@@ -55,7 +55,7 @@ class OldProgram:
 
     def train(self, session, period, label):
         """Trains with the flights of a period; returns the `Run`."""
-        label = "%s, %s" % (label, period.name)
+        label = f"{label}, {period.name}"
         self.trainer.train(session, self.predictions, period.start, period.stop, label=label)
         rows = slice(period.start * self.story.batch_size, period.stop * self.story.batch_size)
         return self.state(session, self.predictions[0, rows])
@@ -78,7 +78,7 @@ class OldProgram:
             for slot in tower.optimizer.get_slot_names():
                 values[tower.optimizer.get_slot(variable, slot)] = run.slots[name, slot]
         if len(values) != len(self.all_variables()):
-            raise ValueError("%d values for %s" % (len(values), self.all_variables()))
+            raise ValueError(f"{len(values)} values for {self.all_variables()}")
         for variable, value in values.items():
             variable.load(value, session)
 
@@ -100,7 +100,7 @@ def stay(story, flights, optimizer, first):
     with program.session() as session:
         session.run(program.trainer.initializer)
         for period in story.periods:
-            run = program.train(session, period, "%s, never moved" % optimizer)
+            run = program.train(session, period, f"{optimizer}, never moved")
             story.save_run(run, optimizer, STAYED, period)
             if period is first:
                 program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
@@ -108,7 +108,7 @@ def stay(story, flights, optimizer, first):
         program.trainer.saver.restore(session, checkpoint)
         nudge(program.all_variables(), session)
         for period in story.periods[1:]:
-            run = program.train(session, period, "%s, nudged" % optimizer)
+            run = program.train(session, period, f"{optimizer}, nudged")
             story.save_run(run, optimizer, NUDGED, period)
     return {"to": SESSION_HERE, "run": STAYED}
 
@@ -150,7 +150,7 @@ class KerasProgram:
     def train(self, optimizer, period, label):
         """Trains with the flights of a period; returns the predictions."""
         flights = self.story.flights_of(self.flights, period)
-        label = "%s, %s" % (label, period.name)
+        label = f"{label}, {period.name}"
         return fit(self.model, optimizer, flights, self.story.batch_size, label)
 
 
@@ -173,10 +173,10 @@ def go_to_keras(story, flights, optimizer, period_name):
     with witness.session() as session:
         witness.trainer.saver.restore(session, original)
         restored = witness.state(session)
-        session_run = witness.train(session, period, "%s, Session" % optimizer)
+        session_run = witness.train(session, period, f"{optimizer}, Session")
     story.save_run(session_run, optimizer, SESSION, period)
     arrived = first_difference(restored, program.state(), story.batch_size)
-    predictions = program.train(program.optimizer, period, "%s, %s" % (optimizer, KERAS))
+    predictions = program.train(program.optimizer, period, f"{optimizer}, {KERAS}")
     run = program.state(predictions)
     story.save_run(run, optimizer, MOVED, period)
     path = story.checkpoint(optimizer, period)
@@ -205,12 +205,12 @@ def roll_back(story, flights, optimizer, period_name):
     witness = OldProgram(story, flights, optimizer)
     with witness.session() as session:
         witness.assign(session, left_behind)
-        expected = witness.train(session, period, "%s, Session of arrays" % optimizer)
+        expected = witness.train(session, period, f"{optimizer}, Session of arrays")
     program = OldProgram(story, flights, optimizer)
     with program.session() as session:
         program.trainer.saver.restore(session, story.checkpoint(optimizer, before))
         restored = program.state(session)
-        run = program.train(session, period, "%s, rolled back" % optimizer)
+        run = program.train(session, period, f"{optimizer}, rolled back")
         checkpoint = story.checkpoint(optimizer, period)
         program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
     story.save_run(run, optimizer, MOVED, period)
@@ -257,7 +257,7 @@ def leave(story, flights, optimizer, period_name):
     names = "the Session", "what was converted"
     arrived = first_difference(restored, program.state(), story.batch_size, names)
     there = compat.to_plain_keras(program.optimizer, variables=variables)
-    predictions = program.train(there.optimizer, period, "%s, %s's own" % (optimizer, KERAS))
+    predictions = program.train(there.optimizer, period, f"{optimizer}, {KERAS}'s own")
     # On the way back Keras' slots have the names that they have in the Session.
     v1_optimizer = migration_model.v1_optimizer(optimizer)
     back = compat.from_plain_keras(there.optimizer, v1_optimizer, variables=variables)
@@ -303,7 +303,7 @@ def legacy_opt(*words):
     print("$ legacy-opt " + " ".join(words), flush=True)
     code = cli.main(list(words))
     if code:
-        raise SystemExit("legacy-opt %s ended with %d" % (words[0], code))
+        raise SystemExit(f"legacy-opt {words[0]} ended with {code}")
 
 
 # --- all of them
@@ -325,4 +325,4 @@ def run_stage(name, story, flights, optimizer):
     place = optimizer, name, period, TENSORFLOW
     print("\n%s, %s, %s, on TensorFlow %s: %s" % (place + (what,)), flush=True)
     row = dict(function(story, flights, optimizer, period), stage=name, period=period)
-    story.save_row(optimizer, "%d %s" % (list(STAGES).index(name), row["to"]), row)
+    story.save_row(optimizer, f"{list(STAGES).index(name)} {row['to']}", row)

@@ -42,15 +42,13 @@ def number(name: str, value: Any) -> Any:
       ValueError: if it is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise WrongTypeError(
-            "%s must be a number, got %r of type %s." % (name, value, _type(value))
-        )
+        raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type(value)}.")
     try:
         finite = math.isfinite(value)
     except OverflowError:  # an integer that is infinite as a float
         finite = False
     if not finite:
-        raise ValueError("%s must be finite, got %r." % (name, value))
+        raise ValueError(f"{name} must be finite, got {value!r}.")
     known = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
     return value if known else float(value)
 
@@ -63,7 +61,7 @@ def positive(name: str, value: Any) -> float:
     value = number(name, value)
     if value < _SMALLEST:
         where = " in float32" if value > 0 else ""
-        raise ValueError("%s must be positive%s, got %r." % (name, where, value))
+        raise ValueError(f"{name} must be positive{where}, got {value!r}.")
     return value
 
 
@@ -77,8 +75,8 @@ def positive_integer(name: str, value: Any) -> int:
     number(name, value)
     if not isinstance(value, numbers.Integral):
         raise WrongTypeError(
-            "%s must be an integer, got %r of type %s: write it without a decimal point."
-            % (name, value, _type(value))
+            f"{name} must be an integer, got {value!r} of type {_type(value)}: write it "
+            "without a decimal point."
         )
     return int(positive(name, value))
 
@@ -87,7 +85,7 @@ def open_unit_interval(name: str, value: Any) -> float:
     """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
     value = number(name, value)
     if not 0 < value < 1:
-        raise ValueError("%s must lie strictly between 0 and 1, got %r." % (name, value))
+        raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
     return value
 
 
@@ -100,7 +98,7 @@ def decay_factor(name: str, value: Any) -> Any:
     """
     value = hyperparameter(name, value)
     if isinstance(value, numbers.Real) and not 0 <= value < 1:
-        raise ValueError("%s must be at least 0 and less than 1, got %r." % (name, value))
+        raise ValueError(f"{name} must be at least 0 and less than 1, got {value!r}.")
     return value
 
 
@@ -113,7 +111,7 @@ def not_negative(name: str, value: Any) -> Any:
     """
     value = hyperparameter(name, value)
     if isinstance(value, numbers.Real) and value < 0:
-        raise ValueError("%s must not be negative, got %r." % (name, value))
+        raise ValueError(f"{name} must not be negative, got {value!r}.")
     return value
 
 
@@ -151,14 +149,14 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
             value = value.item()  # a NumPy scalar
         value = number(name, value)
         if abs(value) > largest:
-            raise ValueError("%s must not be beyond float32, got %r." % (name, value))
+            raise ValueError(f"{name} must not be beyond float32, got {value!r}.")
         # TensorFlow takes integers up to 64 bits.
         return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
-        raise WrongTypeError("%s must be numeric, got a tensor of dtype %s." % (name, dtype.name))
+        raise WrongTypeError(f"{name} must be numeric, got a tensor of dtype {dtype.name}.")
     if value.shape.rank not in (None, 0):
-        raise ValueError("%s must be a scalar, got a tensor of shape %s." % (name, value.shape))
+        raise ValueError(f"{name} must be a scalar, got a tensor of shape {value.shape}.")
     return value
 
 
@@ -174,8 +172,8 @@ def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], A
         pass
     except TypeError as error:
         raise TypeError(
-            "%s must be callable without arguments, got %r (%s). In place of a schedule pass "
-            "lambda: schedule(global_step)." % (name, function, error)
+            f"{name} must be callable without arguments, got {function!r} ({error}). In place "
+            "of a schedule pass lambda: schedule(global_step)."
         ) from None
     return function
 
@@ -187,7 +185,7 @@ def boolean(name: str, value: Any) -> bool:
       TypeError: if it is no bool.
     """
     if not isinstance(value, (bool, np.bool_)):
-        raise TypeError("%s must be True or False, got %r." % (name, value))
+        raise TypeError(f"{name} must be True or False, got {value!r}.")
     return bool(value)
 
 
@@ -199,11 +197,9 @@ def text(name: str, value: Any) -> str:
       ValueError: if it is empty.
     """
     if not isinstance(value, str):
-        raise WrongTypeError(
-            "%s must be a string, got %r of type %s." % (name, value, _type(value))
-        )
+        raise WrongTypeError(f"{name} must be a string, got {value!r} of type {_type(value)}.")
     if not value:
-        raise ValueError("%s must not be empty." % name)
+        raise ValueError(f"{name} must not be empty.")
     return value
 
 
@@ -218,17 +214,16 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
         return value
     if not isinstance(value, (list, tuple)):
         raise TypeError(
-            "%s must be a list of regular expressions, as ['bias'], or None, got %r."
-            % (name, value)
+            f"{name} must be a list of regular expressions, as ['bias'], or None, got {value!r}."
         )
     for pattern in value:
         try:
             re.compile(pattern)
         except TypeError:
-            raise TypeError("%s holds %r, which is no string." % (name, pattern)) from None
+            raise TypeError(f"{name} holds {pattern!r}, which is no string.") from None
         except re.error as error:
             raise ValueError(
-                "%s holds %r, which is no regular expression: %s." % (name, pattern, error)
+                f"{name} holds {pattern!r}, which is no regular expression: {error}."
             ) from None
     return value
 
@@ -255,23 +250,21 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
         return hyperparameter(name, value)
     if not is_tensor_like(value):
         raise WrongTypeError(
-            "%s must be an int32 or int64 variable (as tf.compat.v1.train.get_or_create_global_step"
-            "() makes it) or None for the graph's own, got %r of type %s."
-            % (name, value, _type(value))
+            f"{name} must be an int32 or int64 variable (as "
+            "tf.compat.v1.train.get_or_create_global_step() makes it) or None for the "
+            f"graph's own, got {value!r} of type {_type(value)}."
         )
     if value.dtype.base_dtype not in (tf.int32, tf.int64):
-        raise WrongTypeError(
-            "%s must be int32 or int64, got %s." % (name, value.dtype.base_dtype.name)
-        )
+        raise WrongTypeError(f"{name} must be int32 or int64, got {value.dtype.base_dtype.name}.")
     if value.shape.rank not in (None, 0):
-        raise ValueError("%s must be a scalar, got shape %s." % (name, value.shape))
+        raise ValueError(f"{name} must be a scalar, got shape {value.shape}.")
     return value
 
 
 def _constant_step(name: str, value: Any) -> float:
     number(name, value)
     if not 0 <= value <= _LARGEST_INTEGER:
-        raise ValueError("%s must be from 0 to %d, got %r." % (name, _LARGEST_INTEGER, value))
+        raise ValueError(f"{name} must be from 0 to {_LARGEST_INTEGER}, got {value!r}.")
     return int(value) if isinstance(value, numbers.Integral) else float(value)
 
 
@@ -289,6 +282,6 @@ def optimizer(holder: str, value: Any) -> V1Optimizer:
     elif hasattr(value, "iterations"):
         hint = " It is a Keras optimizer; legacy_opt.compat.to_v1 makes a v1 optimizer of one."
     raise TypeError(
-        "%s holds tf.compat.v1.train.Optimizer instances, got %r of type %s.%s"
-        % (holder, value, _type(value), hint)
+        f"{holder} holds tf.compat.v1.train.Optimizer instances, got {value!r} of type "
+        f"{_type(value)}.{hint}"
     )

@@ -42,9 +42,9 @@ def step_below_the_end(optimizer_name, step):
     if step.dtype != tf.int32:
         return step
     message = (
-        "%s: an int32 global_step must be from 0 to %d, so that t = global_step + 1 does not "
-        "overflow. Use int64, as tf.compat.v1.train.get_or_create_global_step() does. It is"
-        % (optimizer_name, step.dtype.max - 1)
+        f"{optimizer_name}: an int32 global_step must be from 0 to {step.dtype.max - 1}, so "
+        "that t = global_step + 1 does not overflow. Use int64, as "
+        "tf.compat.v1.train.get_or_create_global_step() does. It is"
     )
     in_range = tf.logical_and(step >= 0, step < step.dtype.max)
     with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):

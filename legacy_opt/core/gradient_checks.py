@@ -21,8 +21,8 @@ def refuse_hooks(cls, hooks):
     for name, instead in hooks.items():
         if any(name in vars(each) for each in theirs):
             raise TypeError(
-                "%s.%s would never be called here, unlike in the original: %s."
-                % (cls.__name__, name, instead)
+                f"{cls.__name__}.{name} would never be called here, unlike in the original: "
+                f"{instead}."
             )
 
 
@@ -49,8 +49,8 @@ def gradient(optimizer_name, grad, variable, sparse):
         expected = tf.TensorShape([None]).concatenate(expected[1:])
     if not given.is_compatible_with(expected):
         raise ValueError(
-            "%s: the %sgradient of variable %r has shape %s, expected %s."
-            % (optimizer_name, "sparse " if sparse else "", variable.name, given, expected)
+            f"{optimizer_name}: the {'sparse ' if sparse else ''}gradient of variable "
+            f"{variable.name!r} has shape {given}, expected {expected}."
         )
     if given.rank is None or not given[int(sparse) :].is_fully_defined():
         return tf.ensure_shape(grad, expected)
@@ -67,8 +67,8 @@ def gradient_dtype(optimizer_name, grad, variable):
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(
-            "%s: the gradient of variable %r has dtype %s, the variable %s: cast the gradient."
-            % (optimizer_name, variable.name, grad.dtype.base_dtype.name, expected.name)
+            f"{optimizer_name}: the gradient of variable {variable.name!r} has dtype "
+            f"{grad.dtype.base_dtype.name}, the variable {expected.name}: cast the gradient."
         )
 
 
@@ -80,11 +80,7 @@ def trainable_dtype(optimizer_name, variable, valid):
     """
     if variable.dtype.base_dtype not in valid:
         raise WrongTypeError(
-            "%s cannot train variable %r of dtype %s; it trains %s."
-            % (
-                optimizer_name,
-                variable.name,
-                variable.dtype.base_dtype.name,
-                ", ".join(sorted(dtype.name for dtype in valid)),
-            )
+            f"{optimizer_name} cannot train variable {variable.name!r} of dtype "
+            f"{variable.dtype.base_dtype.name}; it trains "
+            f"{', '.join(sorted(dtype.name for dtype in valid))}."
         )

@@ -79,7 +79,7 @@ def check_variables(optimizer, var_list):
         trainable = tf.is_tensor(each) or is_variable(each) or is_partitioned(each)
         if var_list is not None and not trainable:
             raise TypeError(
-                "%s: var_list must hold variables, and %r is no variable." % (optimizer, each)
+                f"{optimizer}: var_list must hold variables, and {each!r} is no variable."
             )
 
 
@@ -94,14 +94,14 @@ def _only_variable(optimizer, variable, grad):
     elif is_partitioned(variable):
         hint = " Pass the parts of a partitioned one."
     raise TypeError(
-        "%s takes (gradient, variable) pairs, and %r is no variable.%s"
-        % (optimizer, variable, hint)
+        f"{optimizer} takes (gradient, variable) pairs, and {variable!r} is no variable.{hint}"
     )
 
 
 def _refuse_keras_3(optimizer, variable):
     if versions.is_keras_3_variable(variable):
         raise TypeError(
-            "%s got %r, a variable of Keras 3, which v1 optimizers cannot update. Make a Keras "
-            "optimizer of it: legacy_opt.compat.to_keras(optimizer)." % (optimizer, variable.name)
+            f"{optimizer} got {variable.name!r}, a variable of Keras 3, which v1 optimizers "
+            "cannot update. Make a Keras optimizer of it: "
+            "legacy_opt.compat.to_keras(optimizer)."
         )

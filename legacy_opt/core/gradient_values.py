@@ -73,7 +73,7 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
     """
 
     def checked(values, variable):
-        message = "The gradient of %s is inf or nan" % variable.name
+        message = f"The gradient of {variable.name} is inf or nan"
         return tf.debugging.check_numerics(values, message)
 
     with v1.name_scope("check_numerics"):
@@ -113,11 +113,12 @@ def in_graphs_only(what):
     """
     if versions.runs_in_order():
         raise RuntimeError(
-            "%s builds a part of a TF1 graph, which a Session runs again and again; it does not "
-            "work eagerly or in a tf.function. Build the model inside `with "
+            f"{what} builds a part of a TF1 graph, which a Session runs again and again; it "
+            "does not work eagerly or in a tf.function. Build the model inside `with "
             "tf.Graph().as_default():`, in an Estimator's model_fn or in "
-            "tf.compat.v1.wrap_function. In eager code call optimizer.minimize(lambda: loss()), or "
-            "change what a tf.GradientTape returns and call optimizer.apply_gradients." % what
+            "tf.compat.v1.wrap_function. In eager code call optimizer.minimize(lambda: "
+            "loss()), or change what a tf.GradientTape returns and call "
+            "optimizer.apply_gradients."
         )
 
 
@@ -131,8 +132,8 @@ def pairs_of(what, grads_and_vars):
         return [(grad, variable) for grad, variable in grads_and_vars]
     except (TypeError, ValueError):
         raise argument_checks.WrongTypeError(
-            "%s takes a list of (gradient, variable) pairs, as compute_gradients returns it, got "
-            "%r." % (what, grads_and_vars)
+            f"{what} takes a list of (gradient, variable) pairs, as compute_gradients returns "
+            f"it, got {grads_and_vars!r}."
         ) from None
 
 
@@ -147,8 +148,8 @@ def some_gradients(what, grads_and_vars):
     if all(grad is None for grad, _ in pairs):
         names = ", ".join(repr(variable.name) for _, variable in pairs)
         raise ValueError(
-            "%s: no variable has a gradient. The loss depends on none of %s."
-            % (what, names or "an empty list")
+            f"{what}: no variable has a gradient. The loss depends on none of "
+            f"{names or 'an empty list'}."
         )
     return pairs
 
@@ -157,7 +158,7 @@ def scalar(name, value):
     """Returns `value` if it is a finite number, or a tensor or variable that is a scalar."""
     if callable(value) and not argument_checks.is_tensor_like(value):
         raise argument_checks.WrongTypeError(
-            "%s must be a number or a scalar tensor, got %r." % (name, value)
+            f"{name} must be a number or a scalar tensor, got {value!r}."
         )
     return argument_checks.hyperparameter(
         name, value, math.inf

@@ -67,26 +67,25 @@ def _value(change):
 def _checked(result, value, seen, variable, rule):
     """Returns what the rule returned, if it is a step and a dict of slots."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        raise TypeError("%s must return (step, {slot: new value}), got %r." % (rule, result))
+        raise TypeError(f"{rule} must return (step, {{slot: new value}}), got {result!r}.")
     step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
     if not step.shape.is_compatible_with(value.shape):
         raise ValueError(
-            "%s returned a step of shape %s for %r, where %s is needed."
-            % (rule, step.shape, variable.name, value.shape)
+            f"{rule} returned a step of shape {step.shape} for {variable.name!r}, where "
+            f"{value.shape} is needed."
         )
     unknown = sorted(set(changes) - set(seen))
     if unknown:
         raise ValueError(
-            "%s returned slots that are not declared: %s; declared: %s."
-            % (rule, unknown, sorted(seen))
+            f"{rule} returned slots that are not declared: {unknown}; declared: {sorted(seen)}."
         )
     for name, change in changes.items():
         shape = tf.TensorShape(getattr(_value(change), "shape", None))
         sizes = [shape.num_elements(), seen[name].shape.num_elements()]
         if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
-                "%s returned the slot %r of %r in shape %s, where %s is needed."
-                % (rule, name, variable.name, shape, seen[name].shape)
+                f"{rule} returned the slot {name!r} of {variable.name!r} in shape {shape}, "
+                f"where {seen[name].shape} is needed."
             )
     return step, changes
 

@@ -138,7 +138,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self._prepared = {}
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
-                raise ValueError("A hyperparameter cannot be named %r: name it otherwise." % key)
+                raise ValueError(f"A hyperparameter cannot be named {key!r}: name it otherwise.")
             setattr(self, "_" + key, argument_checks.hyperparameter(key, value))
 
     # What an optimizer says about itself.
@@ -161,8 +161,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           Slots that are left out stay as they are.
         """
         raise NotImplementedError(
-            "%s must define rule(grad, value, slots, hyper) or apply_update(update)."
-            % type(self).__name__
+            f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
+            "apply_update(update)."
         )
 
     def sparse_rule(
@@ -239,9 +239,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         if self._use_locking:
             warn(
-                "%s updates %r without locks although use_locking=True: its rule is composed of "
-                "several operations, and only TensorFlow's fused kernels can lock."
-                % (type(self).__name__, update.variable.name),
+                (
+                    f"{type(self).__name__} updates {update.variable.name!r} without locks "
+                    "although use_locking=True: its rule is composed of several operations, and "
+                    "only TensorFlow's fused kernels can lock."
+                ),
                 UseLockingWarning,
             )
         rule = self.sparse_rule if update.sparse else self.rule
@@ -306,20 +308,22 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         step = self.global_step_variable()
         remedy = "Pass global_step=… to minimize() or apply_gradients()"
         if isinstance(self._global_step, (int, float)):
-            problem = "goes by the constant global_step=%r" % self._global_step
+            problem = f"goes by the constant global_step={self._global_step!r}"
             remedy = "Pass the graph's global step to the constructor: global_step=…"
         elif advanced is None:
             problem = "was given no global_step to advance"
         elif step is advanced or not isinstance(step, tf.Variable):
             return
         elif tf.executing_eagerly() or step.name != advanced.name:
-            problem = "goes by %s, but is given %s to advance" % (step.name, advanced.name)
+            problem = f"goes by {step.name}, but is given {advanced.name} to advance"
         else:
             return
         warn(
-            "%s %s. Unless something else advances it, the step stays where it is: bias "
-            "corrections, decays and intervals that go by it never advance. %s, or set "
-            "optimizer.global_step_is_advanced = True." % (type(self).__name__, problem, remedy),
+            (
+                f"{type(self).__name__} {problem}. Unless something else advances it, the step "
+                "stays where it is: bias corrections, decays and intervals that go by it never "
+                f"advance. {remedy}, or set optimizer.global_step_is_advanced = True."
+            ),
             GlobalStepWarning,
         )
 
@@ -476,7 +480,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
         if in_graph and step.graph is not tf.compat.v1.get_default_graph():
             raise ValueError(
-                "%s: global_step=%r belongs to another graph than the one being built. Pass None "
-                "to go by each graph's own." % (type(self).__name__, step)
+                f"{type(self).__name__}: global_step={step!r} belongs to another graph than "
+                "the one being built. Pass None to go by each graph's own."
             )
         return step

@@ -20,8 +20,8 @@ class StepFunction:
     maker = None
 
     def __repr__(self):
-        arguments = ", ".join("%s=%r" % item for item in vars(self).items())
-        return "%s(%s)" % (self.maker, arguments)
+        arguments = ", ".join("{}={!r}".format(*item) for item in vars(self).items())
+        return f"{self.maker}({arguments})"
 
 
 class SavesStepFunctions:
@@ -65,8 +65,8 @@ def _to_config(name, function, classes):
         return function
     makers = [each.maker for each in classes]
     raise ValueError(
-        "%s=%r is a function of your own, which is no plain data. To save the optimizer, use one "
-        "of %s and %s of legacy_opt; or write a subclass whose constructor takes plain arguments, "
-        "keeps each as self._<argument>, and makes the function of them."
-        % (name, function, ", ".join(makers[:-1]), makers[-1])
+        f"{name}={function!r} is a function of your own, which is no plain data. To save the "
+        f"optimizer, use one of {', '.join(makers[:-1])} and {makers[-1]} of legacy_opt; or "
+        "write a subclass whose constructor takes plain arguments, keeps each as "
+        "self._<argument>, and makes the function of them."
     )

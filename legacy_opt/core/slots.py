@@ -194,7 +194,7 @@ class TensorSlot(Slot):
         self.shape = tf.TensorShape(shape)
         self._axes = tuple(axes)
         if not self.shape.is_fully_defined():
-            raise ValueError("TensorSlot: shape must be fully defined, got %s" % self.shape)
+            raise ValueError(f"TensorSlot: shape must be fully defined, got {self.shape}")
 
     def static_shape(self, variable: Variable) -> TensorShape:
         return self.shape
@@ -250,12 +250,12 @@ def checked_layouts(optimizer, layouts):
     """
     if not isinstance(layouts, dict):
         raise TypeError(
-            "%s: slots must be a dict from slot name to Slot, as in {'m': Slot()}, got %r."
-            % (optimizer, layouts)
+            f"{optimizer}: slots must be a dict from slot name to Slot, as in {{'m': "
+            f"Slot()}}, got {layouts!r}."
         )
     for name, layout in layouts.items():
         if not isinstance(layout, Slot):
             raise TypeError(
-                "%s: the slot %r must be a Slot, as in Slot(), got %r." % (optimizer, name, layout)
+                f"{optimizer}: the slot {name!r} must be a Slot, as in Slot(), got {layout!r}."
             )
     return layouts

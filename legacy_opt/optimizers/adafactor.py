@@ -55,7 +55,7 @@ class _PowDecayRate(StepFunction):
     def __init__(self, exponent):
         self.exponent = argument_checks.positive("exponent", exponent)
         if self.exponent > 1:
-            raise ValueError("exponent must be at most 1, got %r." % (exponent,))
+            raise ValueError(f"exponent must be at most 1, got {exponent!r}.")
 
     def __call__(self, step):
         rate = 1 - tf.pow(_floating(step) + 1, -self.exponent)
@@ -163,9 +163,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         shape = variable.shape
         if self._factored and shape.rank != 1 and not shape.is_fully_defined():
             raise ValueError(
-                "%s: variable %r is of shape %s, which does not tell how large the factors of its "
-                "second moment are. Give it a static shape, or pass factored=False."
-                % (type(self).__name__, variable.name, shape)
+                f"{type(self).__name__}: variable {variable.name!r} is of shape {shape}, "
+                "which does not tell how large the factors of its second moment are. Give it "
+                "a static shape, or pass factored=False."
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:
@@ -274,13 +274,14 @@ def _no_rate(name, value):
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:
-        rate = "(The first argument is not the learning rate: pass learning_rate=%r.)" % (value,)
-        raise TypeError("%s %s" % (error, rate)) from None
+        rate = f"(The first argument is not the learning rate: pass learning_rate={value!r}.)"
+        raise TypeError(f"{error} {rate}") from None
 
 
 def _refuse(name, value):
     if value:
         raise ValueError(
-            "%s=%r is an experiment of tensor2tensor's that is not supported. Pass None; keep "
-            "variables in float32, and cast to bfloat16 where the model computes." % (name, value)
+            f"{name}={value!r} is an experiment of tensor2tensor's that is not supported. "
+            "Pass None; keep variables in float32, and cast to bfloat16 where the model "
+            "computes."
         )

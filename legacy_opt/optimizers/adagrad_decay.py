@@ -111,9 +111,9 @@ class AdagradDecayOptimizer(RuleOptimizer):
         power = self._power_layout()
         if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
             raise ValueError(
-                "%s: variable %r has more than %d axes, in which TensorFlow cannot reach single "
-                "elements: use AdagradDecayOptimizerV2, or reshape the variable."
-                % (type(self).__name__, variable.name, _MOST_AXES)
+                f"{type(self).__name__}: variable {variable.name!r} has more than "
+                f"{_MOST_AXES} axes, in which TensorFlow cannot reach single elements: use "
+                "AdagradDecayOptimizerV2, or reshape the variable."
             )
         return {
             "accumulator": Slot(self._initial_accumulator_value),

@@ -81,7 +81,7 @@ class AdamGSOptimizer(AdamBase):
           ValueError: there was none.
         """
         if self._step_tensor is None:
-            raise ValueError("%s has applied no gradients yet." % type(self).__name__)
+            raise ValueError(f"{type(self).__name__} has applied no gradients yet.")
         hyper = self.hyperparameters(tf.float32)
         return hyper.beta1_power, hyper.beta2_power
 

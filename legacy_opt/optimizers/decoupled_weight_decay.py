@@ -106,8 +106,8 @@ class DecoupledWeightDecayExtension:
             return
         if cls.__bases__[0] is not DecoupledWeightDecayExtension:
             raise TypeError(
-                "%s: DecoupledWeightDecayExtension must be the first base class; after %s it "
-                "would decay nothing." % (cls.__name__, cls.__bases__[0].__name__)
+                f"{cls.__name__}: DecoupledWeightDecayExtension must be the first base class; "
+                f"after {cls.__bases__[0].__name__} it would decay nothing."
             )
         if "__init__" not in vars(cls):
             cls.__init__ = _constructor(cls)
@@ -221,8 +221,10 @@ class DecoupledWeightDecayExtension:
         idle = [item.name for item in self._decay_var_list or () if not _among(item, updated)]
         if idle:
             warn(
-                "decay_var_list of %s has variables that this step does not update, and so does "
-                "not decay: %s." % (type(self).__name__, ", ".join(map(repr, sorted(idle)))),
+                (
+                    f"decay_var_list of {type(self).__name__} has variables that this step does "
+                    f"not update, and so does not decay: {', '.join(map(repr, sorted(idle)))}."
+                ),
                 UserWarning,
             )
 
@@ -351,15 +353,15 @@ def _as_variables(decay_var_list):
     """
     if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
         raise TypeError(
-            "decay_var_list must be a list, tuple or set of variables, or None for all; got %r."
-            % (decay_var_list,)
+            "decay_var_list must be a list, tuple or set of variables, or None for all; got "
+            f"{decay_var_list!r}."
         )
     found = []
     for item in decay_var_list:
         found += parts_of(item)
     for item in found:
         if not hasattr(item, "assign_sub"):
-            raise TypeError("decay_var_list must hold variables, got %r." % (item,))
+            raise TypeError(f"decay_var_list must hold variables, got {item!r}.")
     if not found:
         raise ValueError(
             "decay_var_list is empty. Pass None to decay all variables, or weight_decay=0 to the "
@@ -383,9 +385,9 @@ def _constructor(cls):
     me, *others = base.parameters.values()
     if "weight_decay" in base.parameters:
         raise TypeError(
-            "%s: its other base class has an argument weight_decay already, which this decay "
-            "would take. Use that class as it is, or rename its argument in a subclass."
-            % cls.__name__
+            f"{cls.__name__}: its other base class has an argument weight_decay already, "
+            "which this decay would take. Use that class as it is, or rename its argument in "
+            "a subclass."
         )
     decay = inspect.Parameter("weight_decay", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = base.replace(parameters=[me, decay] + others)
@@ -415,14 +417,14 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(
-            "base_optimizer must be a subclass of tf.compat.v1.train.Optimizer, got %r."
-            % (base_optimizer,)
+            "base_optimizer must be a subclass of tf.compat.v1.train.Optimizer, got "
+            f"{base_optimizer!r}."
         )
     if issubclass(base_optimizer, DecoupledWeightDecayExtension):
-        raise TypeError("%s has decoupled weight decay already." % base_optimizer.__name__)
+        raise TypeError(f"{base_optimizer.__name__} has decoupled weight decay already.")
     contents = {
         "__module__": __name__,
-        "__doc__": "%s with decoupled weight decay." % base_optimizer.__name__,
+        "__doc__": f"{base_optimizer.__name__} with decoupled weight decay.",
         "base_optimizer": base_optimizer,
     }
     bases = DecoupledWeightDecayExtension, base_optimizer

@@ -153,5 +153,5 @@ def _texts(name, values):
         return None
     texts = values if isinstance(values, str) else list(values)
     if texts is values or not all(isinstance(text, str) for text in texts):
-        raise TypeError("%s must be a list of strings or None, got %r." % (name, values))
+        raise TypeError(f"{name} must be a list of strings or None, got {values!r}.")
     return texts

@@ -139,7 +139,7 @@ class ShampooOptimizer(RuleOptimizer):
         self._max_matrix_size = argument_checks.positive_integer("max_matrix_size", max_matrix_size)
         self._use_iterative_root = argument_checks.boolean("use_iterative_root", use_iterative_root)
         if self._use_iterative_root and not isinstance(self._alpha, numbers.Real):
-            raise TypeError("alpha must be a number if use_iterative_root=True, got %r." % (alpha,))
+            raise TypeError(f"alpha must be a number if use_iterative_root=True, got {alpha!r}.")
         every_step = _is(self._svd_interval, 1) and _is(self._precond_update_interval, 1)
         of_step = any(takes_step(getattr(self, "_" + name)) for name in _PARAMETERS)
         self.uses_global_step = of_step or not every_step
@@ -148,9 +148,9 @@ class ShampooOptimizer(RuleOptimizer):
         shape, dtype = _lengths(variable), wide_dtype(variable.dtype.base_dtype)
         if self._use_iterative_root and not shampoo_matrices.whole_root(-self._alpha / len(shape)):
             raise ValueError(
-                "%s: use_iterative_root=True needs a whole number for rank / (2 * alpha), got "
-                "alpha=%r for variable %r of rank %d."
-                % (type(self).__name__, self._alpha, variable.name, len(shape))
+                f"{type(self).__name__}: use_iterative_root=True needs a whole number for "
+                f"rank / (2 * alpha), got alpha={self._alpha!r} for variable "
+                f"{variable.name!r} of rank {len(shape)}."
             )
         layouts = {"gbar": Slot()}
         for axis, length in enumerate(shape):
@@ -159,8 +159,8 @@ class ShampooOptimizer(RuleOptimizer):
             else:
                 layout = TensorSlot([length, length], dtype=dtype)
                 if not _is(self._svd_interval, 1):
-                    layouts["H_%d" % axis] = IdentitySlot([length, length], dtype=dtype)
-            layouts["Gbar_%d" % axis] = layout
+                    layouts[f"H_{axis}"] = IdentitySlot([length, length], dtype=dtype)
+            layouts[f"Gbar_{axis}"] = layout
         return layouts
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
@@ -193,9 +193,10 @@ class ShampooOptimizer(RuleOptimizer):
     ) -> RuleResult:
         if not _is(self._mat_gbar_decay, 1):
             raise ValueError(
-                "%s: a sparse gradient of a variable of more than max_matrix_size=%d rows needs "
-                "mat_gbar_decay=1.0, got %r: rows that it does not touch would have to decay, too."
-                % (type(self).__name__, self._max_matrix_size, self._mat_gbar_decay)
+                f"{type(self).__name__}: a sparse gradient of a variable of more than "
+                f"max_matrix_size={self._max_matrix_size} rows needs mat_gbar_decay=1.0, got "
+                f"{self._mat_gbar_decay!r}: rows that it does not touch would have to decay, "
+                "too."
             )
         return self._update(grad, value, slots, hyper, rows=True)
 
@@ -232,7 +233,7 @@ class ShampooOptimizer(RuleOptimizer):
 
     def _diagonal(self, axis, others, grad, slots, hyper, changes, rows):
         """Updates the diagonal of an axis; returns its power."""
-        name, weight = "Gbar_%d" % axis, hyper.mat_gbar_weight
+        name, weight = f"Gbar_{axis}", hyper.mat_gbar_weight
         if others:
             if not rows:
                 weight = weight * _reciprocal(grad.shape.as_list()[axis], grad.dtype)
@@ -248,7 +249,7 @@ class ShampooOptimizer(RuleOptimizer):
 
     def _matrix(self, axis, size, grad, slots, hyper, changes):
         """Updates the matrix of an axis if it is time; returns its power, if not that of before."""
-        name = "Gbar_%d" % axis
+        name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
         exponent = -hyper.alpha / grad.shape.rank
         part = _reciprocal(size, grad.dtype)
@@ -277,9 +278,9 @@ class ShampooOptimizer(RuleOptimizer):
         power = tf.cond(
             _due(hyper.time, hyper.svd_interval),
             lambda: to_power(matrix, size, exponent, hyper.epsilon),
-            lambda: getattr(slots, "H_%d" % axis),
+            lambda: getattr(slots, f"H_{axis}"),
         )
-        changes["H_%d" % axis] = power
+        changes[f"H_{axis}"] = power
         return power
 
 
@@ -317,7 +318,7 @@ def _parameter(name, value, least=None):
     if not takes_step(value):
         value = argument_checks.hyperparameter(name, value)
     if least is not None and isinstance(value, numbers.Real) and value < least:
-        raise ValueError("%s must be at least %r, got %r." % (name, least, value))
+        raise ValueError(f"{name} must be at least {least!r}, got {value!r}.")
     return value
 
 
@@ -329,8 +330,8 @@ def _lengths(variable):
     """Returns the lengths of a variable's axes; a scalar is a vector of one element."""
     if not variable.shape.is_fully_defined():
         raise ValueError(
-            "ShampooOptimizer needs to know the shape of variable %r, which is %s: give it a "
-            "static shape." % (variable.name, variable.shape)
+            f"ShampooOptimizer needs to know the shape of variable {variable.name!r}, which "
+            f"is {variable.shape}: give it a static shape."
         )
     return variable.shape.as_list() or [1]
 

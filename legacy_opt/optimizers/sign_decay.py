@@ -90,15 +90,15 @@ class _Decay(StepFunction):
     def __init__(self, decay_steps, **others):
         self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
         if self.decay_steps > tf.int64.max:
-            raise ValueError("decay_steps must be an int64, got %r." % (decay_steps,))
+            raise ValueError(f"decay_steps must be an int64, got {decay_steps!r}.")
         for name, value in others.items():
             setattr(self, name, argument_checks.number(name, value) if value is not None else None)
 
     def __call__(self, global_step):
         if global_step is None:
             raise ValueError(
-                "The %s decay needs a global_step, got None: pass global_step=… to minimize() or "
-                "apply_gradients()." % self.kind
+                f"The {self.kind} decay needs a global_step, got None: pass global_step=… to "
+                "minimize() or apply_gradients()."
             )
         step = tf.convert_to_tensor(global_step)
         if step.dtype.is_integer:
@@ -168,12 +168,12 @@ def checked(function):
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:
         raise TypeError(
-            "sign_decay_fn must be a function of the global step, got %s, which makes one: pass "
-            "sign_decay_fn=%s(decay_steps)." % (function.__name__, function.__name__)
+            f"sign_decay_fn must be a function of the global step, got {function.__name__}, "
+            f"which makes one: pass sign_decay_fn={function.__name__}(decay_steps)."
         )
     if function is not None and not callable(function):
         raise TypeError(
-            "sign_decay_fn must be a function of the global step, as get_linear_decay_fn("
-            "decay_steps) returns, or None, got %r." % (function,)
+            "sign_decay_fn must be a function of the global step, as "
+            f"get_linear_decay_fn(decay_steps) returns, or None, got {function!r}."
         )
     return function

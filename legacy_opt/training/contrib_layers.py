@@ -178,7 +178,7 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
     if one_step.is_function(learning_rate):
         raise argument_checks.WrongTypeError(
             "learning_rate must be a number, a scalar tensor or variable, or None, got the "
-            "function %r: call it, or pass it as learning_rate_decay_fn." % (learning_rate,)
+            f"function {learning_rate!r}: call it, or pass it as learning_rate_decay_fn."
         )
     argument_checks.not_negative("learning_rate", learning_rate)
     if decay_fn is not None and global_step is None:
@@ -201,7 +201,7 @@ def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
 def _summaries(summaries):
     if summaries is None:
         return _DEFAULT_SUMMARIES
-    message = "summaries must be a list of some of %s, got %r." % (OPTIMIZER_SUMMARIES, summaries)
+    message = f"summaries must be a list of some of {OPTIMIZER_SUMMARIES}, got {summaries!r}."
     chosen = one_step.listed(message, summaries)
     if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
         raise ValueError(message)

@@ -81,7 +81,7 @@ def create_train_op(
     argument_checks.boolean("summarize_gradients", summarize_gradients)
     argument_checks.boolean("colocate_gradients_with_ops", colocate_gradients_with_ops)
     if check_numerics != _LOSS_ONLY and not isinstance(check_numerics, (bool, np.bool_)):
-        raise TypeError("check_numerics must be True, False or 'loss', got %r." % (check_numerics,))
+        raise TypeError(f"check_numerics must be True, False or 'loss', got {check_numerics!r}.")
     if type(global_step) is int and global_step == _USE_GLOBAL_STEP:
         global_step = v1.train.get_or_create_global_step()
     one_step.check_step(global_step, advanced=True)
@@ -129,8 +129,10 @@ def _all_update_ops(update_ops):
     left_out = [each for each in collected if not any(each is other for other in update_ops)]
     if left_out:
         warn(
-            "create_train_op runs the update_ops that it is given, and not these of the collection "
-            "UPDATE_OPS: %s." % ", ".join(operation.name for operation in left_out),
+            (
+                "create_train_op runs the update_ops that it is given, and not these of the "
+                f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}."
+            ),
             UserWarning,
         )
     return update_ops
@@ -145,7 +147,7 @@ def _trainable(variables):
     for variable in variables:
         if not (variable.trainable or any(variable is each for each in trainable)):
             raise ValueError(
-                "variables_to_train holds %r, which is not trainable. Make it with trainable=True, "
-                "or add it to the collection TRAINABLE_VARIABLES." % variable.name
+                f"variables_to_train holds {variable.name!r}, which is not trainable. Make it "
+                "with trainable=True, or add it to the collection TRAINABLE_VARIABLES."
             )
     return variables

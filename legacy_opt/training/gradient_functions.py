@@ -93,7 +93,7 @@ def multiply_gradients(
         if multiplier is not None:
             if grad is None:
                 raise ValueError(
-                    "gradient_multipliers names %r, which has no gradient." % variable.op.name
+                    f"gradient_multipliers names {variable.op.name!r}, which has no gradient."
                 )
             if not argument_checks.is_tensor_like(multiplier):
                 multiplier = tf.convert_to_tensor(multiplier, dtype=grad.dtype)
@@ -126,13 +126,13 @@ def check_multipliers(multipliers):
     what = "gradient_multipliers"
     if not isinstance(multipliers, dict):
         raise argument_checks.WrongTypeError(
-            "%s must be a dict from variables or names to numbers, got %r." % (what, multipliers)
+            f"{what} must be a dict from variables or names to numbers, got {multipliers!r}."
         )
     for key, value in multipliers.items():
         if not (argument_checks.is_tensor_like(value) or isinstance(value, np.ndarray)):
-            argument_checks.number("%s[%r]" % (what, key), value)
+            argument_checks.number(f"{what}[{key!r}]", value)
         if not (isinstance(key, str) or argument_checks.is_tensor_like(_variable_of(key))):
-            raise TypeError("%s must have variables or names as keys, got %r." % (what, key))
+            raise TypeError(f"{what} must have variables or names as keys, got {key!r}.")
 
 
 def _variable_of(key):
@@ -154,8 +154,8 @@ def _multipliers(multipliers, pairs, name_of):
         missing = [key for key in missing if key not in others]
     if missing:
         raise ValueError(
-            "gradient_multipliers names %s, and there is no such variable. Those that are trained "
-            "are %s." % (", ".join(map(repr, missing)), ", ".join(map(repr, names)))
+            f"gradient_multipliers names {', '.join(map(repr, missing))}, and there is no "
+            f"such variable. Those that are trained are {', '.join(map(repr, names))}."
         )
     return [
         by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)

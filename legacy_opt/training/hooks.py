@@ -49,12 +49,12 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         self._tqdm = _tqdm()
         if not (loss is None or isinstance(loss, str) or tf.is_tensor(loss)):
-            raise TypeError("loss must be a tensor, the name of one, or None, got %r." % (loss,))
+            raise TypeError(f"loss must be a tensor, the name of one, or None, got {loss!r}.")
         if total_steps is not None:
             total_steps = argument_checks.positive_integer("total_steps", total_steps)
         for name in sorted(set(options) - _options(self._tqdm)):
             told = "pass total_steps" if name == "total" else "see tqdm.tqdm"
-            raise TypeError("ProgressBarHook takes no argument %r: %s." % (name, told))
+            raise TypeError(f"ProgressBarHook takes no argument {name!r}: {told}.")
         self._loss = loss
         self._options: Dict[str, Any] = dict({"unit": "step"}, total=total_steps, **options)
         self._bar = None
@@ -90,7 +90,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
             loss = np.asarray(run_values.results["loss"])
             if loss.ndim:
                 raise ValueError(_NO_SCALAR % (loss.shape,))
-            self._bar.set_postfix_str("loss=%.4g" % loss, refresh=False)
+            self._bar.set_postfix_str(f"loss={loss:.4g}", refresh=False)
         self._advance_to(int(run_values.results["step"]))
 
     def end(self, session: tf.compat.v1.Session) -> None:
@@ -110,7 +110,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
         try:
             loss = graph.as_graph_element(loss, allow_operation=False)
         except (KeyError, ValueError) as error:
-            raise ValueError("loss is no tensor of this graph: %r." % (loss,)) from error
+            raise ValueError(f"loss is no tensor of this graph: {loss!r}.") from error
         if loss.shape.rank not in (None, 0):
             raise ValueError(_NO_SCALAR % loss.shape)
         return loss
@@ -156,12 +156,12 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         if isinstance(optimizer, type) or not hasattr(optimizer, "get_slot_names"):
             raise TypeError(
                 "SlotSummaryHook needs an optimizer that has slots, as a "
-                "tf.compat.v1.train.Optimizer, got %r." % (optimizer,)
+                f"tf.compat.v1.train.Optimizer, got {optimizer!r}."
             )
         if isinstance(slots, str):
-            raise TypeError("slots must be a list of names, got %r: write [%r]." % (slots, slots))
+            raise TypeError(f"slots must be a list of names, got {slots!r}: write [{slots!r}].")
         if not (slots is None or isinstance(slots, (list, tuple, set, frozenset))):
-            raise TypeError("slots must be a list of names, or None, got %r." % (slots,))
+            raise TypeError(f"slots must be a list of names, or None, got {slots!r}.")
         self._optimizer = optimizer
         if isinstance(output_dir, os.PathLike):
             output_dir = os.fspath(output_dir)
@@ -185,7 +185,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                 if values.dtype not in (tf.float32, tf.float64):
                     values = tf.cast(values, tf.float32)  # 16 bits cannot sum up a table
                 for statistic, reduce in _STATISTICS.items():
-                    tag = "slots/%s/%s/%s" % (variable.op.name, name, statistic)
+                    tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
@@ -243,12 +243,9 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         missing = set(names) - {name for _, name, _ in found} if self._slots is not None else ()
         if missing or not found:
             raise ValueError(
-                "%s has no slots %sin this graph; it has %s. Is it the one that trains?"
-                % (
-                    type(self._optimizer).__name__,
-                    "%s " % ", ".join(sorted(missing)) if missing else "",
-                    ", ".join(there) or "none",
-                )
+                f"{type(self._optimizer).__name__} has no slots "
+                f"{'{} '.format(', '.join(sorted(missing))) if missing else ''}in this graph; it "
+                f"has {', '.join(there) or 'none'}. Is it the one that trains?"
             )
         return [each for each in found if each[2].shape.num_elements()]
 
@@ -292,8 +289,8 @@ def _global_step(taker):
     step = v1.train.get_global_step()
     if step is None:
         raise ValueError(
-            "%s goes by the global step, and this graph has none: call "
-            "tf.compat.v1.train.get_or_create_global_step()." % taker
+            f"{taker} goes by the global step, and this graph has none: call "
+            "tf.compat.v1.train.get_or_create_global_step()."
         )
     return step
 

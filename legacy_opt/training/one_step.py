@@ -49,19 +49,19 @@ def is_function(value):
 def check_function(name, value):
     """Raises a TypeError if an argument is no function."""
     if not is_function(value):
-        raise TypeError("%s must be a function or None, got %r." % (name, value))
+        raise TypeError(f"{name} must be a function or None, got {value!r}.")
 
 
 def tensor_of_loss(name, loss):
     """Returns a loss as a tensor; raises a `WrongTypeError` if it is none."""
     if is_function(loss):
-        raise TypeError("%s must be a tensor, got the function %r: call it." % (name, loss))
+        raise TypeError(f"{name} must be a tensor, got the function {loss!r}: call it.")
     if loss is None:
-        raise argument_checks.WrongTypeError("%s must be a tensor, got None." % name)
+        raise argument_checks.WrongTypeError(f"{name} must be a tensor, got None.")
     loss = tf.convert_to_tensor(loss)
     if not loss.dtype.base_dtype.is_floating:
         raise argument_checks.WrongTypeError(
-            "%s must be of a floating point dtype, got %s." % (name, loss.dtype.name)
+            f"{name} must be of a floating point dtype, got {loss.dtype.name}."
         )
     return loss
 
@@ -71,8 +71,8 @@ def scalar_loss(loss):
     loss = tensor_of_loss("loss", loss)
     if loss.shape.rank != 0:
         raise ValueError(
-            "loss must be a scalar, got shape %s: take its mean, or tf.reshape(loss, []) where the "
-            "shape is not known." % (loss.shape,)
+            f"loss must be a scalar, got shape {loss.shape}: take its mean, or "
+            "tf.reshape(loss, []) where the shape is not known."
         )
     return loss
 
@@ -85,8 +85,9 @@ def check_step(global_step, advanced):
         return
     if global_step.dtype == global_step.dtype.base_dtype:  # else it is a ref variable's memory
         raise TypeError(
-            "global_step must be a variable to be advanced, got the tensor %r. Pass the variable; "
-            "or, to optimize_loss, increment_global_step=False." % global_step.name
+            "global_step must be a variable to be advanced, got the tensor "
+            f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "
+            "increment_global_step=False."
         )
 
 
@@ -102,14 +103,14 @@ def listed(message, values):
 
 def operations(update_ops):
     """Returns a list of operations, each once."""
-    message = "update_ops must be a list of operations or None, got %r." % (update_ops,)
+    message = f"update_ops must be a list of operations or None, got {update_ops!r}."
     return list({id(operation): operation for operation in listed(message, update_ops)}.values())
 
 
 def some_variables(name, variables):
     """Returns a list of variables, of which there must be some."""
-    message = "%s must be a list of variables or None, got %r." % (name, variables)
+    message = f"{name} must be a list of variables or None, got {variables!r}."
     variables = list(variables_in(listed(message, variables), name))
     if not variables:
-        raise ValueError("%s: there is no variable to train." % name)
+        raise ValueError(f"{name}: there is no variable to train.")
     return variables

@@ -89,8 +89,8 @@ def check_optimizer(optimizer, learning_rate):
         raise argument_checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         raise ValueError(
-            "learning_rate is None, but optimizer=%r is made with one. Pass a number or tensor, or "
-            "a function without arguments that returns an optimizer." % (optimizer,)
+            f"learning_rate is None, but optimizer={optimizer!r} is made with one. Pass a "
+            "number or tensor, or a function without arguments that returns an optimizer."
         )
 
 
@@ -116,7 +116,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
     if isinstance(optimizer, type):
         return _make(optimizer, optimizer.__name__, learning_rate, global_step)
     made = optimizer() if learning_rate is None else optimizer(learning_rate)
-    return v1_optimizer("what the function optimizer=%r returns" % (optimizer,), made)
+    return v1_optimizer(f"what the function optimizer={optimizer!r} returns", made)
 
 
 def _make(maker, name, learning_rate, global_step):
@@ -126,18 +126,18 @@ def _make(maker, name, learning_rate, global_step):
     if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
         if global_step is None:
             raise ValueError(
-                "optimizer %s goes by the global step, and there is none. Call tf.compat.v1.train."
-                "get_or_create_global_step() before, or pass global_step=…" % name
+                f"optimizer {name} goes by the global step, and there is none. Call "
+                "tf.compat.v1.train.get_or_create_global_step() before, or pass global_step=…"
             )
         arguments["global_step"] = global_step
     try:
         inspect.signature(maker).bind(**arguments)
     except TypeError as error:
         raise TypeError(
-            "optimizer %s cannot be made of a learning rate alone (%s). Pass a function: "
-            "optimizer=lambda learning_rate: …" % (name, error)
+            f"optimizer {name} cannot be made of a learning rate alone ({error}). Pass a "
+            "function: optimizer=lambda learning_rate: …"
         ) from None
-    return v1_optimizer("optimizer %s" % name, maker(**arguments))
+    return v1_optimizer(f"optimizer {name}", maker(**arguments))
 
 
 def v1_optimizer(what, value):
@@ -152,10 +152,10 @@ def v1_optimizer(what, value):
 
 
 def _no_optimizer(what, value):
-    text = "%s must be a tf.compat.v1.train.Optimizer" % what
+    text = f"{what} must be a tf.compat.v1.train.Optimizer"
     if what == "optimizer":
         text = "optimizer must be a name, or a class, function or instance of such"
-    text += ", got %r of type %s." % (value, type(value).__name__)
+    text += f", got {value!r} of type {type(value).__name__}."
     cls = value if isinstance(value, type) else type(value)
     if any("keras" in base.__module__.split(".") for base in cls.__mro__):
         text += " legacy_opt.compat.to_v1(…) makes one of a Keras optimizer."
@@ -163,11 +163,11 @@ def _no_optimizer(what, value):
 
 
 def _unknown_name(name):
-    text = "optimizer=%r is no known name; known are %s." % (name, ", ".join(OPTIMIZER_CLS_NAMES))
+    text = f"optimizer={name!r} is no known name; known are {', '.join(OPTIMIZER_CLS_NAMES)}."
     stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
     close = difflib.get_close_matches(stem, OPTIMIZER_CLS_NAMES, n=1)
     if close:
-        text += " Did you mean %r?" % close[0]
+        text += f" Did you mean {close[0]!r}?"
     return text + (
         " An optimizer that needs more than a learning rate is passed as a function: "
         "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."

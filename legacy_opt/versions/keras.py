@@ -26,9 +26,9 @@ def keras_facts():
         home = keras.Model.__module__.split(".")[0]
     except (ImportError, RecursionError) as error:  # the latter where it is asked for again
         raise ImportError(
-            "tf.keras cannot be imported; KERAS_BACKEND is %r. v1 optimizers run on TensorFlow "
-            "alone: set the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
-            % os.environ.get("KERAS_BACKEND")
+            "tf.keras cannot be imported; KERAS_BACKEND is "
+            f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers run on TensorFlow alone: set "
+            "the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
         ) from error
     version = getattr(keras, "__version__", None)
     if version is None:  # TensorFlow 2.13 to 2.15 do not pass it on
@@ -52,7 +52,7 @@ def optimizer_v2():
         candidate = getattr(home, "Optimizer", None)
         if hasattr(candidate, "_resource_apply_dense"):
             return candidate
-    raise ImportError("This Keras (%s) has no OptimizerV2." % keras.__name__)
+    raise ImportError(f"This Keras ({keras.__name__}) has no OptimizerV2.")
 
 
 def keras_2():
@@ -87,18 +87,20 @@ def keras_3():
         keras = None
     if not hasattr(keras, "ops"):
         raise ImportError(
-            "There is no Keras 3 here; tf.keras is Keras %s. Keras 3 needs TensorFlow 2.16 or "
-            "newer. For the Keras that is here, pass api='optimizer_v2'." % keras_facts()["version"]
+            f"There is no Keras 3 here; tf.keras is Keras {keras_facts()['version']}. Keras 3 "
+            "needs TensorFlow 2.16 or newer. For the Keras that is here, pass "
+            "api='optimizer_v2'."
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportError(
-            "Keras runs on %s here, and v1 optimizers on TensorFlow alone. Set the environment "
-            "variable KERAS_BACKEND=tensorflow before Keras is imported." % keras.backend.backend()
+            f"Keras runs on {keras.backend.backend()} here, and v1 optimizers on TensorFlow "
+            "alone. Set the environment variable KERAS_BACKEND=tensorflow before Keras is "
+            "imported."
         )
     if not isinstance(getattr(keras.optimizers.Optimizer, "iterations", None), property):
         raise ImportError(
-            "Keras %s is too old for the bridge: its optimizers count no accumulated steps. "
-            "Install a newer one with: pip install -U keras" % keras.__version__
+            f"Keras {keras.__version__} is too old for the bridge: its optimizers count no "
+            "accumulated steps. Install a newer one with: pip install -U keras"
         )
     return keras
 

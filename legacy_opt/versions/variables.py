@@ -31,9 +31,9 @@ class Part(NamedTuple):
         """The name of this part, by what it has of the whole: "w/rows_0_to_3_of_7"."""
         if self.axis is None:
             return self.full_name
-        unit = {0: "rows", 1: "columns"}.get(self.axis, "axis_%d" % self.axis)
+        unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
         begin, size, full = (each[self.axis] for each in (self.offset, self.shape, self.full_shape))
-        return "%s/%s_%d_to_%d_of_%d" % (self.full_name, unit, begin, begin + size, full)
+        return f"{self.full_name}/{unit}_{begin}_to_{begin + size}_of_{full}"
 
 
 def part_of(variable):
@@ -74,7 +74,7 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
         if list(axes) == list(range(len(part.shape))) and part_of(slot) is not None:
             return  # as TensorFlow has it
         if part.axis in axes:
-            name = "%s/%s" % (part.full_name, slot.op.name[len(variable.op.name) + 1 :])
+            name = f"{part.full_name}/{slot.op.name[len(variable.op.name) + 1 :]}"
             full_shape, shape, offset = ([each[axis] for axis in axes] for each in part[1:])
             slot._set_save_slice_info(tf.Variable.SaveSliceInfo(name, full_shape, offset, shape))
             return

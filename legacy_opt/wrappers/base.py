@@ -59,7 +59,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     def track_wrapped(self) -> None:
         """Tells object-based checkpoints of what is inside; who copies a wrapper calls it, too."""
         for number, inner in enumerate(self._wrapped):
-            self._track_trackable(inner, "optimizer_%d" % number)
+            self._track_trackable(inner, f"optimizer_{number}")
 
     @property
     def wrapped(self) -> Tuple[V1Optimizer, ...]:
@@ -128,8 +128,9 @@ def check_step_to_advance(global_step):
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
-            "global_step must be a variable, as tf.compat.v1.train.get_or_create_global_step() "
-            "makes it, or None, got %r." % (global_step,)
+            "global_step must be a variable, as "
+            "tf.compat.v1.train.get_or_create_global_step() makes it, or None, got "
+            f"{global_step!r}."
         )
 
 

@@ -177,9 +177,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         new = [pair for pair in trained if not self._keeps(pair[1])]
         if new and counts and not eagerly:
             raise ValueError(
-                "%s was called before without a gradient of the variable %r, and what was built "
-                "then would not update it. Make one optimizer for each list of variables."
-                % (type(self).__name__, new[0][1].name)
+                f"{type(self).__name__} was called before without a gradient of the variable "
+                f"{new[0][1].name!r}, and what was built then would not update it. Make one "
+                "optimizer for each list of variables."
             )
         for grad, variable in new:
             self._create_kept(variable, _ROWS if isinstance(grad, tf.IndexedSlices) else _SUM)
@@ -188,8 +188,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         left_out = any(len(members) < len(self._homes.together(home)) for home, members in homes)
         if left_out or self._number_of_variables_kept() > len(homes):
             raise ValueError(
-                "%s keeps gradients of variables that this call leaves out. Pass them with None as "
-                "gradient, or make one optimizer for each list of variables." % type(self).__name__
+                f"{type(self).__name__} keeps gradients of variables that this call leaves "
+                "out. Pass them with None as gradient, or make one optimizer for each list "
+                "of variables."
             )
         self._create_count(known)
 
@@ -199,25 +200,25 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for grad, variable in trained:
             if isinstance(grad, tf.IndexedSlices):
                 raise ValueError(
-                    "%s cannot keep the sparse gradients of %r through to_keras: Keras saves no "
-                    "variables whose number of rows changes. Accumulate the dense ones alone, "
-                    "inside a MultiOptimizer whose other optimizer has the embeddings, or make "
-                    "these dense: tf.convert_to_tensor(gradient)."
-                    % (type(self).__name__, variable.name)
+                    f"{type(self).__name__} cannot keep the sparse gradients of "
+                    f"{variable.name!r} through to_keras: Keras saves no variables whose "
+                    "number of rows changes. Accumulate the dense ones alone, inside a "
+                    "MultiOptimizer whose other optimizer has the embeddings, or make these "
+                    "dense: tf.convert_to_tensor(gradient)."
                 )
         names = sorted(variable.name for _, variable in trained)
         if names != vars(self).setdefault("_names_of_trained", names):
             raise ValueError(
-                "%s keeps gradients of other variables than those of this call: %s, and here are "
-                "%s. Make one optimizer for each list of variables."
-                % (type(self).__name__, ", ".join(self._names_of_trained), ", ".join(names))
+                f"{type(self).__name__} keeps gradients of other variables than those of this "
+                f"call: {', '.join(self._names_of_trained)}, and here are {', '.join(names)}. "
+                "Make one optimizer for each list of variables."
             )
 
     def _create_kept(self, variable, slot_names):
         if slot_names == _ROWS and is_cut_by_rows(variable):
             variable = self._homes.add(variable)
         for name in slot_names:
-            op_name = "%s/%s" % (self._name, name)
+            op_name = f"{self._name}/{name}"
             _layout(name, variable).create(self, variable, name, op_name)
 
     def _keeps(self, variable):
@@ -337,19 +338,19 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         me = type(self).__name__
         if tf.distribute.has_strategy():
             raise ValueError(
-                "%s does not run in a tf.distribute strategy, as the replicas would need sums of "
-                "their own. Use it without, or with steps=1." % me
+                f"{me} does not run in a tf.distribute strategy, as the replicas would need "
+                "sums of their own. Use it without, or with steps=1."
             )
         pairs = checked(me, grads_and_vars)
         if not any(grad is not None for grad, _ in pairs):
             raise ValueError(
-                "%s got no gradient for any of the variables: %s."
-                % (me, ", ".join(variable.name for _, variable in pairs) or "there are none")
+                f"{me} got no gradient for any of the variables: "
+                f"{', '.join(variable.name for _, variable in pairs) or 'there are none'}."
             )
         seen = set()
         for _, variable in pairs:
             if id(variable) in seen:
-                raise ValueError("%s got the variable %r twice." % (me, variable.name))
+                raise ValueError(f"{me} got the variable {variable.name!r} twice.")
             seen.add(id(variable))
         for grad, variable in pairs:
             if isinstance(grad, tf.IndexedSlices):
@@ -364,9 +365,9 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         for _, variable in pairs:
             if self.own_slot(self._homes.of(variable), "gradient_ids") is not None:
                 raise ValueError(
-                    "%s keeps the sparse gradients of %r in a variable whose shape changes, which "
-                    "XLA cannot compile. Compile without XLA: jit_compile=False."
-                    % (type(self).__name__, variable.name)
+                    f"{type(self).__name__} keeps the sparse gradients of {variable.name!r} "
+                    "in a variable whose shape changes, which XLA cannot compile. Compile "
+                    "without XLA: jit_compile=False."
                 )
 
 

@@ -95,7 +95,8 @@ class ClipByValueOptimizer(GradientClipping):
         limits = self._clip_value_min, self._clip_value_max
         if all(isinstance(limit, numbers.Real) for limit in limits) and limits[0] >= limits[1]:
             raise ValueError(
-                "clip_value_min must be less than clip_value_max, got %r and %r." % limits
+                "clip_value_min must be less than clip_value_max, "
+                f"got {limits[0]!r} and {limits[1]!r}."
             )
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:

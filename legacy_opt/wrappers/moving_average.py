@@ -222,8 +222,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
         for each in sorted(saved.intersection(swapped)):
             if swapped[each].op.name not in saved:
                 raise ValueError(
-                    "var_list of swapping_saver has %r, and not %r, with which it is swapped. "
-                    "Put both into it, or neither." % (each, swapped[each].op.name)
+                    f"var_list of swapping_saver has {each!r}, and not "
+                    f"{swapped[each].op.name!r}, with which it is swapped. Put both into it, "
+                    "or neither."
                 )
         content = {}
         for key, parts in entries.items():
@@ -266,7 +267,7 @@ def _by_name(var_list):
     found = {}
     for each in var_list:
         if not hasattr(each, "name"):
-            raise TypeError("var_list of swapping_saver holds %r, which is no variable." % (each,))
+            raise TypeError(f"var_list of swapping_saver holds {each!r}, which is no variable.")
         part = versions.part_of(each)
         if part is not None:
             found.setdefault(part.full_name, []).append(each)

@@ -112,9 +112,9 @@ class MultiOptimizer(OptimizerWrapper):
         for route in self._routes:
             if not isinstance(route.which, str):
                 raise ValueError(
-                    "%s cannot be saved: its route %s is no regular expression, as a file can hold "
-                    "it. Route by names, or save the model without its optimizer and make that "
-                    "anew." % (type(self).__name__, route)
+                    f"{type(self).__name__} cannot be saved: its route {route} is no regular "
+                    "expression, as a file can hold it. Route by names, or save the model "
+                    "without its optimizer and make that anew."
                 )
         return {
             "optimizers": list(self._wrapped),
@@ -167,8 +167,8 @@ class MultiOptimizer(OptimizerWrapper):
         if var_list is None:
             if callable(loss):
                 raise ValueError(
-                    "%s.compute_gradients needs var_list=…: an optimizer inside computes the "
-                    "gradients of its variables itself." % type(self).__name__
+                    f"{type(self).__name__}.compute_gradients needs var_list=…: an optimizer "
+                    "inside computes the gradients of its variables itself."
                 )
             var_list = v1.trainable_variables()
         variables, together = list(variables_in([var_list], "var_list")), []
@@ -233,8 +233,10 @@ class MultiOptimizer(OptimizerWrapper):
         idle = [str(route) for route in self._routes if id(route) not in used]
         if idle and self._default:
             warn(
-                "%s: nothing goes to %s; what no route takes goes to %s."
-                % (type(self).__name__, ", ".join(idle), self._default[0]),
+                (
+                    f"{type(self).__name__}: nothing goes to {', '.join(idle)}; what no route "
+                    f"takes goes to {self._default[0]}."
+                ),
                 UserWarning,
             )
         return taken
@@ -271,12 +273,12 @@ def _refuse_what_must_be_outside(holder, optimizers):
     for optimizer in everything:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
             raise ValueError(
-                "%s cannot hold a SyncReplicasOptimizer, which advances the global step itself. "
-                "Put it around: SyncReplicasOptimizer(%s(…), …)." % (holder, holder)
+                f"{holder} cannot hold a SyncReplicasOptimizer, which advances the global "
+                f"step itself. Put it around: SyncReplicasOptimizer({holder}(…), …)."
             )
         if sum(other is optimizer for other in everything) > 1:
             raise ValueError(
-                "%s: %s %r is inside of several of its optimizers, and would make several steps at "
-                "once. Make one for each."
-                % (holder, type(optimizer).__name__, optimizer.get_name())
+                f"{holder}: {type(optimizer).__name__} {optimizer.get_name()!r} is inside of "
+                "several of its optimizers, and would make several steps at once. Make one "
+                "for each."
             )

@@ -46,12 +46,12 @@ class Route(NamedTuple):
         if which is None:
             how = "by default"
         elif isinstance(which, Collection):
-            how = "collection %r" % which.name
+            how = f"collection {which.name!r}"
         elif isinstance(which, tuple):
             how = "a list of variables"
         else:
             how = repr(which)
-        return "%s (%s)" % (type(self.optimizer).__name__, how)
+        return f"{type(self.optimizer).__name__} ({how})"
 
     def selection(self, name_of):
         """Returns a function that tells whether a variable is taken, as things are now.
@@ -85,20 +85,20 @@ def make_routes(holder, pairs):
     """
     if not isinstance(pairs, (list, tuple)):
         raise TypeError(
-            "%s: routes must be a list of pairs (optimizer, which), got %r." % (holder, pairs)
+            f"{holder}: routes must be a list of pairs (optimizer, which), got {pairs!r}."
         )
     if not pairs:
-        raise ValueError("%s: routes must hold at least one pair (optimizer, which)." % holder)
+        raise ValueError(f"{holder}: routes must hold at least one pair (optimizer, which).")
     return tuple(_route(holder, number, pair) for number, pair in enumerate(pairs))
 
 
 def _route(holder, number, pair):
-    what = "%s: routes[%d]" % (holder, number)
+    what = f"{holder}: routes[{number}]"
     if not (isinstance(pair, (list, tuple)) and len(pair) == 2):
-        raise TypeError("%s must be a pair (optimizer, which), got %r." % (what, pair))
+        raise TypeError(f"{what} must be a pair (optimizer, which), got {pair!r}.")
     optimizer, which = pair
     if isinstance(which, v1.train.Optimizer):
-        raise TypeError("%s is %r: the optimizer comes first, then which." % (what, pair))
+        raise TypeError(f"{what} is {pair!r}: the optimizer comes first, then which.")
     argument_checks.optimizer(holder, optimizer)
     return Route(optimizer, _which(what, which))
 
@@ -108,29 +108,28 @@ def _which(what, which):
         return which
     if isinstance(which, str):
         if not which:
-            raise ValueError("%s: '' matches every variable: pass default=… for that." % what)
+            raise ValueError(f"{what}: '' matches every variable: pass default=… for that.")
         argument_checks.patterns(what, [which])
         return which
     if hasattr(which, "trainable_variables"):  # a layer, whose variables may not be there yet
         raise TypeError(
-            "%s: pass the variables of %r: its trainable_variables, once it is built."
-            % (what, which)
+            f"{what}: pass the variables of {which!r}: its trainable_variables, once it is built."
         )
     if is_variable(which) or holds_variables(which):
         variables = tuple(variables_in([which], what))
         if not variables:
-            raise ValueError("%s: the list of variables is empty." % what)
+            raise ValueError(f"{what}: the list of variables is empty.")
         return variables
     if not callable(which) or isinstance(which, type):
-        raise TypeError("%s: which must be %s, got %r." % (what, _KINDS, which))
+        raise TypeError(f"{what}: which must be {_KINDS}, got {which!r}.")
     return which
 
 
 def _collected(name):
     if tf.executing_eagerly():
         raise ValueError(
-            "MultiOptimizer.collection(%r): there are collections in graphs only. When executing "
-            "eagerly, route by a list of variables, a name or a function." % name
+            f"MultiOptimizer.collection({name!r}): there are collections in graphs only. When "
+            "executing eagerly, route by a list of variables, a name or a function."
         )
     return v1.get_collection(name)
 
@@ -139,8 +138,8 @@ def _answer(function, variable):
     answer = function(variable)
     if argument_checks.is_tensor_like(answer):
         raise TypeError(
-            "MultiOptimizer: the function %r must answer True or False for a variable, got %r."
-            % (function, answer)
+            f"MultiOptimizer: the function {function!r} must answer True or False for a "
+            f"variable, got {answer!r}."
         )
     return bool(answer)
 
@@ -175,7 +174,7 @@ def check_taken(holder, routes, taken):
     twice = [variable for i, (variable, _) in enumerate(taken) if keys[i] in keys[:i]]
     nobodys = [variable for variable, by in taken if not by]
     several = [
-        "%s to %s" % (names([variable]), " and ".join(map(str, by)))
+        f"{names([variable])} to {' and '.join(map(str, by))}"
         for variable, by in taken
         if len({id(route.optimizer) for route in by}) > 1
     ]
@@ -184,15 +183,15 @@ def check_taken(holder, routes, taken):
         used = {id(route) for _, by in taken for route in by}
         idle = ", ".join(str(route) for route in routes if id(route) not in used)
         problems.append(
-            "To none go %s%s. Route them, pass default=… for the rest, or leave them out of "
-            "var_list." % (names(nobodys), idle and "; nothing goes to %s" % idle)
+            f"To none go {names(nobodys)}{idle and f'; nothing goes to {idle}'}. Route "
+            "them, pass default=… for the rest, or leave them out of var_list."
         )
     if several:
-        problems.append("To several go %s." % "; ".join(several))
+        problems.append(f"To several go {'; '.join(several)}.")
     if twice:
-        problems.append("Given twice: %s." % names(twice))
+        problems.append(f"Given twice: {names(twice)}.")
     if problems:
         raise ValueError(
-            "%s: every variable with a gradient must go to exactly one optimizer. %s"
-            % (holder, " ".join(problems))
+            f"{holder}: every variable with a gradient must go to exactly one optimizer. "
+            f"{' '.join(problems)}"
         )

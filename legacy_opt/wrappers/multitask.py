@@ -63,9 +63,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         for each in updating_optimizers(opt):
             if not any(_overrides(each, name) for name in _UPDATES):
                 raise TypeError(
-                    "%s cannot leave variables alone in %s, which updates all in its own "
-                    "apply_gradients, past the methods _apply_dense and so on."
-                    % (type(self).__name__, type(each).__name__)
+                    f"{type(self).__name__} cannot leave variables alone in "
+                    f"{type(each).__name__}, which updates all in its own apply_gradients, "
+                    "past the methods _apply_dense and so on."
                 )
         self._changed = []  # while a step is built: attributes, and which of them were there before
         self._steps_being_built = 0
@@ -73,7 +73,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     def __getattr__(self, name):
         # TensorFlow keeps private attributes on every optimizer, which are not to be mixed up.
         if name.startswith("_") or "_wrapped" not in vars(self):
-            raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+            raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self._wrapped[0], name)
 
     def apply_gradients(

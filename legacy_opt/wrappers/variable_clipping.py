@@ -78,9 +78,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
           ValueError: always.
         """
         raise ValueError(
-            "%s cannot be saved: vars_to_clip_dims has variables, which a file cannot name. Save "
-            "the model without its optimizer, or its weights, and make the optimizer anew."
-            % type(self).__name__
+            f"{type(self).__name__} cannot be saved: vars_to_clip_dims has variables, which a "
+            "file cannot name. Save the model without its optimizer, or its weights, and "
+            "make the optimizer anew."
         )
 
     def apply_gradients(
@@ -96,8 +96,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """
         if tf.distribute.has_strategy():
             raise ValueError(
-                "%s does not run in a tf.distribute strategy, where a replica knows only its own "
-                "rows. Give the variables a constraint= instead." % type(self).__name__
+                f"{type(self).__name__} does not run in a tf.distribute strategy, where a "
+                "replica knows only its own rows. Give the variables a constraint= instead."
             )
         pairs = checked(type(self).__name__, grads_and_vars)
         with tf.compat.v1.name_scope(name, self._name) as scope:
@@ -159,17 +159,17 @@ def _clip_dims(vars_to_clip_dims):
         pairs = [(key, list(dims)) for key, dims in pairs]
     except (TypeError, ValueError):
         raise TypeError(
-            "vars_to_clip_dims must be a dict from variables to lists of dimensions, or a list of "
-            "such pairs, as [(table, [1])], got %r." % (vars_to_clip_dims,)
+            "vars_to_clip_dims must be a dict from variables to lists of dimensions, or a "
+            f"list of such pairs, as [(table, [1])], got {vars_to_clip_dims!r}."
         ) from None
     found = []
     for key, dims in pairs:
         variable = versions.tf_variable(key.deref() if hasattr(key, "deref") else key)
         for part in parts_of(variable):
             if not hasattr(part, "assign_sub"):
-                raise TypeError("vars_to_clip_dims must have variables as keys, got %r." % (part,))
+                raise TypeError(f"vars_to_clip_dims must have variables as keys, got {part!r}.")
             if any(part is known for known, _ in found):
-                raise ValueError("vars_to_clip_dims has the variable %r twice." % part.name)
+                raise ValueError(f"vars_to_clip_dims has the variable {part.name!r} twice.")
             found.append((part, [_dimension(part, each) for each in dims]))
     return found
 
@@ -177,19 +177,19 @@ def _clip_dims(vars_to_clip_dims):
 def _dimension(variable, number):
     """Returns a dimension counted from the front, checked."""
     rank = variable.shape.rank
-    what = "vars_to_clip_dims of variable %r" % variable.name
+    what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError("%s must hold integers, got %r." % (what, number))
+        raise TypeError(f"{what} must hold integers, got {number!r}.")
     number = int(number)
     if rank is None:
         return number
     if not -rank <= number < rank:
-        raise ValueError("%s has %d, and its shape is %s." % (what, number, variable.shape))
+        raise ValueError(f"{what} has {number}, and its shape is {variable.shape}.")
     number %= rank
     part = versions.part_of(variable)
     if part is not None and part.axis == number:
         raise ValueError(
-            "%s has %d, along which it is partitioned: no part has the norm of all. Partition it "
-            "along another dimension." % (what, number)
+            f"{what} has {number}, along which it is partitioned: no part has the norm of "
+            "all. Partition it along another dimension."
         )
     return number

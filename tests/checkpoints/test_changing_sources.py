@@ -62,10 +62,10 @@ def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
     checkpoint = open_checkpoint(tmp_path / "model")
     os.utime(str(tmp_path / "other.data-00000-of-00001"), (1, 1))
     os.replace(str(tmp_path / "other.data-00000-of-00001"), str(tmp_path / data))
-    with pytest.raises(CheckpointError, match="%s' was written anew" % data):
+    with pytest.raises(CheckpointError, match=f"{data}' was written anew"):
         checkpoint.read("a")
     (tmp_path / data).unlink()
-    with pytest.raises(CheckpointError, match="%s' was deleted" % data):
+    with pytest.raises(CheckpointError, match=f"{data}' was deleted"):
         checkpoint.read("a")
 
 

@@ -82,7 +82,7 @@ class TestReading:
 
     def test_many_tensors(self, tmp_path):
         """The index has many blocks then, and TensorFlow's own reader is the witness."""
-        arrays = {"layer_%d/%s" % (i % 7, i): np.full([i % 5], i, np.int32) for i in range(1000)}
+        arrays = {f"layer_{i % 7}/{i}": np.full([i % 5], i, np.int32) for i in range(1000)}
         write(tmp_path / "model", arrays)
         reader = tf.train.load_checkpoint(str(tmp_path / "model"))
         tensors = open_checkpoint(tmp_path / "model").tensors
@@ -160,9 +160,9 @@ class TestWhatIsWrong:
         save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
         (tmp_path / "model-2.index").unlink()
         message = message_of(tmp_path)
-        assert "names %r, which is not there" % str(tmp_path / "model-2") in message
-        assert "Name one of these: %s" % (tmp_path / "model-1") in message
-        assert "its index, %r, is missing" % str(tmp_path / "model-2.index") in message_of(
+        assert f"names {str(tmp_path / 'model-2')!r}, which is not there" in message
+        assert f"Name one of these: {tmp_path / 'model-1'}" in message
+        assert f"its index, {str(tmp_path / 'model-2.index')!r}, is missing" in message_of(
             tmp_path / "model-2"
         )
         (tmp_path / "checkpoint").unlink()
@@ -182,13 +182,13 @@ class TestWhatIsWrong:
             "notes": "text file",
             "nothing": "is empty",
             "noise": "of another kind, or its end is missing",
-            "model.meta": "Name the checkpoint: %r" % str(tmp_path / "model"),
+            "model.meta": f"Name the checkpoint: {str(tmp_path / 'model')!r}",
         }.items():
             assert expected in message_of(tmp_path / name), name
         shard = DATA / "adam_tf115.data-00000-of-00001"
-        assert "its prefix: %r" % str(DATA / "adam_tf115") in message_of(shard)
+        assert f"its prefix: {str(DATA / 'adam_tf115')!r}" in message_of(shard)
         state = DATA / "adagrad-decay-1.15" / "checkpoint"
-        assert "Name its folder: %r" % str(state.parent) in message_of(state)
+        assert f"Name its folder: {str(state.parent)!r}" in message_of(state)
 
     def test_a_saved_model(self, tmp_path):
         module = tf.Module()

@@ -136,7 +136,7 @@ def trained(model, sess, step):
 def assert_same_steps(actual, expected):
     assert len(actual) == len(expected) > 0
     for number, (one, other) in enumerate(zip(actual, expected)):
-        assert_equal(one, other, "step %d" % number)
+        assert_equal(one, other, f"step {number}")
 
 
 def test_a_saver_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
@@ -279,7 +279,7 @@ def test_an_object_checkpoint_in_a_session(tmp_path):
     def build():
         model = Model(decaying)
         tracked = {name.replace("/", "_"): model.variables[name] for name in model.variables}
-        layouts = {"layout_%d" % i: model.optimizers["layout_%d/ref/dense" % i] for i in (1, 2)}
+        layouts = {f"layout_{i}": model.optimizers[f"layout_{i}/ref/dense"] for i in (1, 2)}
         return model, v1.train.Checkpoint(step=model.step, **tracked, **layouts)
 
     with tf.Graph().as_default(), v1.Session() as sess:
@@ -302,7 +302,7 @@ def test_an_object_checkpoint_in_a_session(tmp_path):
 
 def test_a_checkpoint_that_1_15_left(tmp_path):
     report = handover.continue_from(FROM_1_15, tmp_path)
-    assert report.startswith("1.15.5 -> %s: 25 tensors" % tf.__version__)
+    assert report.startswith(f"1.15.5 -> {tf.__version__}: 25 tensors")
 
 
 def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):

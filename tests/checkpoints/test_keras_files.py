@@ -118,7 +118,7 @@ def saved(screen):
         }
         arrays.update(beta1_power=np.float32(0.9), beta2_power=np.float32(0.9))
         write("v1", dict(arrays, global_step=np.int64(number)), overwrite=True)
-        words = ("v1", "keras%d.h5" % number, "--to", "keras", "--model", "model_of_files:build")
+        words = ("v1", f"keras{number}.h5", "--to", "keras", "--model", "model_of_files:build")
         assert screen.run("convert", *words)[0] == 0
 
 

@@ -221,7 +221,7 @@ def test_slots_of_variables_that_have_the_same_name(tmp_path):
             a, b = (tf.Variable([value, 2.0], name="same") for value in (1.0, 3.0))
             gradients = [tf.constant([0.5, 0.1]), tf.constant([0.2, 0.3])]
             optimizer.apply_gradients(zip(gradients, [a, b]))
-            folder = tmp_path / ("%s-%d" % (keras.__name__, number))
+            folder = tmp_path / (f"{keras.__name__}-{number}")
             checkpoint = saved(folder, a=a, b=b, optimizer=optimizer)
             graph = checkpoint.object_graph
             assert_accounts_for_everything(checkpoint)

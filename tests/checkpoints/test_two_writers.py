@@ -106,7 +106,7 @@ def test_the_checkpoint_file_names_those_of_all_threads(tmp_path, monkeypatch):
         return state
 
     monkeypatch.setattr(tf.train, "get_checkpoint_state", slowly)
-    names = ["model-%d" % number for number in range(3)]
+    names = [f"model-{number}" for number in range(3)]
     threads = [threading.Thread(target=write, args=(tmp_path / name, ARRAYS)) for name in names]
     for thread in threads:
         thread.start()

@@ -117,7 +117,7 @@ def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
         "more/Adam",
         "nobody/knows",
     ]:
-        assert re.search(r"(?<![\w/])%s(?![\w/])" % name, str(error)), (name, str(error))
+        assert re.search(rf"(?<![\w/]){name}(?![\w/])", str(error)), (name, str(error))
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)
@@ -258,7 +258,7 @@ def test_the_report_of_what_fits(api, arrays, tmp_path):
     for name, array in arrays.items():
         assert tuple(by_source[name].shape) == array.shape
         assert tf.as_dtype(by_source[name].dtype) == tf.as_dtype(array.dtype)
-        assert any(re.search(r"(?<![\w/])%s(?![\w/])" % name, line) for line in lines), name
+        assert any(re.search(rf"(?<![\w/]){name}(?![\w/])", line) for line in lines), name
     (slot,) = [line for line in lines if re.search(r"table/Adam_1\b", line)]
     assert "float32" in slot and "9" in slot and "3" in slot
 
@@ -295,9 +295,9 @@ def test_embedding_variables_of_deeprec_are_explained(names, used, arrays, tmp_p
         "versions": np.ones([9], np.int64),
         "partition_offset": np.arange(1001, dtype=np.int32),
     }.items():
-        arrays["%s-%s" % (names, kind)] = array
+        arrays[f"{names}-{kind}"] = array
         if kind != "partition_offset":
-            arrays["%s/Adam-%s" % (names, kind)] = array
+            arrays[f"{names}/Adam-{kind}"] = array
     path = write_tensors(tmp_path / "deeprec", arrays)
     message = str(assert_refused(path, training_of(used, APIS[-1])))
     assert "table: DeepRec's EmbeddingVariable" in message

@@ -33,7 +33,7 @@ def listing(folder):
 def test_tensorflow_finds_it_as_the_latest(tmp_path):
     training = trained_in_keras(problem(), momentum, APIS[-1])
     for number in (4, 8):
-        path = str(tmp_path / ("model.ckpt-%d" % number))
+        path = str(tmp_path / (f"model.ckpt-{number}"))
         save_v1_checkpoint(path, training.variables, training.optimizer)
         assert tf.train.latest_checkpoint(str(tmp_path)) == path
     state = tf.train.get_checkpoint_state(str(tmp_path))
@@ -43,7 +43,7 @@ def test_tensorflow_finds_it_as_the_latest(tmp_path):
     ]
     names = sorted(Path(name).name for name in listing(tmp_path))
     assert names == ["checkpoint"] + [
-        "model.ckpt-%d.%s" % (number, part)
+        f"model.ckpt-{number}.{part}"
         for number in (4, 8)
         for part in ("data-00000-of-00001", "index")
     ]

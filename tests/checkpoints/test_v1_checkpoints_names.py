@@ -94,7 +94,7 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
     options = {"scope": SCOPES[scope]} if scope else {}
     path, state = trained_in_parts(tmp_path / "model", problem(), make, True, **options)
     assert "table/part_0" in tensors(path)
-    assert not {"table", "table/part_%d" % PARTS} & set(tensors(path))
+    assert not {"table", f"table/part_{PARTS}"} & set(tensors(path))
     expected = continued_from(state, problem(), make)
     report = assert_goes_on(path, KerasTraining(problem(), make, api), expected)
     assert "table/part_0" in str(report) and "3 parts" in str(report)

@@ -47,7 +47,7 @@ def run(**jobs):
             time.sleep(0.1)
         texts = ["".join(program.texts()) for program in everybody]
         codes = [program.code for program in last]
-    assert codes == [0] * count, "%s\n%s" % (codes, "\n---\n".join(t[-5000:] for t in texts))
+    assert codes == [0] * count, "{}\n{}".format(codes, "\n---\n".join(t[-5000:] for t in texts))
     return texts[-count:]
 
 
@@ -57,7 +57,7 @@ def options_of(api, full):
 
 def assert_passed(text, *checks):
     for check in checks:
-        assert "\n%s passed\n" % check in "\n" + text, text
+        assert f"\n{check} passed\n" in "\n" + text, text
 
 
 def has_coordinator():

@@ -25,11 +25,11 @@ def test_nothing_is_lost(full):
     chosen = [word for name in names for word in ("--optimizer", name)]
     code, output, everything = kill_and_look("--kills", str(kills), *chosen)
     assert code == 0, everything
-    assert output.splitlines()[-1] == "bits lost 0 of %d" % kills, everything
+    assert output.splitlines()[-1] == f"bits lost 0 of {kills}", everything
     print(output)
     each = kills // len(names)
     for name in names:
-        in_saves = re.search(r"%s: %d kills .* (\d+) left" % (name, each), output).group(1)
+        in_saves = re.search(rf"{name}: {each} kills .* (\d+) left", output).group(1)
         assert int(in_saves) >= each // 2, everything  # those that were to
 
 
@@ -82,7 +82,7 @@ def test_processes_end_with_the_one_that_forked_them(way):
     finally:
         process.kill()
         process.communicate()
-    programs.wait_until(lambda: not pathlib.Path("/proc/%d" % pid).exists(), seconds=60)
+    programs.wait_until(lambda: not pathlib.Path(f"/proc/{pid}").exists(), seconds=60)
 
 
 def message(event, batch, **digests):

@@ -39,7 +39,7 @@ def server_of(item):
 
 def scope_of(name, use_resource):
     """Returns a variable scope of one test's own; servers keep variables as long as they live."""
-    return v1.variable_scope("".join(filter(str.isalnum, "%s%s" % (name, use_resource))))
+    return v1.variable_scope("".join(filter(str.isalnum, f"{name}{use_resource}")))
 
 
 def make_variable(name, shape, use_resource):
@@ -95,7 +95,7 @@ def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
     with tf.Graph().as_default(), cluster.placing():
-        gate_name = "gate %s %d" % (use_resource, part)
+        gate_name = f"gate {use_resource} {part}"
         queue = tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=gate_name)
         gate, open_gate = queue.dequeue(), queue.enqueue(True)
         train_ops, free, held = [], {}, {}
@@ -204,7 +204,7 @@ def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_res
             expected = session.run(held)
     for server in (0, 1):
         assert len(held[server]) == 2 * 3
-        with tf.Graph().as_default(), v1.device("/job:ps/task:%d" % server):
+        with tf.Graph().as_default(), v1.device(f"/job:ps/task:{server}"):
             same = [
                 v1.get_variable(v.op.name, v.shape, v.dtype.base_dtype, use_resource=use_resource)
                 for v in held[server]

@@ -42,7 +42,7 @@ def screen(capsys):
 def test_each_command_has_help_with_an_example(screen, command):
     code, output, errors = screen.run(command, "--help")
     assert (code, errors) == (0, "")
-    assert re.search(r"examples?:\s+legacy-opt %s " % command, output)
+    assert re.search(rf"examples?:\s+legacy-opt {command} ", output)
     assert "exit codes: 0" in output
 
 
@@ -50,7 +50,7 @@ def test_help_names_the_commands(screen):
     code, output, _ = screen.run("--help")
     assert code == 0
     names = ("doctor", "inspect", "convert", "compare", "audit", "run")
-    assert all("\n    %s " % name in output for name in names)
+    assert all(f"\n    {name} " in output for name in names)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_terminal_gets_richs_tables_where_rich_is_installed(rich, monkeypatch)
 def test_a_long_name_is_shown_whole_on_a_narrow_terminal(monkeypatch):
     monkeypatch.setenv("COLUMNS", "40")
     stream = Terminal()
-    name = "".join("layer_%d/" % number for number in range(9)) + "kernel"
+    name = "".join(f"layer_{number}/" for number in range(9)) + "kernel"
     tables.show((tables.Table(("name", ">size"), [(name, "1")]),), stream)
     letters = re.sub(r"\x1b\[[0-9;]*m|[\s1─-]", "", stream.getvalue())
     assert letters == "namesize" + name.replace("1", "")
@@ -104,7 +104,7 @@ def test_progress_on_a_terminal(rich):
     if rich:
         assert "convert" in shown and "10.0/10.0 MB" in shown
     else:
-        lines = ["convert: %d %% of 10 MB" % percent for percent in range(10, 101, 10)]
+        lines = [f"convert: {percent} % of 10 MB" for percent in range(10, 101, 10)]
         assert shown.splitlines() == lines
 
 

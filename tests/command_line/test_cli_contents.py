@@ -106,7 +106,7 @@ OURS = {
     ],
 }
 MADE = [
-    pytest.param(label, make, id="%s%s-%d" % (home, label, number))
+    pytest.param(label, make, id=f"{home}{label}-{number}")
     for home, every in (("", OPTIMIZERS), ("contrib ", OF_CONTRIB), ("our ", OURS))
     for label, makers in sorted(every.items())
     for number, make in enumerate(makers if isinstance(makers, list) else [makers])
@@ -258,7 +258,7 @@ def test_a_variable_below_another_is_no_slot():
 
 def test_order_of_slots_is_by_number():
     tensors = {"x": info(2)}
-    tensors.update({"x/Odd" + end: info(2) for end in [""] + ["_%d" % n for n in range(1, 12)]})
+    tensors.update({"x/Odd" + end: info(2) for end in [""] + [f"_{n}" for n in range(1, 12)]})
     (variable,) = named_contents(tensors).variables
     assert [slot.suffix for slot in variable.slots][8:] == ["Odd_8", "Odd_9", "Odd_10", "Odd_11"]
 
@@ -266,7 +266,7 @@ def test_order_of_slots_is_by_number():
 def test_parts_make_a_whole():
     tensors = {}
     for number, rows in enumerate([3, 3, 2]):
-        part = "x/part_%d" % number
+        part = f"x/part_{number}"
         tensors.update({part: info(rows, 4), part + "/Adam": info(rows, 4)})
         tensors.update({part + "/Adam_1": info(rows, 4), part + "/AdamAsync_2": info()})
     tensors.update(beta1_power=info(), beta2_power=info())
@@ -279,9 +279,9 @@ def test_parts_make_a_whole():
 
 
 def test_parts_in_their_order():
-    tensors = {"x/part_%d" % number: info(1, 2) for number in range(12)}
+    tensors = {f"x/part_{number}": info(1, 2) for number in range(12)}
     (variable,) = named_contents(tensors).variables
-    assert variable.item.pieces == tuple("x/part_%d" % number for number in range(12))
+    assert variable.item.pieces == tuple(f"x/part_{number}" for number in range(12))
 
 
 @pytest.mark.parametrize(
@@ -310,7 +310,7 @@ def test_parts_that_make_no_whole_stay_by_themselves(names):
 def test_slots_of_columns():
     tensors = {}
     for number, columns in enumerate([3, 2]):
-        part = "x/part_%d" % number
+        part = f"x/part_{number}"
         tensors.update({part: info(8, columns), part + "/AdagradDecay": info(8, columns)})
         tensors.update({part + "/AdagradDecay_1": info(8, columns, dtype=tf.int64)})
     found = named_contents(tensors)
@@ -320,7 +320,7 @@ def test_slots_of_columns():
 
 def test_slots_of_parts_belong_to_the_variable_that_is_there_as_a_whole():
     tensors = {"x": info(8, 4)}
-    tensors.update({"x/part_%d/AdamAsync_2" % number: info() for number in range(3)})
+    tensors.update({f"x/part_{number}/AdamAsync_2": info() for number in range(3)})
     (variable,) = named_contents(tensors).variables
     assert variable.item.name == "x"
     (slot,) = variable.slots
@@ -332,7 +332,7 @@ def test_embedding_variables_of_deeprec():
     tensors = {"dense/kernel": info(3, 2), "global_step": info(dtype=tf.int64)}
     for number, rows in enumerate([10, 7]):
         for slot in ("", "/Adagrad"):
-            name = "emb/part_%d%s" % (number, slot)
+            name = f"emb/part_{number}{slot}"
             tensors[name + "-keys"] = info(rows, dtype=tf.int64)
             tensors[name + "-values"] = info(rows, 16)
             tensors[name + "-freqs"] = info(rows, dtype=tf.int64)
@@ -407,14 +407,14 @@ def test_keras_optimizers_in_graphs(label, times):
 
     tensors = tensors_of(train, use_resource=True)
     found = named_contents(tensors)
-    label = "Keras' %s in a TF1 graph (to_v1)" % label.split(",")[0]
+    label = f"Keras' {label.split(',')[0]} in a TF1 graph (to_v1)"
     name = optimizers[0].get_name()
     assert [tuple(each) for each in found.optimizers] == [
         (label + (", more than one" if times == 2 else ""), name, "", 3)
     ]
     for variable in found.variables:
         expected_roles = {
-            "%s/%s/%s%s" % (variable.item.name, name, role, number): role
+            f"{variable.item.name}/{name}/{role}{number}": role
             for role in roles
             for number in ["", "_1"][:times]
         }

@@ -63,8 +63,8 @@ def in_parts():
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
         for name, value in whole.items():
-            parts[name.replace("x", "x/part_%d" % number)] = value[rows]
-        parts["x/part_%d/AdamAsync_2" % number] = np.float32(0.5)
+            parts[name.replace("x", f"x/part_{number}")] = value[rows]
+        parts[f"x/part_{number}/AdamAsync_2"] = np.float32(0.5)
     whole.update({"x/AdamAsync_2": np.float32(0.5), "global_step": np.int64(7)})
     parts["global_step"] = whole["global_step"]
     return parts, whole
@@ -103,7 +103,7 @@ def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_
     arrays = {"w": draw(4, 2), "tower/w/rows_0_to_1_of_4/AdamAsync_2": np.float32(1)}
     arrays["tower/w/rows_1_to_4_of_4/AdamAsync_2"] = np.float32(1)
     for number, (first, last) in enumerate([(0, 1), (1, 4)]):
-        arrays["w/part_%d/adam_m" % number] = draw(4, 2)[first:last]
+        arrays[f"w/part_{number}/adam_m"] = draw(4, 2)[first:last]
     write_tensors(tmp_path / "old", arrays)
     (tmp_path / "map.json").write_text('{"w": "v"}')
     words = ("convert", tmp_path / "old", tmp_path / "new", "--name-map", tmp_path / "map.json")
@@ -115,7 +115,7 @@ def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_
 def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
     arrays = {}
     for number, columns in enumerate([3, 2]):
-        part = "x/part_%d" % number
+        part = f"x/part_{number}"
         arrays.update({part: draw(4, columns), part + "/AdagradDecay": draw(4, columns)})
         arrays[part + "/AdagradDecay_1"] = np.arange(4)
     write_tensors(tmp_path / "old" / "model", arrays)
@@ -128,7 +128,7 @@ def test_counts_of_parts_are_those_of_one_variable(tmp_path, screen):
     counts = np.arange(1, 9)
     parts = {}
     for number, (first, last) in enumerate([(0, 3), (3, 8)]):
-        part = "x/part_%d" % number
+        part = f"x/part_{number}"
         of_part = np.zeros((last - first, 4), np.int64)
         of_part.reshape(-1)[: last - first] = counts[first:last]
         size = last - first
@@ -147,8 +147,8 @@ def named(tmp_path):
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
-        arrays["OptimizeLoss/%s/Adam" % name] = draw(3, 2) + 1
-        arrays["OptimizeLoss/%s/Adam_1" % name] = draw(3, 2) + 2
+        arrays[f"OptimizeLoss/{name}/Adam"] = draw(3, 2) + 1
+        arrays[f"OptimizeLoss/{name}/Adam_1"] = draw(3, 2) + 2
     write_tensors(tmp_path / "old" / "model", arrays)
     return arrays
 
@@ -216,7 +216,7 @@ def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, pa
     make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)
     problem, options = training.problem(), dict(use_resource=use_resource, parts=parts)
     source = training.trained_in_v1(tmp_path / "old", problem, make, **options)
-    words = ("convert", source, tmp_path / "new", "--to", "adagrad-decay-v%d" % to)
+    words = ("convert", source, tmp_path / "new", "--to", f"adagrad-decay-v{to}")
     assert screen.run(*words)[0] == 0
     _, expected, end = training.continued_in_v1(source, problem, make, **options)
     _, actual, new_end = training.continued_in_v1(tmp_path / "new", problem, other, **options)
@@ -329,7 +329,7 @@ def test_the_report_tells_what_went_where(tmp_path, screen, bad):
     assert output.splitlines()[2:] == [
         "x     x   float32  [3000, 2]",
         "y     y   float32  [5]",
-        "written: %s, 2 tensors" % (tmp_path / "new"),
+        f"written: {tmp_path / 'new'}, 2 tensors",
     ]
 
 
@@ -339,7 +339,7 @@ def large(tmp_path_factory):
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
-            v1.get_variable("x%d" % number, initializer=tf.fill([5, 2500000], float(number)))
+            v1.get_variable(f"x{number}", initializer=tf.fill([5, 2500000], float(number)))
         session.run(v1.global_variables_initializer())
         source = v1.train.Saver().save(session, str(folder / "source"), write_meta_graph=False)
     yield source

@@ -33,7 +33,7 @@ def test_the_page_shows_what_is_printed(screen, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, output, _ = screen.run("inspect", "tests/data/adam_tf115")
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
-    assert "```text\n%s```\n" % output in page
+    assert f"```text\n{output}```\n" in page
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
     slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
     # The scope that TensorFlow has cut off is that of the powers of beta.
     expected = {
-        "OptimizeLoss/%s/%s" % (variable, name): (variable, role)
+        f"OptimizeLoss/{variable}/{name}": (variable, role)
         for variable in ("matrix", "table")
         for name, role in (("Adam", "m"), ("Adam_1", "v"))
     }

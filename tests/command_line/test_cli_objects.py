@@ -120,7 +120,7 @@ def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots)
     expected = {variable: value.numpy() for variable, value in variables.items()}
     for variable, value in variables.items():
         for slot, v1_name in slots.items():
-            expected["%s/%s" % (variable, v1_name)] = optimizer.get_slot(value, slot).numpy()
+            expected[f"{variable}/{v1_name}"] = optimizer.get_slot(value, slot).numpy()
         if name == "rms_prop" and "momentum" not in slots:
             expected[variable + "/RMSProp_1"] = np.zeros_like(value.numpy())
     expected["global_step"] = np.int64(BEFORE)
@@ -177,9 +177,9 @@ def test_another_optimizer_is_told_and_written_only_if_asked_for(tmp_path, scree
     told = convert(screen, source, tmp_path / "v1", "momentum", code=1)
     assert not told["written"] and not (tmp_path / "v1.index").exists()
     assert {each["name"] for each in told["missing_in_source"]} == {
-        "%s, slot momentum" % name for name in keras.variables
+        f"{name}, slot momentum" for name in keras.variables
     }
-    left = {"%s, slot %s" % (name, slot) for name in keras.variables for slot in "mv"}
+    left = {f"{name}, slot {slot}" for name in keras.variables for slot in "mv"}
     left |= {"beta1_power", "beta2_power"}
     assert {each["name"] for each in told["left_in_source"]} >= left
     code, output, errors = screen.run(

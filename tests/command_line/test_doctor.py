@@ -112,7 +112,7 @@ def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
     assert (code, errors) == (1, "")
     assert "ERROR: TensorFlow cannot be imported: " in output
     assert message.split("'")[1] in output
-    assert ("fix: %s" % fix in output) if fix else ("fix: pip install" not in output)
+    assert (f"fix: {fix}" in output) if fix else ("fix: pip install" not in output)
 
 
 def test_what_tensorflow_prints_while_it_breaks_stays_off_the_terminal(tmp_path):
@@ -164,7 +164,7 @@ def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps)
     assert list(diagnosis._problems(told)) == []
     assert list(doctor_command._to_keras_texts(told)) == [
         "api='keras3', the default",
-        "api='optimizer_v2' after pip install %s\"tf-keras~=2.18.0\"" % no_deps,
+        f"api='optimizer_v2' after pip install {no_deps}\"tf-keras~=2.18.0\"",
     ]
 
 
@@ -188,7 +188,7 @@ def test_what_is_told_of_to_keras_is_so(told):
         else:
             with pytest.raises(ImportError) as raised:
                 legacy_opt.compat.to_keras(optimizer, api=api)
-            assert told[api] == "ImportError: %s" % raised.value
+            assert told[api] == f"ImportError: {raised.value}"
 
 
 def test_legacy_keras_asked_for_and_missing():

@@ -124,7 +124,7 @@ def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
     write(tmp_path / "there", {"w": np.float32([1])})
     path = tmp_path / ("there" if work is load_v1_checkpoint else "new")
-    with pytest.raises(ValueError, match="name_map: '%s' is no name" % RESERVED):
+    with pytest.raises(ValueError, match=f"name_map: '{RESERVED}' is no name"):
         work(path, [w], optimizer, name_map={old: RESERVED})
     assert not (tmp_path / "new.index").exists()
 
@@ -138,7 +138,7 @@ def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
 @pytest.mark.parametrize(
     ["content", "words"],
     [
-        pytest.param('{"x": "%s"}' % RESERVED, "is reserved", marks=pytest.mark.defect(7)),
+        pytest.param(f'{{"x": "{RESERVED}"}}', "is reserved", marks=pytest.mark.defect(7)),
         pytest.param('{"x": "\\u0000y"}', "begins with a NUL", marks=pytest.mark.defect(7)),
         pytest.param('{"x": "\\ud800"}', "UTF-8 does not have", marks=pytest.mark.defect(7)),
         pytest.param('{"x": "y", "x": "z"}', "has 'x' twice", marks=pytest.mark.defect(7)),
@@ -195,7 +195,7 @@ def test_convert_takes_hostile_names_and_prints_them_on_a_line_each(tmp_path, sc
 
 
 def test_convert_gives_hostile_names(tmp_path, screen):
-    names = {"x%02d" % number: name for number, name in enumerate(HOSTILE)}
+    names = {f"x{number:02d}": name for number, name in enumerate(HOSTILE)}
     write(tmp_path / "old", {old: HOSTILE[new] for old, new in names.items()})
     (tmp_path / "map.json").write_text(json.dumps(names))
     words = ("convert", tmp_path / "old", tmp_path / "new", "--name-map", tmp_path / "map.json")

@@ -144,10 +144,10 @@ def test_a_script_of_deeprec_trains(optimizer, tmp_path):
 @pytest.mark.parametrize("name", ["tf.get_embedding_variable"])
 def test_missing_names_stop_the_script(name, tmp_path):
     script = tmp_path / "script.py"
-    script.write_text("print('begun')\nimport tensorflow as tf\n%s\n" % name)
+    script.write_text(f"print('begun')\nimport tensorflow as tf\n{name}\n")
     code, output, errors = run_to_the_end(script)
     assert (code, output) == (1, "")
-    assert "%s:3: %s: " % (script, name) in errors and "nothing was run" in errors
+    assert f"{script}:3: {name}: " in errors and "nothing was run" in errors
 
 
 @pytest.mark.full
@@ -165,7 +165,7 @@ def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp
     )
     names = ["adagraddecay", "adagraddecayv2", "adamw", "adagrad"]
     words = [
-        "--steps=%d --optimizer=%s --checkpoint=%s" % (steps, name, tmp_path / name)
+        f"--steps={steps} --optimizer={name} --checkpoint={tmp_path / name}"
         for name in names
         for steps in (60, 70)
     ]
@@ -189,7 +189,7 @@ def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
     script.write_text("print('begun')\nimport tensorflow as tf\ntf.get_embedding_variable\n")
     code, output, errors = run_to_the_end("--force", script)
     assert (code, output) == (1, "begun\n")
-    assert "%s:3: " % script in errors and "nothing was run" not in errors
+    assert f"{script}:3: " in errors and "nothing was run" not in errors
     assert "AttributeError" in traceback_in(errors) and "run_command" not in errors
 
 
@@ -200,7 +200,7 @@ def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
     )
     code, output, _ = run_to_the_end("-m", "beside", "-x", cwd=str(probe.parent))
     main = str(probe.parent / "beside" / "__main__.py")
-    assert (code, output) == (7, "__main__ %s\n" % [main, "-x"])
+    assert (code, output) == (7, f"__main__ {[main, '-x']}\n")
 
 
 def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
@@ -208,7 +208,7 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
     screen = Screen(capsys)
     assert "no_such_script.py" in screen.refused("run", "no_such_script.py")
     assert str(tmp_path) in screen.refused("run", tmp_path)
-    assert "'%s' is a character device" % os.devnull in screen.refused("run", os.devnull)
+    assert f"'{os.devnull}' is a character device" in screen.refused("run", os.devnull)
     assert "no_such_module" in screen.refused("run", "-m", "no_such_module.at_all")
     assert "the following arguments are required: SCRIPT" in screen.refused("run")
     code, output, _ = screen.run("run", "--help")

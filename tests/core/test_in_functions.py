@@ -120,7 +120,7 @@ def assert_same(found, expected, name, exactly=True):
     for one, other in zip(found, expected):
         for key, value in other.items():
             if exactly:
-                np.testing.assert_array_equal(one[key], value, "%s %s" % (name, key))
+                np.testing.assert_array_equal(one[key], value, f"{name} {key}")
             else:
                 np.testing.assert_allclose(one[key], value, 1e-5, 1e-6, err_msg=name)
 

@@ -42,7 +42,7 @@ def speechless(*_, **__):
 def test_arguments_in_another_order(function, tmp_path):
     variable = tf.compat.v2.Variable(np.float32([1.0]), name="w")
     optimizer, name = to_keras(sgd(), api="optimizer_v2"), function.__name__
-    order = r"path must be .* got .* of type list.*%s\(path, model_or_variables, opt" % name
+    order = rf"path must be .* got .* of type list.*{name}\(path, model_or_variables, opt"
     with pytest.raises(TypeError, match=order):
         function([variable], str(tmp_path / "model"), optimizer)
 

@@ -45,9 +45,7 @@ def test_what_is_no_list_of_pairs(kind):
         ([(dense, None)], "None is no variable"),
         ([(dense, "w")], "'w' is no variable"),
     ]:
-        with pytest.raises(
-            TypeError, match="(?s)%s takes.*%s" % (name, message.split("takes")[-1])
-        ):
+        with pytest.raises(TypeError, match=f"(?s){name} takes.*{message.split('takes')[-1]}"):
             optimizer.apply_gradients(wrong)
 
 

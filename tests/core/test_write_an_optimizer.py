@@ -213,7 +213,7 @@ def recording_optimizer():
             calls.append("_resource_apply_dense " + var.dtype.name)
 
         def _resource_apply_sparse(self, grad, var, indices, apply_state=None):
-            calls.append("_resource_apply_sparse %s" % indices.numpy().tolist())
+            calls.append(f"_resource_apply_sparse {indices.numpy().tolist()}")
 
         def get_config(self):
             return super().get_config()
@@ -248,8 +248,8 @@ def test_methods_without_underscore_do_not_make_an_optimizer():
 def test_which_docstrings_have_the_wrong_names():
     (base,) = [cls for cls in versions.optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
     text = inspect.getdoc(base)
-    wrong = [bool(re.search(r"- %s\b" % name, text)) for name in WRONG_NAMES]
-    right = [bool(re.search(r"- `_%s`" % name, text)) for name in WRONG_NAMES]
+    wrong = [bool(re.search(rf"- {name}\b", text)) for name in WRONG_NAMES]
+    right = [bool(re.search(rf"- `_{name}`", text)) for name in WRONG_NAMES]
     if not hasattr(base, "_create_all_weights"):  # to 2.1
         assert all(wrong)
     if hasattr(base, "_transform_gradients"):  # from 2.4 on

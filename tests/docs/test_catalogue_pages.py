@@ -15,7 +15,7 @@ def test_arguments_and_slots_are_those_of_today(name):
     page, text = PAGES[name], text_of(name)
     assert catalogue_pages.written(text, page, catalogue_pages.FACTS) == text
     for fact in ("arguments", "slots"):
-        assert "<!-- %s -->" % fact in text
+        assert f"<!-- {fact} -->" in text
 
 
 def test_every_optimizer_has_a_page():
@@ -32,7 +32,7 @@ REPLACEMENTS = [
         name,
         replacement,
         generation,
-        id="%d %s" % (generation, replacement.v1),
+        id=f"{generation} {replacement.v1}",
         marks=[] if replacement is page.replacements[-1] else [pytest.mark.full],
     )
     for name, page in PAGES.items()
@@ -44,11 +44,7 @@ REPLACEMENTS = [
 @pytest.mark.keras3
 @pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
 def test_the_page_tells_by_how_much_keras_differs(name, replacement, generation):
-    start = "| `%s` | %d: `%s` |" % (
-        replacement.v1,
-        generation,
-        replacement.expression(generation),
-    )
+    start = f"| `{replacement.v1}` | {generation}: `{replacement.expression(generation)}` |"
     (row,) = [line for line in text_of(name).splitlines() if line.startswith(start)]
     told = row[len(start) :].strip(" |").split(" | ")
     found = catalogue_pages.measure(replacement, generation)

@@ -62,7 +62,7 @@ def test_the_page_on_which_keras_knows_this_one(tmp_path, capsys):
     page = ROOT / "docs" / "which_keras.md"
     (code,) = python_blocks(page)
     run_block(code, tmp_path)
-    assert "| `%s` |" % capsys.readouterr().out.strip() in page.read_text(encoding="utf-8")
+    assert f"| `{capsys.readouterr().out.strip()}` |" in page.read_text(encoding="utf-8")
 
 
 def test_the_tests_use_the_optimizers_that_the_page_shows():

@@ -32,7 +32,7 @@ def test_program_finds_equal_bits():
     assert done.returncode == 0, done.stdout + done.stderr
     for name, count in (("AdagradDecay", 16), ("Adam", 18)):
         for who in ("the two processes", "the cluster and a single process"):
-            start = "  %s: %s are equal bit for bit: %d variables and slots (" % (name, who, count)
+            start = f"  {name}: {who} are equal bit for bit: {count} variables and slots ("
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout

@@ -56,7 +56,7 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     assert (table["milliseconds_per_step"] > 0).all()
     printed, progress = capsys.readouterr()
     for name in CATALOGUE:
-        assert "\n%s " % name in printed and name in progress
+        assert f"\n{name} " in printed and name in progress
     assert sorted(path.name for path in tmp_path.iterdir()) == FILES
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG

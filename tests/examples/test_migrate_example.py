@@ -49,7 +49,7 @@ def test_program_finds_equal_bits(legacy, version, tmp_path):
     keras = {"TF_USE_LEGACY_KERAS": legacy}
     done = programs.run_in_new_python(program, *quick, seconds=120, environment=keras)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert ", Keras %s.\n" % version in done.stdout
+    assert f", Keras {version}.\n" in done.stdout
     verdict = r"equal bit for bit: 2560 predictions, 7 variables and 14 slots \(\d+ numbers\)"
     assert re.search(verdict, done.stdout)
     assert (tmp_path / "session_and_keras.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"

@@ -164,7 +164,7 @@ def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
     with pytest.raises(SystemExit) as failure:
         tell(story)
     (line,) = [line for line in str(failure.value).splitlines() if "slots" in line]
-    assert "Adagrad, B, to %s Session" % tf.__version__ in line
+    assert f"Adagrad, B, to {tf.__version__} Session" in line
     assert "wide" in line and "10741 of 10741 numbers" in line
     assert "The prediction of flight" in str(failure.value)
     assert "not equal" in capsys.readouterr().out

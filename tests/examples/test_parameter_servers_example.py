@@ -43,8 +43,8 @@ def log_losses(options, first, reached):
     """Runs 200 steps; returns the log-loss of the cluster and of one process, if they are told."""
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "from step %d." % first in done.stdout, done.stdout
-    assert "Global step %d: the sum of the workers' steps" % reached in done.stdout, done.stdout
+    assert f"from step {first}." in done.stdout, done.stdout
+    assert f"Global step {reached}: the sum of the workers' steps" in done.stdout, done.stdout
     found = re.search(r"cluster ([\d.]+), one process ([\d.]+)\.", done.stdout)
     return found and [float(each) for each in found.groups()]
 
@@ -216,13 +216,13 @@ def assert_ended(program, processes, last_line):
 
 
 def children(pid):
-    path = pathlib.Path("/proc/%d/task/%d/children" % (pid, pid))
+    path = pathlib.Path(f"/proc/{pid}/task/{pid}/children")
     return [int(each) for each in path.read_text().split()] if path.exists() else []
 
 
 def is_running(pid):
     try:
-        state = pathlib.Path("/proc/%d/stat" % pid).read_text().rpartition(")")[2].split()[0]
+        state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
         return False
     return state not in "ZX"

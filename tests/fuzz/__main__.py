@@ -49,12 +49,12 @@ class Account:
             kind = case.name, case.wrapper, type(error).__name__, told
             if kind not in self.findings:
                 self.findings[kind] = alone, _ = smallest(case), error
-                tqdm.write("FOUND %r\n      %s: %s" % (alone, type(error).__name__, error))
+                tqdm.write(f"FOUND {alone!r}\n      {type(error).__name__}: {error}")
 
     def __str__(self):
-        told = ["%d %s" % (count, outcome) for outcome, count in self.outcomes.most_common()]
-        numbers = self.cases, len(self.drawn), ", ".join(told), len(self.findings)
-        return "%d cases in %d draws: %s; %d findings" % numbers
+        told = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
+        counts = f"{self.cases} cases in {len(self.drawn)} draws"
+        return f"{counts}: {', '.join(told)}; {len(self.findings)} findings"
 
 
 def smallest(case):
@@ -104,7 +104,7 @@ def main(arguments):
         while account.cases < options.cases:
             run_block(number, BLOCK, account, lambda: bar.update(account.cases - bar.n))
             number += 1
-    print("seeds %d to %d" % (options.seed, number - 1))
+    print(f"seeds {options.seed} to {number - 1}")
     print(account)
     return bool(account.findings)
 

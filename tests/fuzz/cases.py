@@ -171,7 +171,7 @@ def _usual(key, value):
     low, high = USUAL.get(key, UNIT)
     if isinstance(value, int):
         return st.integers(int(low), int(high))
-    return st.floats(low, high).map(lambda x: float("%.3g" % x))
+    return st.floats(low, high).map(lambda x: float(f"{x:.3g}"))
 
 
 def extremes_of(key):

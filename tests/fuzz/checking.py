@@ -52,13 +52,13 @@ def refused(case):
             case.make(None)
     except (TypeError, ValueError) as error:
         if case.kind == "usual":
-            raise Finding("refused usual hyperparameters: %s" % error) from error
+            raise Finding(f"refused usual hyperparameters: {error}") from error
         (key,) = case.arguments
         if key not in str(error):
-            raise Finding("the error does not name %s: %s" % (key, error)) from error
+            raise Finding(f"the error does not name {key}: {error}") from error
         return True
     if case.kind == "wrong":
-        raise Finding("the constructor took %r" % case.arguments)
+        raise Finding(f"the constructor took {case.arguments!r}")
     return False
 
 
@@ -98,7 +98,7 @@ def train(case, made, gradients):
         return "failed cleanly"
     if 0 in case.shape:
         return "compared"  # there is nothing to be updated
-    raise Finding("ids %s of %d rows were taken" % (gradients[bad].ids, case.shape[0]))
+    raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were taken")
 
 
 def in_place(case):
@@ -115,7 +115,7 @@ def unchanged(state, before):
     for key, array in state.items():
         wanted = before.get(key, array)
         if not ((array == wanted) | ((array != array) & (wanted != wanted))).all():  # NaN stays NaN
-            raise Finding("%s changed by a failed step: %r was %r" % (key, array, wanted))
+            raise Finding(f"{key} changed by a failed step: {array!r} was {wanted!r}")
 
 
 def compare(expected, number, state):
@@ -126,9 +126,9 @@ def compare(expected, number, state):
     if not updates and case.way == "eager":  # slots are made by the first update
         wanted = {"value", "global_step"}
     if slots != wanted:
-        raise Finding("slots %s, expected %s" % (sorted(slots), sorted(wanted)))
+        raise Finding(f"slots {sorted(slots)}, expected {sorted(wanted)}")
     if state["global_step"] != updates or state["global_step"].dtype != case.step_dtype:
-        raise Finding("the global step is %r, not %d" % (state["global_step"], updates))
+        raise Finding(f"the global step is {state['global_step']!r}, not {updates}")
     bounds = {
         key: compare_array(expected, number, key, state[key])
         for key in slots - {"global_step"}
@@ -147,7 +147,7 @@ def compare_array(expected, number, key, actual):
     """Compares the variable or a slot with the oracle's; returns how far off it might have been."""
     wanted, bound = expected.states[number][key], expected.narrow_bound(number, key)
     if actual.shape != wanted.shape or actual.dtype != dtype_of(wanted, expected.case):
-        raise Finding("%s is %s%s" % (key, actual.dtype, actual.shape))
+        raise Finding(f"{key} is {actual.dtype}{actual.shape}")
     gap = np.abs(actual.astype(np.float64) - wanted)
     if (gap <= bound).all() and np.isfinite(wanted).all():
         return bound
@@ -158,8 +158,8 @@ def compare_array(expected, number, key, actual):
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])
         raise Finding(
-            "%s after step %d: %r where the oracle has %r, give or take %.2g"
-            % (key, number, actual[worst], wanted[worst], bound[worst])
+            f"{key} after step {number}: {actual[worst]!r} where the oracle has "
+            f"{wanted[worst]!r}, give or take {bound[worst]:.2g}"
         )
     return bound
 

@@ -267,7 +267,7 @@ def test_gradient_transformers_and_aggregators(argument, way):
     """Keras has them from 2.4 on, and its own message before."""
     value = [doubled] if argument == "gradient_transformers" else doubled
     if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
-        with pytest.raises(TypeError, match="%s" % argument):
+        with pytest.raises(TypeError, match=f"{argument}"):
             sgd(OPTIMIZER_V2, **{argument: value})
         return
     make = lambda: OPTIMIZER_V2.bridged("Adam", **{argument: value})  # noqa: E731

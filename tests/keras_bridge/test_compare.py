@@ -85,7 +85,7 @@ def test_tells_the_first_difference(kind, variable, bridge):
     assert not found
     assert (found.step, found.variable) == (1, variable)
     assert 0 < found.difference < 1e-6
-    assert str(found) == "different at step 1 of 3: %s by up to %g" % (variable, found.difference)
+    assert str(found) == f"different at step 1 of 3: {variable} by up to {found.difference:g}"
 
 
 def test_compares_the_slots(bridge):

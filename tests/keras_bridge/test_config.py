@@ -250,7 +250,7 @@ class TakesAnything(v1.GradientDescentOptimizer):
     ids=lambda value: type(value).__name__,
 )
 def test_arguments_that_cannot_be_read_are_named(api, optimizer, argument):
-    with pytest.raises(ValueError, match="%s .*get_config" % argument) as error:
+    with pytest.raises(ValueError, match=f"{argument} .*get_config") as error:
         api.bridged(optimizer).get_config()
     assert type(optimizer).__name__ in str(error.value)
 
@@ -457,5 +457,5 @@ def test_another_process_goes_on_with_the_same_bits_with_keras_3(with_custom_obj
     expected = model.get_weights() + [value.numpy() for value in model.optimizer.variables]
     assert len(loaded.files) == len(expected)
     for number, value in enumerate(expected):
-        other = loaded["arr_%d" % number]
+        other = loaded[f"arr_{number}"]
         assert other.dtype == value.dtype and np.array_equal(other, value)

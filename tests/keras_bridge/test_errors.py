@@ -21,7 +21,7 @@ WAYS = of_each("way", ["function", "eager", "graph"], ["function", "eager"])
 
 def says(*parts):
     """A pattern for a message that holds all the parts."""
-    return "(?s)" + "".join("(?=.*%s)" % re.escape(part) for part in parts)
+    return "(?s)" + "".join(f"(?=.*{re.escape(part)})" for part in parts)
 
 
 class Plain(Optimizer):

@@ -284,7 +284,7 @@ def test_what_v1_reads_in_each_step_can_be_set(api, argument):
             setattr(optimizer, argument, second)
 
     if api is OPTIMIZER_V2 and versions.regroups_constant_factors():
-        with pytest.raises(RuntimeError, match=r"%s=0\.5 comes too late" % argument):
+        with pytest.raises(RuntimeError, match=rf"{argument}=0\.5 comes too late"):
             loop(optimizer, "function", between)
         return
     running.assert_same(loop(optimizer, "function", between), with_change(argument))
@@ -306,7 +306,7 @@ def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
     make, _, second, _ = SETTABLE[argument]
 
     def between(sess, optimizer, number):
-        with pytest.raises(RuntimeError, match=r"%s=0\.5 comes too late" % argument):
+        with pytest.raises(RuntimeError, match=rf"{argument}=0\.5 comes too late"):
             setattr(optimizer, argument, second)
 
     one_step = keras_models.problem(steps=1)
@@ -316,7 +316,7 @@ def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
 @NOT_READ_AGAIN
 def test_what_v1_does_not_read_again_cannot_be_set(api, name, argument, value):
     optimizer = api.bridged(name)
-    with pytest.raises(AttributeError, match="does not read %s anew in each step" % argument):
+    with pytest.raises(AttributeError, match=f"does not read {argument} anew in each step"):
         setattr(optimizer, argument, value)
 
 
@@ -326,7 +326,7 @@ def test_what_v1_does_not_read_again_cannot_be_set(api, name, argument, value):
 def test_what_is_no_number_is_refused(name, value):
     optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1))
     before = getattr(optimizer, name).numpy()
-    with pytest.raises((TypeError, ValueError), match="%s must be" % name):
+    with pytest.raises((TypeError, ValueError), match=f"{name} must be"):
         setattr(optimizer, name, value)
     assert getattr(optimizer, name).numpy() == before
 

@@ -22,7 +22,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 def says(*parts):
     """A pattern for a message that holds all the parts."""
-    return "(?s)" + "".join("(?=.*%s)" % re.escape(part) for part in parts)
+    return "(?s)" + "".join(f"(?=.*{re.escape(part)})" for part in parts)
 
 
 def apply_once(optimizer, way="eager", gradient=(1.0, 1.0), start=(1.0, 2.0)):
@@ -294,7 +294,7 @@ def test_keras_on_another_backend(code, reason):
     """No Keras 3, then, and the message says how to have it; Keras 2 needs no backend."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
-        message = r"%s ImportError .*(%s).*KERAS_BACKEND=tensorflow" % (name, reason)
+        message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"
         assert re.search(message, printed[name]), printed
     assert "optimizer_v2 trains [0.999]" in printed["optimizer_v2"], printed
 
@@ -303,4 +303,4 @@ def test_tf_keras_is_keras_2():
     """Then that is what auto makes; Keras 3 itself is still there."""
     printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")
     for name, home in (("auto", "tf_keras"), ("keras3", "keras"), ("optimizer_v2", "tf_keras")):
-        assert "'%s'" % home in printed[name] and name + " trains [0.999]" in printed[name], printed
+        assert f"'{home}'" in printed[name] and name + " trains [0.999]" in printed[name], printed

@@ -183,7 +183,7 @@ def test_a_weight_decay_of_v1s_own(cls):
     else:
         with pytest.raises(AttributeError, match="weight_decay"):
             optimizer.weight_decay = 0.1
-    with pytest.raises(ValueError, match="weight_decay=0.1.*besides %s" % cls.__name__):
+    with pytest.raises(ValueError, match=f"weight_decay=0.1.*besides {cls.__name__}"):
         api.bridged(cls(0.5, 0.5), weight_decay=0.1)
 
 

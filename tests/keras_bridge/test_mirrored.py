@@ -21,7 +21,7 @@ def run(checks, full, api="optimizer_v2", graph_mode=False):
     )
     assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-5000:]
     for check in checks:
-        assert "\n%s passed\n" % check in "\n" + done.stdout
+        assert f"\n{check} passed\n" in "\n" + done.stdout
 
 
 @EVERY_API

@@ -361,7 +361,7 @@ def test_no_learning_rate_for_several(api):
     with pytest.raises(ValueError, match="learning_rate=0.1: MultiOptimizer holds 2 optimizers"):
         api.bridged(several, learning_rate=0.1)
     for name in "lr_attr", "global_step_attr":
-        with pytest.raises(ValueError, match="%s='_x': MultiOptimizer holds 2 optimizers" % name):
+        with pytest.raises(ValueError, match=f"{name}='_x': MultiOptimizer holds 2 optimizers"):
             api.bridged(several, **{name: "_x"})
 
 
@@ -456,7 +456,7 @@ def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(api, tmp_path):
             sess.run(train, {fed: gradient})
         expected = sess.run(weights)
 
-    variables = [variable(api, np.zeros(3, "f"), "v%d" % number) for number in range(2)]
+    variables = [variable(api, np.zeros(3, "f"), f"v{number}") for number in range(2)]
     optimizer = api.bridged(wrapped([variables[0]]))
     load_v1_checkpoint(path, dict(zip(("one", "two"), variables)), optimizer)
     assert int(optimizer.iterations.numpy()) == 1

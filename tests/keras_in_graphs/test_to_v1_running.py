@@ -181,7 +181,7 @@ def test_beside_parameter_servers(keras):
     """Two servers hold the variables and their slots; a worker trains them, as a Session does."""
     home, cluster = HOMES[keras], {}
     for job, count in (("ps", 2), ("worker", 1)):
-        cluster[job] = ["localhost:%d" % free_port() for _ in range(count)]
+        cluster[job] = [f"localhost:{free_port()}" for _ in range(count)]
     places = [("ps", 0), ("ps", 1), ("worker", 0)]
     servers = [v1.train.Server(cluster, job_name=job, task_index=index) for job, index in places]
     with tf.Graph().as_default():

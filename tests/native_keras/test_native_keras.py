@@ -97,5 +97,5 @@ def test_keras_clips_before_the_sum_and_the_bridge_after(clipping):
 def test_the_page_shows_these_cases_and_the_argument_table_of_today():
     page = PAGE.read_text(encoding="utf-8")
     for case in [*CASES.values(), *EXAMPLES.values()]:
-        assert "`%s`" % case.v1 in page and "`%s`" % case.keras in page
+        assert f"`{case.v1}`" in page and f"`{case.keras}`" in page
     assert native_keras.arguments() in page and native_keras.examples() in page

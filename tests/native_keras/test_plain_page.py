@@ -15,7 +15,7 @@ def test_the_page_shows_the_tables_of_today():
     for make in plain_keras_page.FACTS.values():
         assert make() in text
     # Twice, for the two Keras: the figures of each kind are held by the tests above.
-    assert all(text.count("| `%s` |" % case) == 2 for case in plain_keras_page.CASES)
+    assert all(text.count(f"| `{case}` |") == 2 for case in plain_keras_page.CASES)
 
 
 @pytest.mark.parametrize("api", plain_keras_page.APIS)
@@ -25,7 +25,7 @@ def test_the_page_shows_what_is_measured_today(case, api):
     (line,) = [
         line
         for line in PAGE.read_text(encoding="utf-8").split("<!-- keras 2 -->")[-1].splitlines()
-        if line.startswith("| `%s` | `" % case)
+        if line.startswith(f"| `{case}` | `")
     ][api == "keras3" :][:1]
     cells = line.strip("| ").split(" | ")[2:]
     grades = [

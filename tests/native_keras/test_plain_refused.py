@@ -49,7 +49,7 @@ def test_no_counterpart(api, name):
         lambda: to_plain_keras(make(), api=api.name),
         lambda: from_plain_keras(api.optimizers.SGD(0.1), make()),
     ):
-        with pytest.raises(ValueError, match="no counterpart.*%s.*bridged" % message):
+        with pytest.raises(ValueError, match=f"no counterpart.*{message}.*bridged"):
             translate()
 
 
@@ -59,7 +59,7 @@ def test_wrong_arguments(api):
     with pytest.raises(TypeError, match="made by to_keras"):
         to_plain_keras(api.optimizers.SGD(0.1))
     here, other = (2, "keras3") if api is OPTIMIZER_V2 else (3, "optimizer_v2")
-    with pytest.raises(ValueError, match="bridged to Keras %d, where its state stays" % here):
+    with pytest.raises(ValueError, match=f"bridged to Keras {here}, where its state stays"):
         to_plain_keras(api.bridged(v1.train.AdamOptimizer(0.1)), api=other)
     with pytest.raises(TypeError, match="one of Keras' own optimizers"):
         from_plain_keras(7, v1.train.AdamOptimizer(0.1))
@@ -83,7 +83,7 @@ def test_powers_of_beta_must_fit_the_iterations(api, iterations):
     weight, optimizer = ones(), api.bridged(v1.train.AdamOptimizer(0.1))
     steps(optimizer, [weight], 1.0, 1.0, 1.0)
     optimizer.iterations.assign(iterations)
-    with pytest.raises(ValueError, match="beta1_power is 0.6561, and .* %d steps" % iterations):
+    with pytest.raises(ValueError, match=f"beta1_power is 0.6561, and .* {iterations} steps"):
         to_plain_keras(optimizer)
 
 

@@ -187,5 +187,5 @@ def test_the_report_is_for_people_and_machines(api):
     dense = report.figures[0]
     assert dense.grade == "rounding" and 0 < dense.largest < 1e-5 < dense.moved
     text = str(report)
-    assert "AdamOptimizer as %s(" % report.keras in text and "state of 2 variables after 2" in text
+    assert f"AdamOptimizer as {report.keras}(" in text and "state of 2 variables after 2" in text
     assert "dense: rounding" in text and "(does not count)" in text

@@ -241,7 +241,7 @@ def test_the_table_knows_all_that_contrib_published_and_no_more():
     if not versions.has_contrib():
         return
     for module in "opt", "training", "estimator", "layers":
-        told = {name for name in old_names.FATES if name.startswith("tf.contrib.%s." % module)}
+        told = {name for name in old_names.FATES if name.startswith(f"tf.contrib.{module}.")}
         private = {name for name in told if ".python." in name}
         for name in told - private:
             assert getattr(getattr(tf.contrib, module), name.rpartition(".")[2]) is not None
@@ -285,8 +285,8 @@ def rows_of_the_page():
             cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" |")[:2]]
             olds = [name for name in cells[0] if re.match(r"[A-Za-z_][\w.]*$", name)]
             # A module is written once, before its functions.
-            if olds and ("`%s`:" % olds[0]) in line:
-                olds = ["%s.%s" % (olds[0], name) for name in olds[1:]]
+            if olds and (f"`{olds[0]}`:") in line:
+                olds = [f"{olds[0]}.{name}" for name in olds[1:]]
             yield [old for old in olds if old != "optimize.optimize"], cells[1]
 
 
@@ -299,7 +299,7 @@ def test_the_page_says_what_the_table_says():
                 for name in old_names.FATES
                 if name == old_names.public_name(old) or name.endswith("." + old)
             ]
-            assert found, "the table does not know %r" % old
+            assert found, f"the table does not know {old!r}"
             told |= set(found)
             for name in found:
                 now = old_names.FATES[name].now

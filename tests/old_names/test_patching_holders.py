@@ -38,7 +38,7 @@ def module_of(tmp_path, monkeypatch):
     names = []
 
     def make(code):
-        names.append("old_model_%d_%d" % (id(tmp_path), len(names)))
+        names.append(f"old_model_{id(tmp_path)}_{len(names)}")
         (tmp_path / (names[-1] + ".py")).write_text(textwrap.dedent(code))
         importlib.invalidate_caches()
         return importlib.import_module(names[-1])
@@ -61,7 +61,7 @@ def test_a_module_keeps_what_it_imported(statement, module_of):
     if fails_by_itself(statement):
         return
     use = IMPORTS[statement]
-    code = "%s\ndef use():\n    return %s\n" % (statement, use)
+    code = f"{statement}\ndef use():\n    return {use}\n"
     with compat.patch_tensorflow():
         module = module_of(code)
         expected = module.use()

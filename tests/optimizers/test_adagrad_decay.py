@@ -424,7 +424,7 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
                     feed = {ids[key]: gradients[key].ids for key in ids}
                     feed.update({weights[key]: gradients[key].values for key in weights})
                     sess.run(train_op, feed)
-                path = saver.save(sess, str(tmp_path / ("parts%s" % partitions)))
+                path = saver.save(sess, str(tmp_path / (f"parts{partitions}")))
         reader = v1.train.NewCheckpointReader(path)
         return {key: reader.get_tensor(key) for key in reader.get_variable_to_shape_map()}
 

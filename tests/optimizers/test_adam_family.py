@@ -133,7 +133,7 @@ def test_two_steps_by_hand(name, way):
     np.testing.assert_array_equal(trace.slots["table", "v"].ravel(), golden.v)
     if optimizer is AdamAsyncOptimizer:  # sparse RMSProp leaves the powers as they are
         powers = [0.5, 0.75] if options else [0.5**3, 0.75**3]
-        assert [trace.slots["table", "beta%d_power" % i] for i in (1, 2)] == powers
+        assert [trace.slots["table", f"beta{i}_power"] for i in (1, 2)] == powers
         assert trace.slots["dense", "beta1_power"] == 0.5**3
 
 
@@ -197,7 +197,7 @@ def test_arguments_are_the_originals(optimizer):
         arguments = "global_step=0, " + arguments
     found = inspect.signature(optimizer).parameters.values()
     found = ", ".join(str(each.replace(annotation=each.empty)) for each in found)
-    assert found == "%s, name=%r" % (arguments, name)
+    assert found == f"{arguments}, name={name!r}"
 
 
 def test_a_constant_step_corrects_every_step_like_the_first():
@@ -282,7 +282,7 @@ def test_methods_that_only_the_originals_call(optimizer, hook, instead):
     mixin = type("Mixin", (), {hook: lambda self: None})
     for bases, contents in [((optimizer,), vars(mixin)), ((mixin, optimizer), {})]:
         contents = {key: value for key, value in contents.items() if key == hook}
-        with pytest.raises(TypeError, match="Mine.%s would never be called.*%s" % (hook, instead)):
+        with pytest.raises(TypeError, match=f"Mine.{hook} would never be called.*{instead}"):
             type("Mine", bases, contents)
 
 

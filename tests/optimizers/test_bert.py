@@ -96,7 +96,7 @@ def test_parts_of_a_partitioned_variable_are_saved_one_by_one(optimizer, tmp_pat
         optimizer(0.1).apply_gradients([(tf.ones([2, 2]), part) for part in w], global_step=step)
         session.run(v1.global_variables_initializer())
         v1.train.Saver().save(session, file)
-    slots = ["w/part_%d/adam_%s" % (part, slot) for part in (0, 1) for slot in "mv"]
+    slots = [f"w/part_{part}/adam_{slot}" for part in (0, 1) for slot in "mv"]
     expected = {
         "w": [4, 2],
         "global_step": [],

@@ -34,7 +34,7 @@ class AsWritten(v1.train.Optimizer):
             grad = tf.convert_to_tensor(grad)
             slots = [
                 v1.get_variable(
-                    "%s/adam_%s" % (w.op.name, slot),
+                    f"{w.op.name}/adam_{slot}",
                     w.shape,
                     w.dtype.base_dtype,
                     v1.zeros_initializer(),
@@ -82,7 +82,7 @@ def test_every_variable_after_every_step(ours, layers, use_resource):
     for number, (mine, expected) in enumerate(zip(*trainings)):
         assert set(mine) == set(expected)
         for name in set(expected) - {"global_step"}:
-            running._assert_equal(mine[name], expected[name], "%s after %d" % (name, number))
+            running._assert_equal(mine[name], expected[name], f"{name} after {number}")
 
 
 # The schedule.

@@ -55,7 +55,7 @@ def test_numbers_are_checked_by_the_constructor(name):
         for value in wrong:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail("%s=%r was taken" % (key, value))
+                pytest.fail(f"{key}={value!r} was taken")
 
 
 def required(name):
@@ -85,7 +85,7 @@ def test_flags_and_names_are_checked_by_the_constructor(name):
         for value in values:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail("%s=%r was taken" % (key, value))
+                pytest.fail(f"{key}={value!r} was taken")
 
 
 # Gradients.
@@ -105,7 +105,7 @@ def test_gradients_that_do_not_fit_fail_while_the_graph_is_built(name, use_resou
         ]:
             with pytest.raises(error, match="scope/w"):
                 optimizer.apply_gradients([(gradient, w)])
-                pytest.fail("%r was taken" % gradient)
+                pytest.fail(f"{gradient!r} was taken")
 
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])

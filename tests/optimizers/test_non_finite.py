@@ -31,7 +31,7 @@ def test_the_tables_have_every_class():
 @NUMBERED
 def test_the_page_tells_what_happens(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
-    (told,) = [line for text in page.values() for line in text.split("\n") if "`%s`" % name in line]
+    (told,) = [line for text in page.values() for line in text.split("\n") if f"`{name}`" in line]
     for use_resource in [False, True] if full else [number % 2 == 0]:
         assert non_finite.row(name, MADE[name], use_resource) == told
 
@@ -98,7 +98,7 @@ def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
                 made.train(0.5, 0.25)
             before = made.state()
             for wrong in [(np.nan, 0.5), (0.5, np.inf), (-np.inf, np.nan)]:
-                message = "The gradient of .*%s" % ("table" if np.isfinite(wrong[0]) else "")
+                message = f"The gradient of .*{'table' if np.isfinite(wrong[0]) else ''}"
                 with pytest.raises(tf.errors.InvalidArgumentError, match=message):
                     made.train(*wrong)
                 after = made.state()
@@ -226,7 +226,7 @@ def test_on_several_parameter_servers_all_that_is_written_waits_for_all_checks(u
     before = waited_for(train_op.op)
     checks = {each for each in before if each.type == "CheckNumerics"}
     writes = [each for each in before if re.match("Assign|.*Scatter|.*Apply", each.type)]
-    assert len(checks) == 3 and {"/job:ps/task:%d" % n for n in range(3)} <= {
+    assert len(checks) == 3 and {f"/job:ps/task:{n}" for n in range(3)} <= {
         each.device for each in writes
     }
     for each in writes:

@@ -123,14 +123,14 @@ def test_gradients_count_with_their_values_before_the_step(name, use_resource):
         for key in graph.ops:
             expected, found = (graph.run(session, key, feed) for feed in (True, False))
             for variable, value in expected.items():
-                np.testing.assert_array_equal(found[variable], value, "%s: %s" % (key, variable))
+                np.testing.assert_array_equal(found[variable], value, f"{key}: {variable}")
 
 
 @REF_AND_RESOURCE
 def test_a_hyperparameter_that_the_step_trains_counts_with_its_value_before(use_resource):
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         rate = v1.get_variable("rate", initializer=0.5)
-        others = [v1.get_variable("w%d" % n, initializer=tf.ones(SHAPE)) for n in range(20)]
+        others = [v1.get_variable(f"w{n}", initializer=tf.ones(SHAPE)) for n in range(20)]
         decaying = legacy_opt.extend_with_decoupled_weight_decay(legacy_opt.RegAdagradOptimizer)
         optimizer = decaying(rate, 0.25, initial_accumulator_value=3.0)
         pairs = [(tf.constant(1.0), rate)] + [(tf.ones(SHAPE), each) for each in others]

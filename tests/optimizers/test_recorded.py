@@ -39,7 +39,7 @@ def assert_followed(name, moments, expected):
             assert actual.dtype == value.dtype and actual.shape == value.shape, variable
             gap = np.max(np.abs(actual.astype("d") - value))
             bound = tolerance(name) * max(1.0, np.max(np.abs(value)))
-            assert gap <= bound, "%s after %d steps: %g" % (variable, number, gap)
+            assert gap <= bound, f"{variable} after {number} steps: {gap:g}"
 
 
 def trained(name, **changed):
@@ -94,7 +94,7 @@ def arguments_of_the_rules():
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):
             if isinstance(value, float) and value not in (0, 1):
-                yield pytest.param(name, key, id="%s-%s" % (name, key), marks=marks)
+                yield pytest.param(name, key, id=f"{name}-{key}", marks=marks)
                 marks = pytest.mark.full
 
 

@@ -320,7 +320,7 @@ def test_a_function_of_the_users_own_cannot_be_saved(optimizer):
 def test_what_the_base_becomes_cannot_be_set():
     bridged = to_keras(PowerSignOptimizer(base=2.0))
     for name in ("base", "logbase"):
-        with pytest.raises(AttributeError, match="does not read %s anew" % name):
+        with pytest.raises(AttributeError, match=f"does not read {name} anew"):
             setattr(bridged, name, 3.0)
 
 

@@ -401,7 +401,7 @@ def test_wrong_arguments_of_the_ready_made(optimizer, wrong, error, message):
 @pytest.mark.parametrize("hook", ["_decay_weights_op", "_decay_weights_sparse_op"])
 def test_methods_that_only_the_original_calls(base, hook):
     bases = (base, ClassicOptimizer) if base is DecoupledWeightDecayExtension else (base,)
-    with pytest.raises(TypeError, match="Mine.%s would never be called here.*decayed" % hook):
+    with pytest.raises(TypeError, match=f"Mine.{hook} would never be called here.*decayed"):
         type("Mine", bases, {hook: lambda self, *args: None})
 
 

@@ -238,7 +238,7 @@ def test_script_runs_from_any_directory(tmp_path):
     saved = json.loads((tmp_path / "out.json").read_text())
     assert {entry["workload"] for entry in saved["results"]} == {"W1", "B3"}
     v1_or_v2 = "Session" if tf.__version__.startswith("1.") else "tf.function"
-    ways = {"%s, Keras %d" % (v1_or_v2, generation) for generation in GENERATIONS}
+    ways = {f"{v1_or_v2}, Keras {generation}" for generation in GENERATIONS}
     assert {r["way"] for r in saved["results"] if r["workload"] == "B3"} == ways
     assert {entry["variables"] for entry in saved["results"]} == {"resource"}
     assert saved["environment"]["rounds"] == 7
@@ -280,7 +280,7 @@ def trained(kind, generation, name, optimizer, steps=3):
 MODES = [("graph", 2)] + [("eager", generation) for generation in GENERATIONS]
 
 
-@pytest.fixture(params=MODES, ids=lambda mode: "%s-keras%d" % mode)
+@pytest.fixture(params=MODES, ids="{0[0]}-keras{0[1]}".format)
 def generation(request):
     """A generation of Keras, in each mode that it has."""
     mode, generation = request.param

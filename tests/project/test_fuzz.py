@@ -118,7 +118,7 @@ def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
 def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
     def check(case):
         if len(case.shape) == 2 and not case.wrapper:
-            raise checking.Finding("%d is wrong" % case.shape[0])
+            raise checking.Finding(f"{case.shape[0]} is wrong")
         return collections.Counter(["compared"] * len(case.trainings))
 
     monkeypatch.setattr("tests.fuzz.__main__.check", check)

@@ -63,7 +63,7 @@ def run_suite(folder, source, *options, keras=2):
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(suite)]
     command += ["--rootdir", str(folder), "-c", os.devnull, "-o", "markers=" + MARKERS]
     done = subprocess.run(
-        command + ["--report=%s" % account] + list(options),
+        command + [f"--report={account}"] + list(options),
         cwd=str(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -123,13 +123,13 @@ def test_requirements_keep_old_wheels_working():
 def test_find_python_runs_what_it_finds(tmp_path, monkeypatch):
     for name, body in (("python3.5", "exit 127"), ("python3.6", "echo 3.7 /somewhere")):
         shim = tmp_path / name
-        shim.write_text("#!/bin/sh\n%s\n" % body)
+        shim.write_text(f"#!/bin/sh\n{body}\n")
         shim.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("PYENV_ROOT", str(tmp_path))
     assert lanes.find_python("3.5") is None
     assert lanes.find_python("3.6") is None
-    here = "%d.%d" % sys.version_info[:2]
+    here = ".".join(map(str, sys.version_info[:2]))
     (tmp_path / ("python" + here)).symlink_to(sys.executable)
     assert lanes.find_python(here)
 
@@ -157,7 +157,7 @@ class Item:
 
     def __init__(self, test, *markers, **parameters):
         identity = "-".join(str(value) for value in parameters.values())
-        self.nodeid = "tests/test_it.py::" + test + ("[%s]" % identity if parameters else "")
+        self.nodeid = "tests/test_it.py::" + test + (f"[{identity}]" if parameters else "")
         self.fixturenames = list(parameters)
         self.callspec = SimpleNamespace(params=parameters)
         self.get_closest_marker = lambda name: name in markers or None
@@ -219,10 +219,10 @@ def test_tests_that_wait_for_one_fixture_have_the_same_turn(lanes_of):
 
 
 def test_longest_files_come_first():
-    items = [Item("test_%d" % number) for number in range(3)]
+    items = [Item(f"test_{number}") for number in range(3)]
     names = "short", "middle", "long"
     for item, name in zip(items, names):
-        item.nodeid = "tests/test_%s.py::test_it" % name
+        item.nodeid = f"tests/test_{name}.py::test_it"
     costs = {"tests/test_long.py::test_it": 9, "tests/test_middle.py::test_it": 2}
     with mock.patch.object(turns, "seconds", lambda: costs):
         assert turns.longest_first(items) == items[::-1]

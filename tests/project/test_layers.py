@@ -79,11 +79,11 @@ def names_in(module, source, is_package, known):
         elif isinstance(node, ast.ImportFrom):
             above = here[: len(here) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
-            yield from ("%s.%s" % (base, alias.name) for alias in node.names)
+            yield from (f"{base}.{alias.name}" for alias in node.names)
         elif type(node).__name__ in ("Constant", "Str"):  # the latter on Python 3.7
             # of import_module, and of the lazy names of compat
             text = node.s if type(node).__name__ == "Str" else node.value
-            for name in text, "%s.%s" % (module, text):
+            for name in text, f"{module}.{text}":
                 if "." in str(name) and name in known:
                     yield name
 

@@ -12,11 +12,7 @@ pytestmark = pytest.mark.once
 
 EACH = pytest.mark.parametrize(
     "mutation",
-    [
-        pytest.param(m, id="Keras %d: %s" % (key, m.name))
-        for key in MUTATIONS
-        for m in MUTATIONS[key]
-    ],
+    [pytest.param(m, id=f"Keras {key}: {m.name}") for key in MUTATIONS for m in MUTATIONS[key]],
 )
 
 
@@ -57,7 +53,7 @@ def test_a_stale_one_is_told(body, function, why, tmp_path):
     (tmp_path / "compat").mkdir()
     (tmp_path / "compat" / "code.py").write_text(CODE % body, encoding="utf-8")
     mutation = Mutation("wrong", function, "one + two", "one", ())
-    with pytest.raises(ValueError, match="'wrong' is stale: %s" % why):
+    with pytest.raises(ValueError, match=f"'wrong' is stale: {why}"):
         mutations.mutated(tmp_path, mutation)
 
 

@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 pytestmark = pytest.mark.once
 
-HERE = "%d.%d" % sys.version_info[:2]
+HERE = ".".join(map(str, sys.version_info[:2]))
 
 
 def run(*command, **options):

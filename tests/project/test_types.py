@@ -34,7 +34,7 @@ def functions_of(name, cls):
         value = inspect.getattr_static(cls, member)
         value = getattr(value, "fget", None) or getattr(value, "__func__", value)
         if inspect.isfunction(value) and value.__module__.startswith("legacy_opt"):
-            yield "%s.%s" % (name, member), inspect.unwrap(value)
+            yield f"{name}.{member}", inspect.unwrap(value)
 
 
 FUNCTIONS = dict(public_functions())
@@ -81,7 +81,7 @@ def test_an_editor_completes_an_import(project):
 @pytest.mark.parametrize("module", [legacy_opt, compat], ids=lambda module: module.__name__)
 def test_an_editor_knows_what_a_package_has(module, project):
     name = module.__name__
-    found = offered("import %s\n%s." % (name, name), project)
+    found = offered(f"import {name}\n{name}.", project)
     # jedi offers whatever lies in the folder of a package, besides what it defines.
     home = Path(str(project.path), *name.split("."))
     assert found - {path.stem for path in home.iterdir()} == set(module.__all__)

@@ -114,7 +114,7 @@ def main(_):
         while not session.should_stop():
             losses.append(session.run([loss, step])[0])
     latest = os.path.basename(tf.train.latest_checkpoint(folder))
-    print("loss %.4f at first, %.4f at last; %s" % (losses[0], np.mean(losses[-10:]), latest))
+    print(f"loss {losses[0]:.4f} at first, {np.mean(losses[-10:]):.4f} at last; {latest}")
 
 
 if __name__ == "__main__":

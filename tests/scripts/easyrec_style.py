@@ -70,7 +70,7 @@ def main(words):
     if "TF_CONFIG_OF_PAI" in os.environ:
         tf.config.set_logical_devices_of_pai(json.loads(os.environ["TF_CONFIG_OF_PAI"]))
     first, last = train(config)
-    print("loss %.3f at first, %.3f at last, %s" % (first, last, np.float32(last) < first))
+    print(f"loss {first:.3f} at first, {last:.3f} at last, {np.float32(last) < first}")
     if config.get("export"):
         Exporter().export(config["export"])
 

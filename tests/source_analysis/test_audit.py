@@ -297,7 +297,7 @@ def test_the_command(tmp_path, capsys):
     path.write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
     code, output, errors = screen.run("audit", path)
     assert (code, errors) == (0, "")
-    assert "%s:2:1" % path in output and "1 to change" in output
+    assert f"{path}:2:1" in output and "1 to change" in output
     facts = screen.json("audit", path)
     assert facts == {
         "paths": [str(path)],
@@ -327,6 +327,6 @@ def test_tensorflow_is_not_needed(tmp_path):
     (tmp_path / "tensorflow.py").write_text("raise SystemExit('imported')")
     (tmp_path / "a.py").write_text("import tensorflow as tf\n")
     command = [sys.executable, "-m", "legacy_opt", "audit", str(tmp_path / "a.py")]
-    path = "%s:%s" % (tmp_path, ROOT)
+    path = f"{tmp_path}:{ROOT}"
     output = subprocess.check_output(command, env={"PYTHONPATH": path}, universal_newlines=True)
     assert output.startswith("0 uses in 1 file")

@@ -56,7 +56,7 @@ def uses(tmp_path):
     ],
 )
 def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
-    found = uses(dict(TREE, **{"tensor2tensor/%s.py" % name: code}))
+    found = uses(dict(TREE, **{f"tensor2tensor/{name}.py": code}))
     assert sorted(use.kind[0] for use in found) == sorted(kinds)
     first = [use for use in found if use.name != "A"]
     told = {(use.status, use.advice) for use in first}
@@ -84,7 +84,7 @@ def test_the_class_itself_and_a_use_beside_it(uses):
     ],
 )
 def test_copies_and_other_packages(name, home, status, instead, uses):
-    code = "import tensorflow as tf\nclass %s: pass\n%s(1)" % (name, name)
+    code = f"import tensorflow as tf\nclass {name}: pass\n{name}(1)"
     for part in "tensorflow_addons", "tensorflow_addons/optimizers":
         if home.startswith(part):
             uses({part + "/__init__.py": ""})

@@ -60,14 +60,14 @@ def driver(tmp_path):
         (tmp_path / script.name).write_text(script.read_text())
     uses = "import tensorflow as tf\n"
     for number, use in enumerate(ODD):
-        uses += "def use%02d():\n%s\n" % (number, textwrap.indent(use, "    "))
+        uses += f"def use{number:02d}():\n{textwrap.indent(use, '    ')}\n"
     (tmp_path / "odd.py").write_text(uses)
     package = tmp_path / "site-packages"
     package.mkdir()
     use = "import tensorflow.compat.v1 as tf\ndef use():\n    tf.get_embedding_variable\n"
     (package / "installed.py").write_text(use)
     path = tmp_path / "driver.py"
-    path.write_text("import sys\nsys.path.append(%r)\n%s" % (str(package), DRIVER))
+    path.write_text(f"import sys\nsys.path.append({str(package)!r})\n{DRIVER}")
     return path
 
 
@@ -86,7 +86,7 @@ def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver
     assert "trained 3 steps" in output and "zoo " not in attempts, output + errors
 
     def place(name, line):
-        return r"(/\S+/)?%s:%d: " % (re.escape(name + ".py"), line)
+        return rf"(/\S+/)?{re.escape(name)}\.py:{line}: "
 
     zoo = {
         "--ev": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are DeepRec's alone"),
@@ -104,14 +104,14 @@ def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver
         found = attempts["easyrec " + key]
         assert re.match(r"AttributeError\|" + place("easyrec_style", line), found), found
     for number, (use, text) in enumerate(ODD.items()):
-        found = attempts["use%02d" % number]
+        found = attempts[f"use{number:02d}"]
         expected = place("odd", odd_line(number)) + re.escape(text)
         kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
         assert re.match(kind + expected, found), (use, found)
     # An installed package gets what Python tells.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
     # So does the traceback of what nobody catches, and each was told before.
-    assert re.search(r"\nAttributeError: %s" % place("deeprec_style_zoo", 29), errors), errors
+    assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)
     uncaught = errors.rstrip().splitlines()[-1].partition(": ")[2]

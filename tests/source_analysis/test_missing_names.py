@@ -35,7 +35,7 @@ def missing(tmp_path, monkeypatch):
         find.advice = {each.advice for each in found}
         assert all(advice.endswith(".") for advice in find.advice)
         return [
-            "%s%d %s" % ("" if f.path == str(script) else Path(f.path).stem + ":", f.line, f.name)
+            f"{'' if f.path == str(script) else Path(f.path).stem + ':'}{f.line} {f.name}"
             for f in found
         ]
 

@@ -41,7 +41,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def told(line, path="script.py"):
-    return "%s:%d: %s: EmbeddingVariables are" % (path, line, GONE)
+    return f"{path}:{line}: {GONE}: EmbeddingVariables are"
 
 
 REFUSED = {
@@ -190,4 +190,4 @@ def test_hostile_names_of_files_stay_on_one_line(name, run):
         return
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()
-    assert ".py:3: %s: EmbeddingVariables are" % GONE in lines[0]
+    assert f".py:3: {GONE}: EmbeddingVariables are" in lines[0]

@@ -27,7 +27,7 @@ def pytest_fixture_setup(fixturedef, request):
     """Notes what each fixture of a test took in the reports on it, which an `Account` hears."""
     started = time.time()
     yield
-    name = "%s::%s" % (fixturedef.baseid, fixturedef.argname)
+    name = f"{fixturedef.baseid}::{fixturedef.argname}"
     kind = "fixture" if fixturedef.scope == "function" else "shared fixture"
     request._pyfuncitem.user_properties.append((kind, [name, time.time() - started]))
 

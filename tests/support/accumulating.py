@@ -102,7 +102,7 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
         if (number + 1) % batches == 0:
             before = expected.steps[number // batches]
         for name, value in before.items():
-            running._assert_equal(values[name], value, "%s after batch %d" % (name, number))
+            running._assert_equal(values[name], value, f"{name} after batch {number}")
     for key, slot in expected.slots.items():
         running._assert_equal(actual.slots[key], slot, str(key))
     added = {name for _, name in set(actual.slots) - set(expected.slots)}

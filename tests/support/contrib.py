@@ -10,5 +10,5 @@ def assert_same(actual, expected):
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert list(one) == list(other)
         for name, value in other.items():
-            assert np.all(np.isfinite(value)), "the original's %s, step %d" % (name, number)
-            running._assert_equal(one[name], value, "%s after step %d" % (name, number))
+            assert np.all(np.isfinite(value)), f"the original's {name}, step {number}"
+            running._assert_equal(one[name], value, f"{name} after step {number}")

@@ -115,14 +115,14 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     # others that run eagerly (Sigmoid of bfloat16).
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
-        return UNSUPPORTED if fails else "only the bridge fails: %s" % actual
+        return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
     if isinstance(expected, Exception):
         is_equal = own and _equals_own(actual, own())
-        return EQUAL if is_equal else "only the v1 fails: %s" % expected
+        return EQUAL if is_equal else f"only the v1 fails: {expected}"
     gap = largest_difference(actual, expected)
     if gap is None:
         return EQUAL
-    entry = "differs by %.1e" % gap
+    entry = f"differs by {gap:.1e}"
     return entry + " as v1 does" if own and _equals_own(actual, own()) else entry
 
 
@@ -162,7 +162,7 @@ def run_lane(path, dtypes=()):
     columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
     facts = versions.keras_facts()
     if facts["generation"] == 3:
-        header = "%s Keras %s" % (tf.__version__, facts["version"])
+        header = f"{tf.__version__} Keras {facts['version']}"
         columns[header] = run_api("keras3", dtypes)
     Path(path).write_text(json.dumps({"columns": columns}, indent=1), encoding="utf-8")
 
@@ -183,7 +183,7 @@ def run_api(api, dtypes=()):
             for dtype in dtypes or DTYPES
         }
         reference.cache_clear()
-        print("%-12s %-32s %s" % (api, name, summary(results[name])), flush=True)
+        print(f"{api:<12} {name:<32} {summary(results[name])}", flush=True)
     return results
 
 
@@ -196,7 +196,7 @@ def summary(cells):
             continue
         for way, result in ways.items():
             if result != EQUAL:
-                differing.append("%s %s: %s" % (way, dtype, result.split(":")[0]))
+                differing.append(f"{way} {dtype}: {result.split(':')[0]}")
     entry = "; ".join(differing) or "all"
     return entry + (" without " + ", ".join(without) if without else "")
 
@@ -215,7 +215,7 @@ def page(lanes):
     return (
         HEADER.format(dtypes=", ".join(dtypes))
         + "\n"
-        + "\n".join("| %s |" % " | ".join(row) for row in rows)
+        + "\n".join(f"| {' | '.join(row)} |" for row in rows)
         + "\n"
     )
 

@@ -73,7 +73,7 @@ class Damage(NamedTuple):
             return self.error
         cell = self.variable
         if self.state not in ("", self.variable):
-            cell += " (state: %s)" % self.state
+            cell += f" (state: {self.state})"
         return cell + (", and other variables" if self.other else "")
 
 
@@ -171,13 +171,13 @@ def row(name, make, use_resource=True):
     for kind in KINDS:
         for value in VALUES.values():
             first, later = training.measure(kind, value)
-            cells.append(str(later) if first == later else "%s; later %s" % (first, later))
-    return "| `%s` | %s |" % (name, " | ".join(cells))
+            cells.append(str(later) if first == later else f"{first}; later {later}")
+    return f"| `{name}` | {' | '.join(cells)} |"
 
 
 def table(made, use_resource=True):
-    head = ["optimizer"] + ["%s, %s" % (value, kind) for kind in KINDS for value in VALUES]
-    lines = ["| %s |" % " | ".join(head), "|---" * len(head) + "|"]
+    head = ["optimizer"] + [f"{value}, {kind}" for kind in KINDS for value in VALUES]
+    lines = [f"| {' | '.join(head)} |", "|---" * len(head) + "|"]
     return "\n".join(lines + [row(name, make, use_resource) for name, make in made.items()])
 
 
@@ -196,7 +196,7 @@ def main(arguments):
     if arguments == ["docs"]:
         page = PAGE.read_text(encoding="utf-8")
         for name, content in made.items():
-            pattern = r"(<!-- %s -->\n).*?(<!-- end -->)" % name
+            pattern = rf"(<!-- {name} -->\n).*?(<!-- end -->)"
             page = re.sub(pattern, lambda m, c=content: m[1] + c + "\n" + m[2], page, flags=re.S)
         PAGE.write_text(page, encoding="utf-8")
     else:

@@ -29,7 +29,7 @@ def assert_close(trace, values, slots, ulps, dtype):
         for key in wanted:
             bound = ulps * eps * (number + 1) * max(1.0, np.abs(wanted[key]).max(initial=0))
             gap = np.abs(actual[key].astype(np.float64) - wanted[key]).max(initial=0)
-            assert gap <= bound, "%s after step %d: %g > %g" % (key, number, gap, bound)
+            assert gap <= bound, f"{key} after step {number}: {gap:g} > {bound:g}"
     assert set(trace.slots) == set(slots)
     for key, wanted in slots.items():
         assert trace.slots[key].dtype == wanted.dtype and trace.slots[key].shape == wanted.shape

@@ -260,17 +260,17 @@ def assert_same(actual, expected, what=""):
     assert len(actual.steps) == len(expected.steps)
     for number, (one, other) in enumerate(zip(actual.steps, expected.steps)):
         for name in expected.steps[0]:
-            _assert_equal(one[name], other[name], "%s %s after step %d" % (what, name, number))
+            _assert_equal(one[name], other[name], f"{what} {name} after step {number}")
     assert set(actual.slots) == set(expected.slots)
     for key in expected.slots:
-        _assert_equal(actual.slots[key], expected.slots[key], "%s slot %s" % (what, key))
+        _assert_equal(actual.slots[key], expected.slots[key], f"{what} slot {key}")
 
 
 def _assert_equal(actual, expected, what):
     assert actual.dtype == expected.dtype and actual.shape == expected.shape, what
     if not np.array_equal(actual, expected):
         gap = np.max(np.abs(np.asarray(actual, np.float64) - np.asarray(expected, np.float64)))
-        raise AssertionError("%s: largest difference %g" % (what, gap))
+        raise AssertionError(f"{what}: largest difference {gap:g}")
 
 
 def assert_steps_close(actual, expected, rtol=1e-5, atol=1e-6):

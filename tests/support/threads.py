@@ -114,7 +114,7 @@ def in_threads(function, threads=THREADS):
     for thread in running:
         thread.join(TIMEOUT)
         if thread.is_alive():
-            raise TimeoutError("A thread has not ended after %d s." % TIMEOUT)
+            raise TimeoutError(f"A thread has not ended after {TIMEOUT} s.")
     if errors:
         raise errors[0]
 
@@ -159,7 +159,7 @@ def table(steps=250, width=20000, repeats=3):
                 ]
                 lost = [max(getattr(run, field) for run in runs) for field in Lost._fields[1:]]
                 words = (name, "resource" if use_resource else "ref", use_locking, *lost)
-                lines.append("| %s |" % " | ".join(map(str, words)))
+                lines.append(f"| {' | '.join(map(str, words))} |")
     return "\n".join(lines)
 
 

@@ -53,7 +53,7 @@ def named(name):
     try:
         yield
     except Exception as error:
-        raise AssertionError("%s: %s" % (name, error)) from error
+        raise AssertionError(f"{name}: {error}") from error
 
 
 def models(kinds, ids=None):

@@ -44,7 +44,7 @@ def pytest_generate_tests(metafunc):
 def pytest_make_parametrize_id(val):
     """Names a tuple of words by them, and lines of code, for which pytests differ, by a number."""
     if isinstance(val, str) and "\n" in val:
-        return "%08x" % _number(val)
+        return f"{_number(val):08x}"
     words = isinstance(val, tuple) and all(isinstance(word, str) for word in val)
     return "-".join(val) if words and val else None
 

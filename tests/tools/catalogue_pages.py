@@ -192,7 +192,7 @@ def arguments(page):
     """Returns the table of the classes' arguments."""
     classes = dict.fromkeys(expression.split("(")[0] for expression in page.classes)
     return table(
-        ["class", "arguments"], [["`%s`" % name, "`%s`" % signature(name)] for name in classes]
+        ["class", "arguments"], [[f"`{name}`", f"`{signature(name)}`"] for name in classes]
     )
 
 
@@ -200,7 +200,7 @@ def signature(name):
     """Returns a class's arguments as they are written in its constructor."""
     parameters = list(inspect.signature(getattr(legacy_opt, name).__init__).parameters.values())
     return ", ".join(
-        each.name if each.default is each.empty else "%s=%r" % (each.name, each.default)
+        each.name if each.default is each.empty else f"{each.name}={each.default!r}"
         for each in parameters[1:]
     )
 
@@ -212,12 +212,12 @@ def slots(page):
         found = facts(expression, {"w": SHAPE})
         kept = sorted(found.slots["w"].items(), key=lambda item: _by_number(item[1][0]))
         cells = [
-            "`%s` %s" % (name, slot if shape == SHAPE else "%s %r" % (slot, list(shape)))
+            f"`{name}` {slot if shape == SHAPE else f'{slot} {list(shape)!r}'}"
             for slot, (name, shape, _) in kept
         ]
-        shared = ", ".join("`%s`" % name for name in found.shared) or "–"
-        rows.append(["`%s`" % expression, "<br>".join(cells), shared])
-    head = ["for a variable `w` %r" % list(SHAPE), "its slots", "shared by all"]
+        shared = ", ".join(f"`{name}`" for name in found.shared) or "–"
+        rows.append([f"`{expression}`", "<br>".join(cells), shared])
+    head = [f"for a variable `w` {list(SHAPE)!r}", "its slots", "shared by all"]
     return table(head, rows)
 
 
@@ -228,12 +228,12 @@ def state(page):
     for each in PAGES.values():
         for expression in each.classes:
             size = _slot_bytes(expression, (1000, 1000))
-            rows.setdefault(_size(size), [size]).append("`%s`" % expression)
+            rows.setdefault(_size(size), [size]).append(f"`{expression}`")
     ordered = sorted(rows.items(), key=lambda row: row[1][0])
     cells = [[size, ", ".join(names)] for size, (_, *names) in ordered]
     for expression in "ShampooOptimizer(step)", "ShampooOptimizer(step, svd_interval=20)":
         size = _slot_bytes(expression, (700, 700))
-        text = "`%s` of 700 by 700, **%.3g times** the variable" % (expression, size / 4 / 700**2)
+        text = f"`{expression}` of 700 by 700, **{size / 4 / 700**2:.3g} times** the variable"
         cells.append([_size(size), text])
     return table(["state", "of"], cells)
 
@@ -244,7 +244,7 @@ def _slot_bytes(expression, shape):
 
 
 def _size(count):
-    return "%.3g MB" % (count / 1e6) if count >= 1e6 else "%.3g KB" % (count / 1e3)
+    return f"{count / 1e6:.3g} MB" if count >= 1e6 else f"{count / 1e3:.3g} KB"
 
 
 def _by_number(name):
@@ -317,16 +317,16 @@ def replacements(page):
     rows = []
     for replacement in page.replacements:
         for generation in replacement.generations():
-            expression = "%d: `%s`" % (generation, replacement.expression(generation))
+            expression = f"{generation}: `{replacement.expression(generation)}`"
             found = measure(replacement, generation)
-            rows.append(["`%s`" % replacement.v1, expression, *map(str, found.values())])
+            rows.append([f"`{replacement.v1}`", expression, *map(str, found.values())])
     return table(["v1", "Keras", *PROBLEMS], rows)
 
 
 def versions_told():
     """Returns the sentence that tells where the figures come from."""
     names = versions.keras_2().__version__, versions.keras_3().__version__, tf.__version__
-    return "Measured with tf_keras %s (Keras 2) and Keras %s on TensorFlow %s.\n" % names
+    return "Measured with tf_keras {} (Keras 2) and Keras {} on TensorFlow {}.\n".format(*names)
 
 
 FACTS = {"arguments": arguments, "slots": slots, "state": state}
@@ -336,7 +336,7 @@ MEASURED = {"versions": lambda page: versions_told(), "replacements": replacemen
 def written(text, page, makers):
     """Returns a page's text with new tables in place of those it has."""
     for name, make in makers.items():
-        start, end = "<!-- %s -->\n" % name, "<!-- /%s -->" % name
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, found, rest = text.partition(start)
         if found:
             _, _, after = rest.partition(end)

@@ -94,20 +94,19 @@ def compare(paths):
                     for number in marks:
                         numbers[number].add(name)
     complaints = []
-    print("%3s  %5s  %6s  %5s  " % ("", "tests", "before", "today"))
+    print(f"{'':>3}  {'tests':>5}  {'before':>6}  {'today':>5}  ")
     for number, what in sorted(DEFECTS.items()):
         tests = sorted(numbers[number])
         failed = [name for name in tests if "failed" in before[name]]
         passed = [name for name in tests if set(today[name]) == {"passed"}]
-        counts = (number, len(tests), len(failed), len(passed), what)
-        print("%3d  %5d  %6d  %5d  %s" % counts)
+        print(f"{number:3}  {len(tests):5}  {len(failed):6}  {len(passed):5}  {what}")
         if not tests:
-            complaints.append("%d has no test." % number)
-        complaints += ["%s passed before." % name for name in tests if name not in failed]
-        complaints += ["%s does not pass today." % name for name in tests if name not in passed]
+            complaints.append(f"{number} has no test.")
+        complaints += [f"{name} passed before." for name in tests if name not in failed]
+        complaints += [f"{name} does not pass today." for name in tests if name not in passed]
     for name, ends in sorted(before.items()) + sorted(today.items()):
         if {"setup", "teardown", "collection"} & set(ends):
-            complaints.append("%s: %s, not the test, failed." % (name, "/".join(ends)))
+            complaints.append(f"{name}: {'/'.join(ends)}, not the test, failed.")
     return complaints
 
 

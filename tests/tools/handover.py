@@ -99,7 +99,7 @@ class Model:
     def _minimize(self, layout, optimizer):
         losses, variables = [], []
         for kind, use_resource in (("ref", False), ("resource", True)):
-            with v1.variable_scope("layout_%d/%s" % (layout, kind), use_resource=use_resource):
+            with v1.variable_scope(f"layout_{layout}/{kind}", use_resource=use_resource):
                 table, dense = _variable("table", ROWS), _variable("dense", INPUTS)
             variables += [table, dense]
             rows = v1.nn.embedding_lookup(table, self.batch.ids)
@@ -193,13 +193,13 @@ def continue_from(directory, out):
             for step, after in expected:
                 model.train(sess, step)
                 values = read_all(sess)
-                assert_equal(values, after, "step %d" % step)
+                assert_equal(values, after, f"step {step}")
             leave_checkpoint(model, sess, out)
-    found = (arrays["tensorflow"], tf.__version__, len(saved), STEPS_AFTER)
+    variables, accumulators = differences(values, never_moved)
     return (
-        "%s -> %s: %d tensors bit-equal, %d steps equal to stock Adagrad's; from the run that "
-        "never moved: variables %.1e, accumulators %.1e"
-        % (found + differences(values, never_moved))
+        f"{arrays['tensorflow']} -> {tf.__version__}: {len(saved)} tensors bit-equal, "
+        f"{STEPS_AFTER} steps equal to stock Adagrad's; from the run that never moved: "
+        f"variables {variables:.1e}, accumulators {accumulators:.1e}"
     )
 
 
@@ -257,7 +257,7 @@ def assert_equal(actual, expected, what):
         assert actual[name].dtype == value.dtype and actual[name].shape == value.shape, (what, name)
         if not np.array_equal(actual[name], value):
             raise AssertionError(
-                "%s: %s differs by up to %g" % (what, name, np.max(np.abs(actual[name] - value)))
+                f"{what}: {name} differs by up to {np.max(np.abs(actual[name] - value)):g}"
             )
 
 

@@ -101,7 +101,7 @@ HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 
 def _exact(*names):
     """Chooses the float32 cells of these optimizers."""
-    return tuple("%s::test_float32[optimizer_v2-%s-function]" % (EXACT, name) for name in names)
+    return tuple(f"{EXACT}::test_float32[optimizer_v2-{name}-function]" for name in names)
 
 
 OPTIMIZER_V2 = _of_both(
@@ -162,7 +162,7 @@ FEATURES_3 = "tests/keras_bridge/test_keras3_features.py"
 
 def _exact_3(*names):
     """Chooses the float32 cells of these optimizers."""
-    return EXACT, "-k", " or ".join("test_float32[keras3-%s-" % name for name in names)
+    return EXACT, "-k", " or ".join(f"test_float32[keras3-{name}-" for name in names)
 
 
 KERAS_3 = _of_both(
@@ -299,7 +299,7 @@ def mutated(root, mutation):
     """
     paths = _homes(str(root)).get(mutation.function, [])
     if len(paths) != 1:
-        raise _stale(mutation, "there are %d functions %s" % (len(paths), mutation.function))
+        raise _stale(mutation, f"there are {len(paths)} functions {mutation.function}")
     (path,) = paths
     tree = _parsed(path)
     function = dict(_functions(tree))[mutation.function]
@@ -310,7 +310,7 @@ def mutated(root, mutation):
         replacing = _Replacing(ast.parse(mutation.old).body, new)
         replacing.visit(function)
         if replacing.count != 1:
-            raise _stale(mutation, "its text occurs %d times in %s" % (replacing.count, path.name))
+            raise _stale(mutation, f"its text occurs {replacing.count} times in {path.name}")
     return path, ast.fix_missing_locations(tree)
 
 
@@ -367,7 +367,7 @@ class _Replacing(ast.NodeTransformer):
 
 
 def _stale(mutation, why):
-    return ValueError("The mutation %r is stale: %s. Bring it up to date." % (mutation.name, why))
+    return ValueError(f"The mutation {mutation.name!r} is stale: {why}. Bring it up to date.")
 
 
 def copy_checkout(target):
@@ -393,13 +393,13 @@ def run_tests(root, words):
         text=True,
     )
     if result.returncode not in (0, 1):
-        raise RuntimeError("pytest could not run %s:\n%s" % (" ".join(words), result.stdout))
+        raise RuntimeError(f"pytest could not run {' '.join(words)}:\n{result.stdout}")
     return result.returncode == 0, result.stdout.strip().splitlines()[-1]
 
 
 def run(mutations):
     """Runs the tests without and with each mutation; returns whether all went as it should."""
-    row = "%%-%ds %%-10s %%s" % max(len(mutation.name) for mutation in mutations)
+    row = f"%-{max(len(mutation.name) for mutation in mutations)}s %-10s %s"
     print(row % ("mutation", "", "tests"))
     good = True
     for words in dict.fromkeys(mutation.tests for mutation in mutations):

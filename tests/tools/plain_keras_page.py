@@ -43,7 +43,7 @@ def translated(case, api):
 def table(head, rows):
     """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head)] + rows
-    return "".join("| %s |\n" % " | ".join(line) for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def figures(api):
@@ -52,7 +52,7 @@ def figures(api):
     for case in CASES:
         translation = translated(case, api)
         cells = [cell(figure) for figure in translation.report.figures]
-        rows.append(["`%s`" % case, "`%s`" % expression(translation.report), *cells])
+        rows.append([f"`{case}`", f"`{expression(translation.report)}`", *cells])
     return table(["v1", APIS[api], *KINDS], rows)
 
 
@@ -60,8 +60,8 @@ def expression(report):
     """Returns the Keras optimizer as it can be written, without what is off."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
-    arguments = ["%g" % rate] + ["%s=%r" % item for item in settings.items()]
-    return "%s(%s)" % (report.keras.split(".")[-1], ", ".join(arguments))
+    arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]
+    return f"{report.keras.split('.')[-1]}({', '.join(arguments)})"
 
 
 def cell(figure):
@@ -69,8 +69,8 @@ def cell(figure):
     if figure.grade == "exact":
         return "0"
     if figure.grade == "rounding":
-        return "%.0e" % figure.largest
-    return "%.2g (%.0f %%)" % (figure.largest, 100 * figure.share)
+        return f"{figure.largest:.0e}"
+    return f"{figure.largest:.2g} ({100 * figure.share:.0f} %)"
 
 
 def state():
@@ -80,11 +80,11 @@ def state():
         for slot in relative.slots:
             formula = slot.formula.text % {"v1": slot.v1, "keras": slot.keras_2}
             names = slot.v1, slot.keras_2, slot.keras_3
-            formula = "the same" if slot.formula.exact else "`%s`" % formula
-            rows.append(["`%s`" % item for item in (name, *names)] + [formula])
+            formula = "the same" if slot.formula.exact else f"`{formula}`"
+            rows.append([f"`{item}`" for item in (name, *names)] + [formula])
         for shared, argument in relative.powers.items():
-            power = "`%s ** (iterations + 1)`" % argument
-            rows.append(["`%s`" % name, "`%s`" % shared, "–", "–", power])
+            power = f"`{argument} ** (iterations + 1)`"
+            rows.append([f"`{name}`", f"`{shared}`", "–", "–", power])
     return table(["v1", "slot or shared variable", "Keras 2", "Keras 3", ""], rows)
 
 
@@ -93,17 +93,17 @@ def settings():
     rows = []
     for name, relative in sorted(RELATIVES.items()):
         pairs = [
-            "`%s`" % keras if keras == source else "`%s` → `%s`" % (source, keras)
+            f"`{keras}`" if keras == source else f"`{source}` → `{keras}`"
             for keras, source in relative.arguments.items()
         ]
-        pairs += ["`%s=%r`" % item for item in relative.constants.items()]
-        rows.append(["`%s`" % name, "`%s`" % relative.keras, ", ".join(pairs)])
+        pairs += ["`{}={!r}`".format(*item) for item in relative.constants.items()]
+        rows.append([f"`{name}`", f"`{relative.keras}`", ", ".join(pairs)])
     return table(["v1", "Keras", "arguments, besides `learning_rate`"], rows)
 
 
 def none():
     """Returns the table of the optimizers that have no counterpart."""
-    return table(["v1", "why"], [["`%s`" % name, why] for name, why in sorted(NONE.items())])
+    return table(["v1", "why"], [[f"`{name}`", why] for name, why in sorted(NONE.items())])
 
 
 def versions():
@@ -111,7 +111,7 @@ def versions():
     import tf_keras
 
     facts = tf_keras.__version__, tf.keras.__version__, tf.__version__
-    return "Measured with tf_keras %s and Keras %s on TensorFlow %s.\n" % facts
+    return "Measured with tf_keras {} and Keras {} on TensorFlow {}.\n".format(*facts)
 
 
 # What needs no measuring, and what does.
@@ -126,7 +126,7 @@ MEASURED = {
 def page(text):
     """Returns the page with the tables of this TensorFlow in place of those it has."""
     for name, make in {**FACTS, **MEASURED}.items():
-        start, end = "<!-- %s -->\n" % name, "<!-- /%s -->" % name
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = text.partition(start)
         _, _, after = rest.partition(end)
         text = before + start + make() + end + after

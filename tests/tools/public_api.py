@@ -36,7 +36,7 @@ def text():
 
 def heading(title):
     """Returns the line above the names of a module."""
-    return "%s\n%s\n" % (title, "=" * len(title))
+    return f"{title}\n{'=' * len(title)}\n"
 
 
 def entry(name, value):
@@ -48,9 +48,9 @@ def entry(name, value):
         lines += ["    is a " + each for each in parents]
         lines += [line for each in sorted(members(value)) for line in member(value, each)]
     elif callable(value):
-        lines = ["def %s%s" % (name, signature(value)), *first_line(value)]
+        lines = [f"def {name}{signature(value)}", *first_line(value)]
     else:
-        lines = ["%s: %s" % (name, type(value).__name__)]
+        lines = [f"{name}: {type(value).__name__}"]
     return "\n".join(lines) + "\n"
 
 
@@ -78,9 +78,9 @@ def member(cls, name):
     """Returns the lines on a member of a class: a method, a property, a field or a constant."""
     value = inspect.getattr_static(cls, name)
     if isinstance(value, (classmethod, staticmethod)):
-        return ["    def %s%s" % (name, signature(getattr(cls, name)))]
+        return [f"    def {name}{signature(getattr(cls, name))}"]
     if inspect.isfunction(value):
-        return ["    def %s%s" % (name, signature(value, 1))]
+        return [f"    def {name}{signature(value, 1)}"]
     return ["    " + name]
 
 
@@ -103,7 +103,7 @@ def signature(function, skipped=0):
     returns = found.return_annotation
     is_told = returns is not found.empty and not inspect.isclass(function)  # whose is None
     ending = " -> " + annotation(returns) if is_told else ""
-    return "(%s)%s" % (", ".join(words), ending)
+    return f"({', '.join(words)}){ending}"
 
 
 def parameter(each):

@@ -77,7 +77,7 @@ def load(name):
     def part(head):
         return {key[len(head) :]: value for key, value in arrays.items() if key.startswith(head)}
 
-    batches = [part("batch_%d/" % step) for step in range(STEPS_AFTER)]
+    batches = [part(f"batch_{step}/") for step in range(STEPS_AFTER)]
     return Recorded(os.path.join(DATA, name), part("saved/"), part("later/"), batches)
 
 
@@ -184,7 +184,7 @@ def record(name, out, v1_format=False):
             for step in range(STEPS_AFTER):
                 gradients = batch(STEPS_BEFORE + step)
                 train(graph, sess, gradients)
-                arrays.update(("batch_%d/%s" % (step, k), g) for k, g in gradients.items())
+                arrays.update((f"batch_{step}/{k}", g) for k, g in gradients.items())
             arrays.update(("later/" + key, value) for key, value in read_all(sess).items())
         os.remove(os.path.join(folder, "checkpoint"))
         np.savez_compressed(os.path.join(folder, name + ".npz"), **arrays)

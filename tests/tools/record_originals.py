@@ -82,7 +82,7 @@ def main(folder):
     try:
         others = list(of_others())
     except ModuleNotFoundError as error:
-        print("recorded_others.npz is left as it is: %s" % error)
+        print(f"recorded_others.npz is left as it is: {error}")
     else:
         recorded.save(os.path.join(folder, "recorded_others.npz"), others)
 

@@ -38,7 +38,7 @@ def main(paths):
     means = {test: round(sum(each) / len(each), 1) for test, each in sorted(lanes.items())}
     long = {test: mean for test, mean in means.items() if mean > turns.BUDGET}
     account.write_json(str(turns.SECONDS), long)
-    print("%d tests and fixtures take longer than %g s on a lane." % (len(long), turns.BUDGET))
+    print(f"{len(long)} tests and fixtures take longer than {turns.BUDGET:g} s on a lane.")
 
 
 if __name__ == "__main__":

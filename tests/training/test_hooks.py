@@ -39,7 +39,7 @@ def test_the_bar_shows_steps_loss_and_pace_and_goes_on_where_it_stood(tmp_path):
         assert shown, output.getvalue()
         # A step of 0.5 down the gradient [3, 4] takes 12.5; the loss is that before or after it.
         assert float(shown.group(2)) in (2.0 - 12.5 * (last - 1), 2.0 - 12.5 * last)
-        assert " %d/10 " % start in output.getvalue().split("\r")[1]
+        assert f" {start}/10 " in output.getvalue().split("\r")[1]
 
 
 def test_the_bar_takes_the_loss_of_the_collection_or_by_name_or_none():
@@ -159,7 +159,7 @@ def test_all_hooks_at_once(part, tmp_path):
     # SummarySaverHook looks at the step beside what advances it: all but the first may be one off.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
-        scope = "slots/%s/" % ways.scope(each.name)
+        scope = f"slots/{ways.scope(each.name)}/"
         steps = {step for tag, step in numbers if tag.startswith(scope)}
         assert steps == ({1, 4, 5, 9, 11} if each.optimizer.get_slot_names() else set()), each.name
 

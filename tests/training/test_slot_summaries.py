@@ -47,14 +47,14 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     assert {step for _, step in found} == {1, 4, 5}
     statistics = {name.split("/", 1)[1] for name, _ in found}
     assert statistics == {
-        "%s/%s/%s" % (variable, slot, statistic)
+        f"{variable}/{slot}/{statistic}"
         for variable in ("table", "vector")
         for slot in ("accumulator", "accumulator_decay_power")
         for statistic in ("mean", "min", "max")
     }
 
     def of(step, variable, slot="accumulator"):
-        names = ("slots/%s/%s/%s" % (variable, slot, each) for each in ("mean", "min", "max"))
+        names = (f"slots/{variable}/{slot}/{each}" for each in ("mean", "min", "max"))
         return [found[name, step] for name in names]
 
     # 1 + 2^2, 1 + 3^2 and a row that nobody touched; 1 + 1^2 and 1 + 5^2.
@@ -134,7 +134,7 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
     # 3 rows of which one has the gradient 1, and 2 of which one has.
     means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
     assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
-        "slots/%s/%s/accumulator/mean" % (name, part): mean
+        f"slots/{name}/{part}/accumulator/mean": mean
         for name in ("first", "second")
         for part, mean in means.items()
     }
@@ -149,7 +149,7 @@ def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
     tags = {tag for tag, step in written(tmp_path) if step == 2}
     assert "slots/table/accumulator/mean" in tags
     other = "gradient_sum" if make is wrapped_in_accumulation else "m"
-    assert "slots/vector/%s/mean" % other in tags
+    assert f"slots/vector/{other}/mean" in tags
     assert ("slots/vector/moving_average/mean" in tags) == (make is averaged)
     assert not any("gradient_rows" in tag for tag in tags)
 

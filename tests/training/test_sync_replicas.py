@@ -63,7 +63,7 @@ class Worker:
             self.variables = {each.op.name: each for each in v1.global_variables()}
             start = [v1.global_variables_initializer(), self.optimizer.chief_init_op]
             runner = self.optimizer.get_chief_queue_runner()
-        filters = ["/job:ps", "/job:worker/task:%d" % number]
+        filters = ["/job:ps", f"/job:worker/task:{number}"]
         config = limited(device_filters=filters)
         self.session = v1.Session(cluster.servers["worker", number].target, graph, config)
         if number:
@@ -178,7 +178,7 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
                 cluster.servers["worker", number].target,
                 is_chief=number == 0,
                 hooks=hooks,
-                config=limited(device_filters=["/job:ps", "/job:worker/task:%d" % number]),
+                config=limited(device_filters=["/job:ps", f"/job:worker/task:{number}"]),
                 log_step_count_steps=0,
                 stop_grace_period_secs=1,
             ) as session:

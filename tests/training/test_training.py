@@ -335,14 +335,14 @@ def test_summaries(stepping):
             clip_gradients=1.0,
             summaries=kinds,
             learning_rate_decay_fn=lambda rate, step: rate / 2.0,
-            name="Number%d" % number,
+            name=f"Number{number}",
         )
         steps.append(v1.summary.merge_all())
     for number, (kinds, text) in enumerate(zip(every_kind, stepping.run(steps)[0][0])):
         expected = {}
         for kind in kinds or by_default:
             expected.update(SUMMARIES[kind])
-        expected = {"Number%d/%s" % (number, tag): value for tag, value in expected.items()}
+        expected = {f"Number{number}/{tag}": value for tag, value in expected.items()}
         assert by_tag(text) == pytest.approx(expected)
 
 

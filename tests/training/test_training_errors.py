@@ -41,7 +41,7 @@ def test_nothing_of_this_runs_eagerly(function):
         return adaptive_clipping_fn()([(tf.ones([1]), w)])
 
     for run in call, tf.function(call, autograph=False):
-        with pytest.raises(RuntimeError, match="%s builds.*wrap_function" % function.__name__):
+        with pytest.raises(RuntimeError, match=f"{function.__name__} builds.*wrap_function"):
             run()
 
 

@@ -53,7 +53,7 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
     added = set(small.variables) - set(large.variables)
     kept = {"matrix": ["sum"], "bias": ["ids", "rows"], "cube": ["ids", "rows"]}
     assert added == {"GradientAccumulation/count"} | {
-        "%s/GradientAccumulation/gradient_%s" % (key, each) for key in kept for each in kept[key]
+        f"{key}/GradientAccumulation/gradient_{each}" for key in kept for each in kept[key]
     }
     counts = [int(values["GradientAccumulation/count"]) for values in actual]
     assert counts == [1, 2, 0, 1, 2, 0]

@@ -30,7 +30,7 @@ def test_a_restart_loses_nothing(use_resource, tmp_path):
     expected, paths = [], []
     for first, last in (0, 1), (1, 5), (5, 8):
         expected += training.train(first, last)
-        paths.append(training.save(str(tmp_path / ("after-%d" % last))))
+        paths.append(training.save(str(tmp_path / (f"after-{last}"))))
     restarted = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
     for saved_after, path in zip(stopping, paths):  # the second time over what the first one left
         restarted.restore(path)
@@ -133,7 +133,7 @@ def test_a_checkpoint_goes_on_with_another_number_of_steps(name, use_resource, t
     paths = {}
     for first, last in (0, 3), (3, 6):
         four.train(first, last)
-        paths[last] = four.save(str(tmp_path / ("after-%d" % last)))
+        paths[last] = four.save(str(tmp_path / (f"after-{last}")))
     for steps in (1, 2, 3, 8):
         other = FedTraining(accumulated(INNER[name], steps), problem, use_resource)
         for saved_after, path in paths.items():
@@ -184,7 +184,7 @@ def test_partitioned_variables(tmp_path):
     np.testing.assert_allclose(actual[0], expected, 1e-6)
     np.testing.assert_allclose(actual[1], 1 - 0.5 * 2 / np.sqrt(0.1 + 4) * np.ones((4, 1)), 1e-6)
     saved = {name for name, _ in v1.train.list_variables(path)}
-    kept = {"table/GradientAccumulation/gradient_%s" % each for each in ROWS}
+    kept = {f"table/GradientAccumulation/gradient_{each}" for each in ROWS}
     assert kept | {"dense/GradientAccumulation/gradient_sum"} <= saved
 
 

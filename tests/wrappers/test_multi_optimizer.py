@@ -31,7 +31,7 @@ def scoped(problem, scopes):
     """Returns a problem with the variables of another one in each scope."""
 
     def in_all(values):
-        return {"%s/%s" % (each, name): value for each in scopes for name, value in values.items()}
+        return {f"{each}/{name}": value for each in scopes for name, value in values.items()}
 
     return problem._replace(
         values=in_all(problem.values),

@@ -37,7 +37,7 @@ def _Clipping(base):
             }
             for key, limit in limits.items():
                 if limit is not None and limit < 0:
-                    raise ValueError("Expected %s >= 0, received: %s" % (key, limit))
+                    raise ValueError(f"Expected {key} >= 0, received: {limit}")
             if clipnorm is not None and global_clipnorm is not None:
                 raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
             super().__init__(name, **kwargs)

@@ -64,8 +64,8 @@ class BridgedOptimizer(Drives, OwnsState):
         if decay:
             if "decay" in self._v1_numbers:
                 raise ValueError(
-                    "decay=%r: %s has a decay of its own, so Keras' learning rate decay has no "
-                    "place. Pass a learning rate schedule." % (decay, type(optimizer).__name__)
+                    f"decay={decay!r}: {type(optimizer).__name__} has a decay of its own, so "
+                    "Keras' learning rate decay has no place. Pass a learning rate schedule."
                 )
             self._set_hyper("decay", decay)
         for hyperparameter, value in self._v1_numbers.items():

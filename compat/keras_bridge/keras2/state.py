@@ -40,13 +40,14 @@ class OwnsState(Base):
         for variable in var_list:
             if versions.is_keras_3_variable(variable):
                 raise TypeError(
-                    "%r is a variable of Keras 3, and this optimizer is for Keras 2: make it with "
-                    "to_keras(…, api='keras3')." % variable.name
+                    f"{variable.name!r} is a variable of Keras 3, and this optimizer is for "
+                    "Keras 2: make it with to_keras(…, api='keras3')."
                 )
             if variable.dtype != variable.dtype.base_dtype:
                 raise ValueError(
-                    "%r is a ref variable, which Keras optimizers cannot update. Make it with "
-                    "use_resource=True or tf.compat.v1.enable_resource_variables()." % variable.name
+                    f"{variable.name!r} is a ref variable, which Keras optimizers cannot "
+                    "update. Make it with use_resource=True or "
+                    "tf.compat.v1.enable_resource_variables()."
                 )
         keys = [versions.slot_key(variable) for variable in var_list]
         new = [key for key in keys if key not in self._slot_order]
@@ -87,7 +88,7 @@ class OwnsState(Base):
                 slot = tf.compat.v2.Variable(
                     initial_value,
                     trainable=False,
-                    name="%s/%s" % (variable._shared_name, slot_name),
+                    name=f"{variable._shared_name}/{slot_name}",
                     dtype=dtype,
                     shape=shape,
                 )

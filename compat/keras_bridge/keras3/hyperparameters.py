@@ -64,8 +64,8 @@ class HasHyperparameters:
         if name in hyper:
             return hyper[name]
         if name in _OF_KERAS_2:
-            raise AttributeError("Optimizers of Keras 3 have no %s. %s" % (name, _APPLY))
-        raise AttributeError("%r has no attribute %r" % (type(self).__name__, name))
+            raise AttributeError(f"Optimizers of Keras 3 have no {name}. {_APPLY}")
+        raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
 
     def __setattr__(self, name, value):
         if name in vars(self).get("_hyper", ()):
@@ -118,12 +118,13 @@ class HasHyperparameters:
     @learning_rate.setter
     def learning_rate(self, rate):
         if not self._rates:
-            raise AttributeError("%s has no learning rate." % type(self._adopted).__name__)
+            raise AttributeError(f"{type(self._adopted).__name__} has no learning rate.")
         if versions.for_a_session():
             raise RuntimeError(
-                "learning_rate=%r cannot be set in a TF1 graph, where nothing would run the "
-                "assignment. Run it: session.run(optimizer.learning_rate.value.assign(…)), or pass "
-                "learning_rate to to_keras." % (rate,)
+                f"learning_rate={rate!r} cannot be set in a TF1 graph, where nothing would "
+                "run the assignment. Run it: "
+                "session.run(optimizer.learning_rate.value.assign(…)), or pass learning_rate "
+                "to to_keras."
             )
         if versions.is_keras_3_variable(rate):
             rate = tf.convert_to_tensor(rate)
@@ -143,8 +144,8 @@ class HasHyperparameters:
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):
             raise TypeError(
-                "The learning rate is not settable to %r: it is a schedule or function, in whose "
-                "place goes only another one." % (value,)
+                f"The learning rate is not settable to {value!r}: it is a schedule or "
+                "function, in whose place goes only another one."
             )
         self._learning_rate.assign(value)
 

@@ -100,8 +100,8 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(self, option):
                 raise ValueError(
-                    "%s=%r works in no TF1 graph: Keras asks there whether a tensor equals a "
-                    "number in a way that is always false." % (option, getattr(self, option))
+                    f"{option}={getattr(self, option)!r} works in no TF1 graph: Keras asks "
+                    "there whether a tensor equals a number in a way that is always false."
                 )
         if variables is not None and not self.built:
             self.build(variables)
@@ -221,8 +221,8 @@ def _check(keras_arguments, has_rate):
     """Refuses what Keras would take without a word, and then not do."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
-            "decay=%r: Keras 3 has no learning rate decay of that kind. Pass a schedule as "
-            "learning_rate." % keras_arguments["decay"]
+            f"decay={keras_arguments['decay']!r}: Keras 3 has no learning rate decay of that "
+            "kind. Pass a schedule as learning_rate."
         )
     for name in ("clipnorm", "clipvalue", "global_clipnorm", "loss_scale_factor"):
         if keras_arguments.get(name) is not None:
@@ -232,11 +232,11 @@ def _check(keras_arguments, has_rate):
         argument_checks.positive_integer("gradient_accumulation_steps", steps)
     decay = keras_arguments.get("weight_decay")
     if decay is not None and argument_checks.number("weight_decay", decay) < 0:
-        raise ValueError("weight_decay must not be negative, got %r." % decay)
+        raise ValueError(f"weight_decay must not be negative, got {decay!r}.")
     if decay and not has_rate:
         raise ValueError(
-            "weight_decay=%r: Keras multiplies it by the learning rate, which this optimizer does "
-            "not have." % decay
+            f"weight_decay={decay!r}: Keras multiplies it by the learning rate, which this "
+            "optimizer does not have."
         )
 
 
@@ -245,9 +245,9 @@ def _check_accumulation(keras_arguments, accumulates):
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(
-                "%s=%r: Keras would do it in each batch, of which GradientAccumulationOptimizer "
-                "makes one update of several. Leave it to an optimizer inside, or leave the "
-                "accumulation to Keras." % (name, keras_arguments[name])
+                f"{name}={keras_arguments[name]!r}: Keras would do it in each batch, of which "
+                "GradientAccumulationOptimizer makes one update of several. Leave it to an "
+                "optimizer inside, or leave the accumulation to Keras."
             )
 
 
@@ -256,8 +256,8 @@ def _check_names(keras_arguments, own, v1_name):
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in own and keras_arguments.get(name) is not None:
             raise ValueError(
-                "%s=%r: Keras would do it besides %s, which has an argument of that name itself. "
-                "Set it there." % (name, keras_arguments[name], v1_name)
+                f"{name}={keras_arguments[name]!r}: Keras would do it besides {v1_name}, "
+                "which has an argument of that name itself. Set it there."
             )
 
 

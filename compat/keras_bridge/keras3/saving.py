@@ -37,8 +37,8 @@ class SavedByName:
     def add_variable_from_reference(self, reference_variable, name=None, **options):
         """Adds a variable like another; Keras makes averages and sums of gradients so."""
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
-        number = len([known for known in self._names if known.startswith("%s_" % name)])
-        self._name("%s_%d" % (name, number), variable)
+        number = len([known for known in self._names if known.startswith(f"{name}_")])
+        self._name(f"{name}_{number}", variable)
         return variable
 
     def _named(self):
@@ -52,7 +52,7 @@ class SavedByName:
             elif variable is self._learning_rate:
                 named[_RATE] = variable
             else:
-                named["variable_%d" % number] = variable
+                named[f"variable_{number}"] = variable
         return named
 
     def _shapes(self):
@@ -72,12 +72,12 @@ class SavedByName:
             if name == _RATE and not (name in own and name in saved):
                 continue  # a schedule on one side
             if name == _TRAINED and own[name] != saved[name]:
-                return "it trains %d variables there, and %d here" % (saved[name], own[name])
+                return f"it trains {saved[name]} variables there, and {own[name]} here"
             if own.get(name) != saved.get(name):
-                return "%s is %s there, and %s here" % (
-                    name,
-                    "of shape %s" % saved[name] if name in saved else "missing",
-                    "of shape %s" % own[name] if name in own else "missing",
+                return (
+                    f"{name} is {f'of shape {saved[name]}' if name in saved else 'missing'} "
+                    f"there, and {f'of shape {own[name]}' if name in own else 'missing'} "
+                    "here"
                 )
         return None
 
@@ -106,19 +106,21 @@ class SavedByName:
             shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
         if _is_built(shapes) and not self._trainable_variables:
             warnings.warn(
-                "Skipping variable loading for optimizer %r, because it is not built yet: it has "
-                "%d variables whereas the saved optimizer has %d. Call "
-                "optimizer.build(model.trainable_variables) before loading to go on from there."
-                % (self.name, len(named), len(saved)),
+                (
+                    f"Skipping variable loading for optimizer {self.name!r}, because it is not "
+                    f"built yet: it has {len(named)} variables whereas the saved optimizer has "
+                    f"{len(saved)}. Call optimizer.build(model.trainable_variables) before "
+                    "loading to go on from there."
+                ),
                 stacklevel=2,
             )
             return
         misfit = self._misfit(shapes)
         if misfit is not None:
             raise ValueError(
-                "The file holds the state of another optimizer than %r: %s. Nothing was loaded "
-                "into it. To leave it out, pass skip_mismatch=True to load_weights, or load before "
-                "compile." % (self.name, misfit)
+                f"The file holds the state of another optimizer than {self.name!r}: {misfit}. "
+                "Nothing was loaded into it. To leave it out, pass skip_mismatch=True to "
+                "load_weights, or load before compile."
             )
         for name, value in saved.items():
             if name in named:
@@ -185,8 +187,8 @@ class SavedByName:
         misfit = self._misfit(saved)
         if misfit is not None:
             raise ValueError(
-                "This checkpoint holds the state of another optimizer than %r: %s. Nothing of it "
-                "was restored. %s" % (self.name, misfit, _LEAVE_OUT)
+                f"This checkpoint holds the state of another optimizer than {self.name!r}: "
+                f"{misfit}. Nothing of it was restored. {_LEAVE_OUT}"
             )
 
     def _create_or_restore_slot_variable(self, *args, **kwargs):
@@ -221,8 +223,8 @@ def _check_shapes(variables, weights):
     given = [tuple(weight.shape) for weight in weights]
     if shapes != given:
         raise ValueError(
-            "The optimizer has variables of the shapes %s, but the weights to set have the shapes "
-            "%s. Nothing was set." % (shapes, given)
+            f"The optimizer has variables of the shapes {shapes}, but the weights to set have "
+            f"the shapes {given}. Nothing was set."
         )
 
 

@@ -25,9 +25,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         strategy = tf.distribute.get_strategy()
         if not versions.keras_3_distributes(strategy):
             raise ImportError(
-                "Keras %s is too old for %s: its fit would train with the gradient times the "
-                "number of replicas. Install a newer one with: pip install -U keras"
-                % (keras.__version__, type(strategy).__name__)
+                f"Keras {keras.__version__} is too old for {type(strategy).__name__}: its fit "
+                "would train with the gradient times the number of replicas. Install a newer "
+                "one with: pip install -U keras"
             )
         super().__init__(**keras_arguments)
         vars(self).update(
@@ -66,8 +66,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
     def _check_stateful(self):
         if versions.in_stateless_scope():
             raise ValueError(
-                "%s keeps and updates variables in place, so it has no stateless use. Call build "
-                "and apply_gradients outside of a StatelessScope." % type(self._adopted).__name__
+                f"{type(self._adopted).__name__} keeps and updates variables in place, so it "
+                "has no stateless use. Call build and apply_gradients outside of a "
+                "StatelessScope."
             )
 
     def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
@@ -86,11 +87,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
                 self._slot_names.append(slot_name)
             with self._distribution_strategy.extended.colocate_vars_with(variable):
                 slots[slot_name] = self._create(
-                    "%s_%s" % (self._path_of(variable), slot_name), shape, dtype, initial_value
+                    f"{self._path_of(variable)}_{slot_name}", shape, dtype, initial_value
                 )
-            self._name(
-                "slot_%d_%s" % (self._get_variable_index(variable), slot_name), slots[slot_name]
-            )
+            self._name(f"slot_{self._get_variable_index(variable)}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
     def adopt_non_slot(self, place, name, initial_value):
@@ -167,9 +166,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             strategy = getattr(versions.tf_variable(variable), "distribute_strategy", None)
             if strategy is not None and strategy is not self._distribution_strategy:
                 raise ValueError(
-                    "The variable %r was made under a %s, and the optimizer %r was not. Make it in "
-                    "the strategy's scope, too: with strategy.scope(): …"
-                    % (variable.name, type(strategy).__name__, self.name)
+                    f"The variable {variable.name!r} was made under a "
+                    f"{type(strategy).__name__}, and the optimizer {self.name!r} was not. "
+                    "Make it in the strategy's scope, too: with strategy.scope(): …"
                 )
 
     def _own_strategy(self):

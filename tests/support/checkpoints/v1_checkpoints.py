@@ -333,14 +333,14 @@ def assert_equal(actual, expected, what=""):
         assert (one.dtype, one.shape) == (other.dtype, other.shape), (what, key)
         if not np.array_equal(one, other):
             gap = np.max(np.abs(one.astype(np.float64) - other.astype(np.float64)))
-            raise AssertionError("%s %s: largest difference %g" % (what, key, gap))
+            raise AssertionError(f"{what} {key}: largest difference {gap:g}")
 
 
 def assert_same_steps(actual, expected):
     """Asserts that the values after each step are equal, and that the steps moved something."""
     assert len(actual) == len(expected) == AFTER
     for number, (one, other) in enumerate(zip(actual, expected)):
-        assert_equal(one, other, "after step %d" % number)
+        assert_equal(one, other, f"after step {number}")
     for name in expected[0]:
         assert not np.array_equal(expected[0][name], expected[-1][name]), name
 

@@ -58,7 +58,7 @@ def kill_in_a_save(life, directory, moments):
         known = files(directory)
         while files(directory) <= known and life.is_alive():
             if time.monotonic() > stop:
-                raise RuntimeError("no checkpoint to kill in %d s" % SECONDS)
+                raise RuntimeError(f"no checkpoint to kill in {SECONDS} s")
             life.hear(0.0002)  # which keeps its pipe from filling up
         life.hear(moments.uniform(0, longest))
         life.pause()

@@ -236,7 +236,7 @@ def check_against_one_process(name, chiefs):
     for state in states:
         right, batch = expected[state["batch"]], state["batch"]
         wrong = [each for each in right if state["digests"].get(each) != right[each]]
-        assert not wrong, "%s: other bits at batch %d in %s" % (name, batch, wrong)
+        assert not wrong, f"{name}: other bits at batch {batch} in {wrong}"
     return len(states)
 
 

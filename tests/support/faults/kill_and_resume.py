@@ -97,7 +97,7 @@ class Run:
             lambda send: self._training(directory).live(send, stop)
         ) as whole:
             if not whole.ended():
-                raise RuntimeError("%s: the training failed, and was not killed" % self.name)
+                raise RuntimeError(f"{self.name}: the training failed, and was not killed")
         return {message["batch"]: message["digests"] for message in whole.messages}
 
     def _start(self, new_python):
@@ -145,13 +145,13 @@ def _loss(message, saved, expected):
         return "the training that followed failed"
     batch, digests = message["batch"], message["digests"]
     if message["event"] == "begins" and batch < saved:
-        return "the checkpoint of batch %d is gone: it went on from batch %d" % (saved, batch)
+        return f"the checkpoint of batch {saved} is gone: it went on from batch {batch}"
     if batch not in expected:
-        return "batch %d is none at which a checkpoint was made" % batch
+        return f"batch {batch} is none at which a checkpoint was made"
     names = set(digests) | set(expected[batch])
     names = sorted(name for name in names if digests.get(name) != expected[batch].get(name))
     if names:
-        return "%s at batch %d: other bits in %s" % (message["event"], batch, ", ".join(names))
+        return f"{message['event']} at batch {batch}: other bits in {', '.join(names)}"
     return None
 
 
@@ -171,7 +171,7 @@ def try_one(name, kills, moments, forget=None):
     size = len(next(iter(expected.values())))
     print(report + text % (max(expected), size, time.monotonic() - begin), flush=True)
     for number, what in found:
-        print("  kill %d: %s" % (number, what))
+        print(f"  kill {number}: {what}")
     return len(found)
 
 
@@ -194,13 +194,13 @@ def main(argv=None):
         directory, pipe = arguments.live
         Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
-    print("the moments are those of --seed %d" % seed, flush=True)
+    print(f"the moments are those of --seed {seed}", flush=True)
     moments, lost = random.Random(seed), 0
     for place, name in enumerate(names):
         kills = len(range(place, arguments.kills, len(names)))
         if kills:
             lost += try_one(name, kills, moments, arguments.forget)
-    print("bits lost %d of %d" % (lost, arguments.kills))
+    print(f"bits lost {lost} of {arguments.kills}")
     return 1 if lost else 0
 
 

@@ -87,7 +87,7 @@ class Life:
         """Does what `hear` does; that the message does not come is an error."""
         message = self.hear(SECONDS, event)
         if message is None:
-            raise RuntimeError("no %r, but %s" % (event, self.events[-20:]))
+            raise RuntimeError(f"no {event!r}, but {self.events[-20:]}")
         return message
 
     @property

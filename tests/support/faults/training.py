@@ -151,7 +151,7 @@ def digests_of(arrays):
     """Returns a digest of the type and all bits of each array, by name."""
     return {
         name: hashlib.sha256(
-            ("%s %s " % (array.dtype, array.shape)).encode() + array.tobytes()
+            (f"{array.dtype} {array.shape} ").encode() + array.tobytes()
         ).hexdigest()[:16]
         for name, array in arrays.items()
     }

@@ -60,10 +60,10 @@ def train(model, first, last, **options):
 
 def state(model):
     """Returns all that training goes by, as arrays by name, and the configuration."""
-    names = {"weight %d" % n: value for n, value in enumerate(model.get_weights())}
+    names = {f"weight {n}": value for n, value in enumerate(model.get_weights())}
     for number, variable in enumerate(model.optimizer.variables):
         name = re.sub(r"\w*(embeddings|kernel|bias)_", r"\1_", variable.name)  # without the layer
-        names["%d %s" % (number, name)] = variable.numpy()
+        names[f"{number} {name}"] = variable.numpy()
     return names, model.optimizer.get_config()
 
 

@@ -367,7 +367,7 @@ def check_estimator(strategy):
             shown = io.StringIO()
             bar = ProgressBarHook(total_steps=STEPS, file=shown)
             estimator.train(input_fn, hooks=[reader, bar], steps=STEPS)
-            assert " %d/%d " % (STEPS, STEPS) in shown.getvalue().split("\r")[-1]
+            assert f" {STEPS}/{STEPS} " in shown.getvalue().split("\r")[-1]
             check_maxima(directory, expected)
             checkpoint = v1.train.NewCheckpointReader(estimator.latest_checkpoint())
             assert set(checkpoint.get_variable_to_shape_map()) == set(expected)

@@ -169,7 +169,7 @@ def assert_equal(value, expected, what):
     assert value.dtype == expected.dtype and value.shape == expected.shape, what
     if not np.array_equal(value, expected):
         gap = np.max(np.abs(np.asarray(value, "d") - expected))
-        raise AssertionError("%s is off by %g" % (what, gap))
+        raise AssertionError(f"{what} is off by {gap:g}")
 
 
 def assert_everywhere(strategy, variable, expected, what):
@@ -179,7 +179,7 @@ def assert_everywhere(strategy, variable, expected, what):
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
         value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
-        assert_equal(value, np.asarray(expected), "%s on replica %d" % (what, replica))
+        assert_equal(value, np.asarray(expected), f"{what} on replica {replica}")
 
 
 def components(strategy, variable):
@@ -245,7 +245,7 @@ def check_refused(strategy):
         try:
             bridged(OPTIMIZERS["adam"])(None)
         except ImportError as error:
-            assert "is too old for %s" % type(strategy).__name__ in str(error), error
+            assert f"is too old for {type(strategy).__name__}" in str(error), error
         else:
             raise AssertionError("it is bridged")
 

@@ -185,8 +185,8 @@ class Difference(NamedTuple):
 
     def __str__(self):
         if self.share < 1e-4:
-            return "%.0e" % self.largest if self.largest else "0"
-        return "%.2g (%.0f %%)" % (self.largest, 100 * self.share)
+            return f"{self.largest:.0e}" if self.largest else "0"
+        return f"{self.largest:.2g} ({100 * self.share:.0f} %)"
 
 
 def difference(actual, expected):
@@ -342,7 +342,7 @@ def page(text):
         "arguments": arguments(),
     }
     for name, content in parts.items():
-        start, end = "<!-- %s -->\n" % name, "<!-- /%s -->" % name
+        start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = text.partition(start)
         _, _, after = rest.partition(end)
         text = before + start + content + end + after
@@ -352,21 +352,21 @@ def page(text):
 def versions():
     """Returns the sentence that tells where the figures come from."""
     facts = tf.keras.__version__, tf.__version__
-    return "The figures are those of Keras %s on TensorFlow %s.\n" % facts
+    return "The figures are those of Keras {} on TensorFlow {}.\n".format(*facts)
 
 
 def table(head, rows):
     """Returns a table in Markdown."""
     lines = [head, ["---"] * len(head)] + rows
-    return "".join("| %s |\n" % " | ".join(line) for line in lines)
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def examples():
     """Returns the table of the examples."""
     rows = []
     for example in EXAMPLES.values():
-        results = [", ".join("%.3g" % value for value in run) for run in example.values()]
-        expressions = ("`%s`" % expression for expression in (example.v1, example.keras))
+        results = [", ".join(f"{value:.3g}" for value in run) for run in example.values()]
+        expressions = (f"`{expression}`" for expression in (example.v1, example.keras))
         rows.append([example.what, *map("<br>".join, zip(expressions, results))])
     return table(["what is done", "v1", "Keras"], rows)
 
@@ -376,10 +376,10 @@ def cases():
     rows = []
     for case in CASES.values():
         figures = measure(case)
-        name = "`%s`" % case.keras + (", velocity set to 1" if case.velocity else "")
+        name = f"`{case.keras}`" + (", velocity set to 1" if case.velocity else "")
         ends = map(str, figures.differences.values())
-        pairs = "%.2g → %.2g" % figures.moves, "%d → %d" % figures.operations
-        rows.append(["`%s`" % case.v1, name, *ends, *pairs])
+        pairs = "{:.2g} → {:.2g}".format(*figures.moves), "{} → {}".format(*figures.operations)
+        rows.append([f"`{case.v1}`", name, *ends, *pairs])
     return table(["v1", "Keras", *PROBLEMS, "rest moves", "whole table"], rows)
 
 
@@ -393,7 +393,7 @@ def arguments():
         for v1_name, name in names + [(None, "epsilon")] * ("epsilon" not in ours):
             if name in theirs and (name, theirs[name]) != (v1_name, ours.get(v1_name)):
                 pair = _written(v1_name, ours), _written(name, theirs)
-                rows.append(["`%s`" % v1_class, pair[0], "`%s`" % keras_class, pair[1]])
+                rows.append([f"`{v1_class}`", pair[0], f"`{keras_class}`", pair[1]])
     return table(["v1", "argument", "Keras", "argument"], rows)
 
 
@@ -405,7 +405,7 @@ def _parameters(cls):
 
 
 def _written(name, parameters):
-    return "–" if name is None else "`%s=%r`" % (name, parameters[name])
+    return "–" if name is None else f"`{name}={parameters[name]!r}`"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ def assert_same_steps(actual, expected, what=""):
     for number, (one, other) in enumerate(zip(actual, expected)):
         for name in other:
             same = one[name].dtype == other[name].dtype and np.array_equal(one[name], other[name])
-            assert same, "%s: %s after step %d" % (what, name, number)
+            assert same, f"{what}: {name} after step {number}"
 
 
 def pairs(problem, tensors, variables):

@@ -82,7 +82,7 @@ class AdamAsync(LazyAdam):
         super().__init__(value, name, **arguments)
         self.apply_sparse_rmsprop = apply_sparse_rmsprop
         for i in range(2):
-            self.slots["beta%d_power" % (i + 1)] = self.powers[i : i + 1].reshape(())  # a view
+            self.slots[f"beta{i + 1}_power"] = self.powers[i : i + 1].reshape(())  # a view
 
     def apply(self, gradient, step):
         powers = self.powers.copy()

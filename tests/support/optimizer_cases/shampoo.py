@@ -41,9 +41,9 @@ class Shampoo(oracles.Oracle):
         for axis, length in enumerate(self.shape):
             matrix = length <= self.longest
             if matrix and svd_interval != 1:
-                self.slots["H_%d" % axis] = np.eye(length, dtype=self.wide)
+                self.slots[f"H_{axis}"] = np.eye(length, dtype=self.wide)
             size = (length, length) if matrix else (length,)
-            self.slots["Gbar_%d" % axis] = np.zeros(size, self.wide)
+            self.slots[f"Gbar_{axis}"] = np.zeros(size, self.wide)
 
     def apply(self, gradient, step):
         if hasattr(gradient, "ids") and (self.shape[0] <= self.longest or self.decay != 0):
@@ -74,7 +74,7 @@ class Shampoo(oracles.Oracle):
         self.value[at] -= (self.lr * direction).reshape(shape).astype(self.cast)
 
     def diagonal_power(self, axis, slices, at):
-        total = self.slots["Gbar_%d" % axis]
+        total = self.slots[f"Gbar_{axis}"]
         here = at if axis == 0 else Ellipsis
         length = self.shape[axis] if at is Ellipsis and len(self.shape) > 1 else 1
         added = self.mat_weight * np.sum(slices * slices, axis=1) / length
@@ -85,11 +85,11 @@ class Shampoo(oracles.Oracle):
         return power
 
     def matrix_power(self, axis, slices, time):
-        total, length = self.slots["Gbar_%d" % axis], self.shape[axis]
+        total, length = self.slots[f"Gbar_{axis}"], self.shape[axis]
         if time % self.interval == 0:
             weight = self.mat_weight * self.interval
             total[...] = self.mat_decay * total + weight * (slices @ slices.T)
-        kept = self.slots.get("H_%d" % axis)
+        kept = self.slots.get(f"H_{axis}")
         if kept is not None and time % self.root_interval != 0:
             return kept
         damped = total.astype(np.float64) / length + self.epsilon * np.eye(length)

@@ -97,7 +97,7 @@ def assert_cannot_fit(strategy, fit, where):
         except ValueError as error:
             assert CANNOT_FIT[where] in str(error), error
         else:
-            raise AssertionError("%s can fit" % where)
+            raise AssertionError(f"{where} can fit")
 
 
 # Parameter server.

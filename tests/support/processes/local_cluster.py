@@ -40,14 +40,14 @@ class LocalCluster:
 
     def session_of_server(self, index):
         """Returns a Session of the default graph that sees one parameter server and nobody else."""
-        config = limited(device_filters=["/job:ps/task:%d" % index])
+        config = limited(device_filters=[f"/job:ps/task:{index}"])
         return v1.Session(self.servers["ps", index].target, config=config)
 
     def placing(self, worker=0):
         """Returns the device scope of a worker: it puts the variables on the servers in turn."""
         return v1.device(
             v1.train.replica_device_setter(
-                cluster=self.addresses, worker_device="/job:worker/task:%d" % worker
+                cluster=self.addresses, worker_device=f"/job:worker/task:{worker}"
             )
         )
 
