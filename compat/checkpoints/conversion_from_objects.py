@@ -66,10 +66,8 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     report = report._replace(left_in_checkpoint=tuple(left), left_in_model=tuple(missing))
     if not report.complete and not partial:
         raise CheckpointMismatch(
-            (
-                f"{checkpoint.path!r} does not fit {optimizer_name or 'a v1 graph'}. --partial "
-                "writes what fits."
-            ),
+            f"{checkpoint.path!r} does not fit {optimizer_name or 'a v1 graph'}. --partial "
+            "writes what fits.",
             report,
         )
     return moves, report

@@ -59,11 +59,9 @@ def _load_v1(model, optimizer, arguments, name_map):
         # The same, in the words of the command line.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
-            (
-                f"{arguments.source!r} does not fit the model of {arguments.model}. Tell names "
-                "with --name-map, allow leftovers in the checkpoint with --ignore REGEX, or take "
-                f"what fits ({counted(transferred, 'tensor')}) with --partial."
-            ),
+            f"{arguments.source!r} does not fit the model of {arguments.model}. Tell names "
+            "with --name-map, allow leftovers in the checkpoint with --ignore REGEX, or take "
+            f"what fits ({counted(transferred, 'tensor')}) with --partial.",
             mismatch.report,
         ) from mismatch
 
@@ -82,10 +80,8 @@ def _save_v1(model, optimizer, arguments, name_map):
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
-            (
-                f"{arguments.like!r}, which is to be followed, has no place for some of the model "
-                f"of {arguments.model} or its optimizer. Tell names with --name-map."
-            ),
+            f"{arguments.like!r}, which is to be followed, has no place for some of the model "
+            f"of {arguments.model} or its optimizer. Tell names with --name-map.",
             mismatch.report,
         ) from mismatch
 

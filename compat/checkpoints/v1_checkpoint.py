@@ -81,11 +81,9 @@ def load_v1_checkpoint(
     )
     if strict and not report.complete:
         raise CheckpointMismatch(
-            (
-                f"The checkpoint {checkpoint.path!r} does not fit, so nothing was loaded. Tell "
-                "names with name_map, allow leftovers in the checkpoint with ignore=[…], or pass "
-                f"strict=False to load what fits ({counted(len(matches), 'tensor')})."
-            ),
+            f"The checkpoint {checkpoint.path!r} does not fit, so nothing was loaded. Tell "
+            "names with name_map, allow leftovers in the checkpoint with ignore=[…], or pass "
+            f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
     for found in matches:  # all is read before anything is assigned: it may be damaged
@@ -158,11 +156,9 @@ def save_v1_checkpoint(
     )
     if missing:
         raise CheckpointMismatch(
-            (
-                f"The checkpoint {original.path!r}, which is to be followed, has no place for "
-                "some of the model or its optimizer, so nothing was written. Tell names with "
-                "name_map."
-            ),
+            f"The checkpoint {original.path!r}, which is to be followed, has no place for "
+            "some of the model or its optimizer, so nothing was written. Tell names with "
+            "name_map.",
             report,
         )
     state.build()

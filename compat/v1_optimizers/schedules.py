@@ -176,11 +176,9 @@ def _warn_of_a_step(function):
     for name, value in dict(names.globals, **names.nonlocals).items():
         if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
             warn(
-                (
-                    f"The learning rate is a function that reads the variable {name} "
-                    f"({value.name}). If that is a step, Keras does not advance it, and the "
-                    "learning rate stays what it is. Pass the decay itself or a Keras schedule, "
-                    "which go by iterations."
-                ),
+                f"The learning rate is a function that reads the variable {name} "
+                f"({value.name}). If that is a step, Keras does not advance it, and the "
+                "learning rate stays what it is. Pass the decay itself or a Keras schedule, "
+                "which go by iterations.",
                 GlobalStepWarning,
             )

@@ -239,11 +239,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """
         if self._use_locking:
             warn(
-                (
-                    f"{type(self).__name__} updates {update.variable.name!r} without locks "
-                    "although use_locking=True: its rule is composed of several operations, and "
-                    "only TensorFlow's fused kernels can lock."
-                ),
+                f"{type(self).__name__} updates {update.variable.name!r} without locks "
+                "although use_locking=True: its rule is composed of several operations, and "
+                "only TensorFlow's fused kernels can lock.",
                 UseLockingWarning,
             )
         rule = self.sparse_rule if update.sparse else self.rule
@@ -319,11 +317,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         else:
             return
         warn(
-            (
-                f"{type(self).__name__} {problem}. Unless something else advances it, the step "
-                "stays where it is: bias corrections, decays and intervals that go by it never "
-                f"advance. {remedy}, or set optimizer.global_step_is_advanced = True."
-            ),
+            f"{type(self).__name__} {problem}. Unless something else advances it, the step "
+            "stays where it is: bias corrections, decays and intervals that go by it never "
+            f"advance. {remedy}, or set optimizer.global_step_is_advanced = True.",
             GlobalStepWarning,
         )
 

@@ -120,13 +120,11 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         frame = users_frame()
         if frame is not None and _assigns(frame, global_step):
             warn(
-                (
-                    f"{type(self).__name__} advances the global_step that it is given, which "
-                    f"BERT's own class does not, and {frame.f_code.co_name}, which passes it, "
-                    "seems to assign a step as well. If that is global_step, every step counts "
-                    "twice: delete that line (in BERT's create_optimizer "
-                    "`global_step.assign(new_global_step)`), or pass no global_step."
-                ),
+                f"{type(self).__name__} advances the global_step that it is given, which "
+                f"BERT's own class does not, and {frame.f_code.co_name}, which passes it, "
+                "seems to assign a step as well. If that is global_step, every step counts "
+                "twice: delete that line (in BERT's create_optimizer "
+                "`global_step.assign(new_global_step)`), or pass no global_step.",
                 GlobalStepWarning,
             )
 

@@ -221,10 +221,8 @@ class DecoupledWeightDecayExtension:
         idle = [item.name for item in self._decay_var_list or () if not _among(item, updated)]
         if idle:
             warn(
-                (
-                    f"decay_var_list of {type(self).__name__} has variables that this step does "
-                    f"not update, and so does not decay: {', '.join(map(repr, sorted(idle)))}."
-                ),
+                f"decay_var_list of {type(self).__name__} has variables that this step does "
+                f"not update, and so does not decay: {', '.join(map(repr, sorted(idle)))}.",
                 UserWarning,
             )
 

@@ -129,10 +129,8 @@ def _all_update_ops(update_ops):
     left_out = [each for each in collected if not any(each is other for other in update_ops)]
     if left_out:
         warn(
-            (
-                "create_train_op runs the update_ops that it is given, and not these of the "
-                f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}."
-            ),
+            "create_train_op runs the update_ops that it is given, and not these of the "
+            f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}.",
             UserWarning,
         )
     return update_ops

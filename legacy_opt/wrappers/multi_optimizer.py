@@ -233,10 +233,8 @@ class MultiOptimizer(OptimizerWrapper):
         idle = [str(route) for route in self._routes if id(route) not in used]
         if idle and self._default:
             warn(
-                (
-                    f"{type(self).__name__}: nothing goes to {', '.join(idle)}; what no route "
-                    f"takes goes to {self._default[0]}."
-                ),
+                f"{type(self).__name__}: nothing goes to {', '.join(idle)}; what no route "
+                f"takes goes to {self._default[0]}.",
                 UserWarning,
             )
         return taken

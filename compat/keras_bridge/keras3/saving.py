@@ -106,12 +106,10 @@ class SavedByName:
             shapes[_TRAINED] = int(np.array(saved[_TRAINED]))
         if _is_built(shapes) and not self._trainable_variables:
             warnings.warn(
-                (
-                    f"Skipping variable loading for optimizer {self.name!r}, because it is not "
-                    f"built yet: it has {len(named)} variables whereas the saved optimizer has "
-                    f"{len(saved)}. Call optimizer.build(model.trainable_variables) before "
-                    "loading to go on from there."
-                ),
+                f"Skipping variable loading for optimizer {self.name!r}, because it is not "
+                f"built yet: it has {len(named)} variables whereas the saved optimizer has "
+                f"{len(saved)}. Call optimizer.build(model.trainable_variables) before "
+                "loading to go on from there.",
                 stacklevel=2,
             )
             return
