@@ -25,7 +25,8 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 def __getattr__(name):
     if name == "__all__" or not name.startswith("_"):
         # Modules before public names: what those are imported from says `from legacy_opt import …`.
-        if _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
+        # A dotted name would import what is before the dot.
+        if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
         public = _importlib.import_module("legacy_opt.public")
         if name == "__all__" or name in public.__all__:

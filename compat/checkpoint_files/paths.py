@@ -203,7 +203,7 @@ def _looks_like(path, start):
             "keras.models.load_model(…)."
         )
     if name == "checkpoint":
-        return "only names checkpoints. Name its folder: %r" % (folder or os.curdir)
+        return f"only names checkpoints. Name its folder: {folder or os.curdir!r}"
     if name.endswith(".meta"):
         return f"is the graph that belongs to one. Name the checkpoint: {path[: -len('.meta')]!r}"
     if name in ("saved_model.pb", "saved_model.pbtxt"):

@@ -57,7 +57,8 @@ class Drives(Studies):
     def __repr__(self):
         # What Keras shows of an optimizer that is not for it.
         name = type(self._adopted).__name__
-        return "<%s, bridged to %s by to_keras(…, api=%r)>" % ((name,) + self._kind)
+        keras, api = self._kind
+        return f"<{name}, bridged to {keras} by to_keras(…, api={api!r})>"
 
     def _adopt(self, optimizer):
         """Makes the copy of a v1 optimizer that this optimizer drives."""

@@ -258,7 +258,7 @@ def verdict_on_stranger(name, modules):
         if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
             return Verdict(status, known, fate.now, fate.advice)
         if _OPTIMIZER.search(name) and not known.startswith("tfa."):
-            advice = "If it is the one that others know, too: %s" % (fate.advice or "the same.")
+            advice = f"If it is the one that others know, too: {fate.advice or 'the same.'}"
             return Verdict(status, known, fate.now, advice, is_guess=True)
     return None
 

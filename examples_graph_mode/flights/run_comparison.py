@@ -60,7 +60,7 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
     """
     if not np.array_equal(one.predictions, other.predictions):
         flight = int(np.argmax(one.predictions != other.predictions))
-        found = [run.predictions[flight] for run in (one, other)]
+        found = [str(run.predictions[flight]) for run in (one, other)]  # in digits of float32
         return (
             f"The prediction of flight {flight}, in step {flight // batch_size}, is "
             f"{found[0]} in {names[0]} and {found[1]} in {names[1]}."
@@ -68,8 +68,7 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
     for kind in ("variables", "slots"):
         ours, theirs = getattr(one, kind), getattr(other, kind)
         if set(ours) != set(theirs):
-            lists = names[0], sorted(ours), names[1], sorted(theirs)
-            return "The %s of %s are %s, of %s %s." % ((kind,) + lists)
+            return f"The {kind} of {names[0]} are {sorted(ours)}, of {names[1]} {sorted(theirs)}."
         for name, value in ours.items():
             if not np.array_equal(value, theirs[name]):
                 difference = how_much(value, theirs[name], names)

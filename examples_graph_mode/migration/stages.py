@@ -322,7 +322,6 @@ def run_stage(name, story, flights, optimizer):
     """Runs a stage, which leaves its row of the table in the story's folder."""
     function, period = STAGES[name]
     what = function.__doc__.splitlines()[0]
-    place = optimizer, name, period, TENSORFLOW
-    print("\n%s, %s, %s, on TensorFlow %s: %s" % (place + (what,)), flush=True)
+    print(f"\n{optimizer}, {name}, {period}, on TensorFlow {TENSORFLOW}: {what}", flush=True)
     row = dict(function(story, flights, optimizer, period), stage=name, period=period)
     story.save_row(optimizer, f"{list(STAGES).index(name)} {row['to']}", row)

@@ -5,6 +5,9 @@ import threading
 
 import tensorflow as tf
 
+from legacy_opt import versions
+from legacy_opt.core.user_warnings import GlobalStepWarning, warn
+
 v1 = tf.compat.v1
 _local = threading.local()
 
@@ -58,6 +61,46 @@ def of_graph():
         with tf.init_scope():
             step = v1.train.get_global_step()
     return step
+
+
+def of_this_graph(optimizer_name, step):
+    """Returns a step; raises a ValueError if it is of another graph than the one being built."""
+    in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
+    if in_graph and step.graph is not v1.get_default_graph():
+        raise ValueError(
+            f"{optimizer_name}: global_step={step!r} belongs to another graph than the one being "
+            "built. Pass None to go by each graph's own."
+        )
+    return step
+
+
+def warn_if_it_stands_still(optimizer_name, given, step, advanced):
+    """Warns of a step that nobody is known to advance.
+
+    Args:
+      optimizer_name: for the message.
+      given: the `global_step` of the constructor.
+      step: the step that the optimizer reads.
+      advanced: the step that is advanced after this update, or None.
+    """
+    remedy = "Pass global_step=… to minimize() or apply_gradients()"
+    if isinstance(given, (int, float)):
+        problem = f"goes by the constant global_step={given!r}"
+        remedy = "Pass the graph's global step to the constructor: global_step=…"
+    elif advanced is None:
+        problem = "was given no global_step to advance"
+    elif step is advanced or not isinstance(step, tf.Variable):
+        return
+    elif tf.executing_eagerly() or step.name != advanced.name:
+        problem = f"goes by {step.name}, but is given {advanced.name} to advance"
+    else:
+        return
+    warn(
+        f"{optimizer_name} {problem}. Unless something else advances it, the step stays where it "
+        "is: bias corrections, decays and intervals that go by it never advance. "
+        f"{remedy}, or set optimizer.global_step_is_advanced = True.",
+        GlobalStepWarning,
+    )
 
 
 class NewStep:

@@ -15,7 +15,14 @@ import tensorflow as tf
 
 from legacy_opt import versions
 from legacy_opt.core import argument_checks, gradient_checks, gradient_pairs
-from legacy_opt.core.global_step import NewStep, advanced_by_wrapper, of_graph, step_below_the_end
+from legacy_opt.core.global_step import (
+    NewStep,
+    advanced_by_wrapper,
+    of_graph,
+    of_this_graph,
+    step_below_the_end,
+    warn_if_it_stands_still,
+)
 from legacy_opt.core.hyperparameters import current, unrounded
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import Slot, checked_layouts
@@ -32,7 +39,7 @@ from legacy_opt.core.types import (
     Variable,
 )
 from legacy_opt.core.update import RuleResult, Update
-from legacy_opt.core.user_warnings import GlobalStepWarning, UseLockingWarning, warn
+from legacy_opt.core.user_warnings import UseLockingWarning, warn
 from legacy_opt.core.variable_access import (
     Access,
     Rows,
@@ -280,7 +287,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         me = type(self).__name__
         with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
-                self._warn_if_the_step_stands_still(self._applying[1])
+                step = self.global_step_variable()
+                warn_if_it_stands_still(me, self._global_step, step, self._applying[1])
             done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.with_lock(done)
 
@@ -301,27 +309,6 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         finally:
             self._applying = None
             self._prepared = {}
-
-    def _warn_if_the_step_stands_still(self, advanced):
-        step = self.global_step_variable()
-        remedy = "Pass global_step=… to minimize() or apply_gradients()"
-        if isinstance(self._global_step, (int, float)):
-            problem = f"goes by the constant global_step={self._global_step!r}"
-            remedy = "Pass the graph's global step to the constructor: global_step=…"
-        elif advanced is None:
-            problem = "was given no global_step to advance"
-        elif step is advanced or not isinstance(step, tf.Variable):
-            return
-        elif tf.executing_eagerly() or step.name != advanced.name:
-            problem = f"goes by {step.name}, but is given {advanced.name} to advance"
-        else:
-            return
-        warn(
-            f"{type(self).__name__} {problem}. Unless something else advances it, the step "
-            "stays where it is: bias corrections, decays and intervals that go by it never "
-            f"advance. {remedy}, or set optimizer.global_step_is_advanced = True.",
-            GlobalStepWarning,
-        )
 
     def _create_slots(self, var_list):
         for variable in var_list:
@@ -473,10 +460,4 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             step = self._applying[1]
         if step is None:
             step = self._new_steps.get()
-        in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
-        if in_graph and step.graph is not tf.compat.v1.get_default_graph():
-            raise ValueError(
-                f"{type(self).__name__}: global_step={step!r} belongs to another graph than "
-                "the one being built. Pass None to go by each graph's own."
-            )
-        return step
+        return of_this_graph(type(self).__name__, step)

@@ -267,10 +267,9 @@ def test_arguments_of_the_wrong_type():
 
 
 @pytest.mark.parametrize("optimizer", FAMILY)
-def test_messages_name_the_class(optimizer):
+def test_unknown_arguments_are_refused(optimizer):
     with pytest.raises(TypeError, match="unexpected keyword argument 'lr'"):
         optimizer(lr=0.1)
-    assert "__init__" in vars(optimizer) or optimizer is LazyAdamGSOptimizer
 
 
 @pytest.mark.parametrize(

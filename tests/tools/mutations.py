@@ -188,7 +188,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "the loss scale of sparse gradients stays in them",
-        "_Rows.__truediv__",
+        "Rows.__truediv__",
         "return with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
         (CLIPPING, "-k", "loss_scale_that_is_a_power"),
@@ -209,7 +209,7 @@ KERAS_3 = _of_both(
     ),
     Mutation(
         "gradients stay as wide as LossScaleOptimizer makes them",
-        "_of_dtype",
+        "of_dtype",
         "grad is None or grad.dtype == variable.dtype",
         "True",
         ("tests/keras_bridge/test_mixed_precision.py", "-k", "variables_of_other_dtypes"),

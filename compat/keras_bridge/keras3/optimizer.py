@@ -13,6 +13,7 @@ from legacy_opt.core.gradient_values import values_of, with_values
 
 from ...v1_optimizers import schedules
 from ..driver import Drives
+from .gradients import as_gradient, of_dtype
 from .hyperparameters import HasHyperparameters
 from .state import OwnsVariables, keras
 
@@ -76,7 +77,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
           ValueError: a variable is unknown, or the call is stateless.
         """
         self._check_stateful()
-        grads = [_as_gradient(grad) for grad in grads]
+        grads = [as_gradient(grad) for grad in grads]
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
             self.build(variables)  # Keras has built it for no variables, loading a model from .h5
@@ -141,7 +142,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         before = step.read_value()
         step.assign(self._current_step())  # fewer, if Keras accumulates gradients
         try:
-            self._apply_whole([(_of_dtype(*pair), pair[1]) for pair in pairs], step)
+            self._apply_whole([(of_dtype(*pair), pair[1]) for pair in pairs], step)
             if self._accumulates:
                 before = step.read_value() - 1  # it counts updates
         finally:
@@ -150,7 +151,7 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls it."""
         del learning_rate  # the adopted optimizer has it
-        gradient = _of_dtype(gradient, variable)
+        gradient = of_dtype(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._update_sparse(gradient.values, variable, gradient.indices)
         else:
@@ -190,31 +191,6 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
     @classmethod
     def _keras(cls):
         return keras
-
-
-class _Rows(tf.IndexedSlices):
-    """A sparse gradient that can be divided, which Keras does to undo its loss scale."""
-
-    @classmethod
-    def of(cls, slices):
-        return cls(slices.values, slices.indices, slices.dense_shape)
-
-    def __truediv__(self, divisor):
-        return with_values(self, self.values / tf.cast(divisor, self.values.dtype))
-
-
-def _as_gradient(grad):
-    if isinstance(grad, tf.IndexedSlices):
-        return _Rows.of(grad)
-    is_array = grad is None or hasattr(grad, "dtype")
-    return grad if is_array else tf.convert_to_tensor(grad)
-
-
-def _of_dtype(grad, variable):
-    """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
-    if grad is None or grad.dtype == variable.dtype:
-        return grad
-    return with_values(grad, tf.cast(values_of(grad), variable.dtype))
 
 
 def _check(keras_arguments, has_rate):

@@ -1,0 +1,32 @@
+"""Gradients as Keras 3 needs them: of the variable's dtype, and divisible if they are sparse."""
+
+import tensorflow as tf
+
+from legacy_opt.core.gradient_values import values_of, with_values
+
+
+class Rows(tf.IndexedSlices):
+    """A sparse gradient that can be divided, which Keras does to undo its loss scale."""
+
+    @classmethod
+    def of(cls, slices):
+        """Returns the same gradient as one of this class."""
+        return cls(slices.values, slices.indices, slices.dense_shape)
+
+    def __truediv__(self, divisor):
+        return with_values(self, self.values / tf.cast(divisor, self.values.dtype))
+
+
+def as_gradient(grad):
+    """Returns what Keras is given as a gradient as what it can compute with."""
+    if isinstance(grad, tf.IndexedSlices):
+        return Rows.of(grad)
+    is_array = grad is None or hasattr(grad, "dtype")
+    return grad if is_array else tf.convert_to_tensor(grad)
+
+
+def of_dtype(grad, variable):
+    """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
+    if grad is None or grad.dtype == variable.dtype:
+        return grad
+    return with_values(grad, tf.cast(values_of(grad), variable.dtype))
