@@ -1,9 +1,4 @@
-"""What is done to gradients between `compute_gradients` and `apply_gradients`.
-
-All functions take and return lists of (gradient, variable) pairs, as `optimize_loss` and
-`create_train_op` pass them on. Source: `tf.contrib.layers` and `tf.contrib.training` of
-TensorFlow 1.15.
-"""
+"""The values of dense and sparse gradients: read, replaced, scaled, cast, checked, their norms."""
 
 import math
 

@@ -1,4 +1,8 @@
-"""`optimize_loss`, as tf.contrib.layers had it."""
+"""A training step in one call: `optimize_loss`.
+
+Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15, whose graph it makes, operation by
+operation, but for `check_numerics=True`.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""A training step in one call: `optimize_loss` and `create_train_op`.
+"""A training step in one call: `create_train_op`.
 
-Source: `tf.contrib.layers.optimize_loss` and `tf.contrib.training.create_train_op` of TensorFlow
-1.15, of which they make the same graph, operation by operation, but for `check_numerics=True`.
+Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15, whose graph it makes, operation by
+operation, but for `check_numerics=True`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Functions on gradients that tf.contrib.training and tf.contrib.layers had."""
+"""What is done to gradients between `compute_gradients` and `apply_gradients`.
+
+All functions take and return lists of (gradient, variable) pairs, as `optimize_loss` and
+`create_train_op` pass them on. Source: `tf.contrib.layers` and `tf.contrib.training` of
+TensorFlow 1.15.
+"""
 
 from __future__ import annotations
 
