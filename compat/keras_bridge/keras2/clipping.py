@@ -13,95 +13,92 @@ def sums_duplicates_first(base):
     From TensorFlow 2.4 on, Keras clips there. Before, it clips where `minimize` or `get_gradients`
     computes the gradients, so not in custom loops, and knows no global_clipnorm.
     """
-    return _Summing(base) if hasattr(base, "_transform_gradients") else _Clipping(base)
+    if hasattr(base, "_transform_gradients"):
+        return type("Summing", (_Summing, base), {})
+    has_method = hasattr(base, "_clip_gradients")
+    return type("Clipping", (_Clipping, base), {"_base_clips_gradients": has_method})
 
 
-def _Summing(base):
-    class Summing(base):
-        def _transform_gradients(self, grads_and_vars):
-            limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
-            if any(limit is not None for limit in limits):
-                grads_and_vars = gathered(grads_and_vars)
-            return super()._transform_gradients(grads_and_vars)
-
-    return Summing
+class _Summing:
+    def _transform_gradients(self, grads_and_vars):
+        limits = (self.clipvalue, self.clipnorm, self.global_clipnorm)
+        if any(limit is not None for limit in limits):
+            grads_and_vars = gathered(grads_and_vars)
+        return super()._transform_gradients(grads_and_vars)
 
 
-def _Clipping(base):
-    class Clipping(base):
-        def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
-            limits = {
-                "clipvalue": clipvalue,
-                "clipnorm": clipnorm,
-                "global_clipnorm": global_clipnorm,
-            }
-            for key, limit in limits.items():
-                if limit is not None and limit < 0:
-                    raise ValueError(f"Expected {key} >= 0, received: {limit}")
-            if clipnorm is not None and global_clipnorm is not None:
-                raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
-            super().__init__(name, **kwargs)
-            self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
+class _Clipping:
+    _base_clips_gradients = False  # whether the OptimizerV2 has a method for it: 2.1 to 2.3
 
-        def get_config(self):
-            config = {"name": self._name}
-            for key in ("clipvalue", "clipnorm", "global_clipnorm"):
-                if vars(self)[key] is not None:
-                    config[key] = vars(self)[key]
-            return config
+    def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
+        limits = {
+            "clipvalue": clipvalue,
+            "clipnorm": clipnorm,
+            "global_clipnorm": global_clipnorm,
+        }
+        for key, limit in limits.items():
+            if limit is not None and limit < 0:
+                raise ValueError(f"Expected {key} >= 0, received: {limit}")
+        if clipnorm is not None and global_clipnorm is not None:
+            raise ValueError("Cannot accept both clipnorm and global_clipnorm.")
+        super().__init__(name, **kwargs)
+        self.clipvalue, self.clipnorm, self.global_clipnorm = limits.values()
 
-        def __getattribute__(self, name):
-            # Keras to 2.0 has these attributes only where there is a limit, and asks by `hasattr`:
-            # where it computes gradients, and whether it can scale the loss.
-            may_lack = name in ("clipvalue", "clipnorm") and not hasattr(base, "_clip_gradients")
-            if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
-                raise AttributeError(name)
-            return super().__getattribute__(name)
+    def get_config(self):
+        config = {"name": self._name}
+        for key in ("clipvalue", "clipnorm", "global_clipnorm"):
+            if vars(self)[key] is not None:
+                config[key] = vars(self)[key]
+        return config
 
-        @contextlib.contextmanager
-        def _limits_hidden(self):
-            self._computing = True
-            try:
-                yield
-            finally:
-                self._computing = False
+    def __getattribute__(self, name):
+        # Keras to 2.0 has these attributes only where there is a limit, and asks by `hasattr`:
+        # where it computes gradients, and whether it can scale the loss.
+        may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
+        if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
+            raise AttributeError(name)
+        return super().__getattribute__(name)
 
-        def get_gradients(self, loss, params):
-            with self._limits_hidden():
-                return super().get_gradients(loss, params)
+    @contextlib.contextmanager
+    def _limits_hidden(self):
+        self._computing = True
+        try:
+            yield
+        finally:
+            self._computing = False
 
-        def _compute_gradients(self, *args, **kwargs):
-            with self._limits_hidden():
-                return super()._compute_gradients(*args, **kwargs)
+    def get_gradients(self, loss, params):
+        with self._limits_hidden():
+            return super().get_gradients(loss, params)
 
-        def _clip_gradients(self, grads):  # 2.1 to 2.3
-            return grads
+    def _compute_gradients(self, *args, **kwargs):
+        with self._limits_hidden():
+            return super()._compute_gradients(*args, **kwargs)
 
-        def apply_gradients(self, grads_and_vars, *args, **kwargs):
-            return super().apply_gradients(self._clipped(grads_and_vars), *args, **kwargs)
+    def _clip_gradients(self, grads):  # 2.1 to 2.3
+        return grads
 
-        def _clipped(self, grads_and_vars):
-            grads_and_vars = list(grads_and_vars)
-            value, norm, global_norm = (
-                vars(self)[key] for key in ("clipvalue", "clipnorm", "global_clipnorm")
+    def apply_gradients(self, grads_and_vars, *args, **kwargs):
+        return super().apply_gradients(self._clipped(grads_and_vars), *args, **kwargs)
+
+    def _clipped(self, grads_and_vars):
+        grads_and_vars = list(grads_and_vars)
+        value, norm, global_norm = (
+            vars(self)[key] for key in ("clipvalue", "clipnorm", "global_clipnorm")
+        )
+        if value is None and norm is None and global_norm is None:
+            return grads_and_vars
+        if tf.distribute.get_strategy().num_replicas_in_sync > 1:
+            raise ValueError(
+                "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
+                "which this Keras does not hand out. Clip in the loss, or use TensorFlow 2.4."
             )
-            if value is None and norm is None and global_norm is None:
-                return grads_and_vars
-            if tf.distribute.get_strategy().num_replicas_in_sync > 1:
-                raise ValueError(
-                    "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
-                    "which this Keras does not hand out. Clip in the loss, or use TensorFlow 2.4."
-                )
-            pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
-            grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
-            if value is not None:
-                grads = [tf.clip_by_value(g, -value, value) for g in grads]
-            if norm is not None:
-                grads = [tf.clip_by_norm(g, norm) for g in grads]
-            if global_norm is not None and grads:
-                grads, _ = tf.clip_by_global_norm(grads, global_norm)
-            return list(zip(grads, variables)) + [
-                pair for pair in grads_and_vars if pair[0] is None
-            ]
-
-    return Clipping
+        pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
+        grads, variables = [g for g, _ in pairs], [v for _, v in pairs]
+        if value is not None:
+            grads = [tf.clip_by_value(g, -value, value) for g in grads]
+        if norm is not None:
+            grads = [tf.clip_by_norm(g, norm) for g in grads]
+        if global_norm is not None and grads:
+            grads, _ = tf.clip_by_global_norm(grads, global_norm)
+        return list(zip(grads, variables)) + [pair for pair in grads_and_vars if pair[0] is None]
