@@ -12,7 +12,7 @@ from ...v1_optimizers import schedules
 from ..settings import comes_too_late
 
 
-class HasHyperparameters:
+class HasHypers:
     """Hands Keras' hyperparameters to the adopted optimizer; mixed in before OptimizerV2."""
 
     _graph_is_built = False

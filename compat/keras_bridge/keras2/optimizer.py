@@ -11,11 +11,11 @@ from legacy_opt.core.variable_access import after
 
 from ...v1_optimizers import schedules
 from ..driver import Drives
-from .hyperparameters import HasHyperparameters
+from .hyperparameters import HasHypers
 from .state import OwnsState
 
 
-class BridgedOptimizer(HasHyperparameters, Drives, OwnsState):
+class BridgedOptimizer(HasHypers, Drives, OwnsState):
     """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
 
     Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
