@@ -230,7 +230,7 @@ class _State:
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
-            optimizer = owned_state.fresh_copy(optimizer._adopted)
+            optimizer = owned_state.unbound_copy(optimizer._v1.optimizer)
         for name, key in self._variables.items():
             if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
                 continue

@@ -3,7 +3,7 @@
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .. import checkpoint_contents
-from ..v1_optimizers.nesting import parts
+from ..v1_optimizers.nesting import nested_optimizers
 from . import name_maps
 from .keras_state import SLOT, VARIABLE
 
@@ -54,9 +54,9 @@ def _by_shape(items, parts):
 
 def _optimizers(found, optimizer):
     there = sorted({(guess.label.split(",")[0], guess.name) for guess in found.optimizers})
-    everything = parts(optimizer._adopted)
-    leaves = {part.optimizer.get_name() for part in everything if part.is_leaf}
-    known = {part.optimizer.get_name() for part in everything}
+    everything = nested_optimizers(optimizer._v1.optimizer)
+    leaves = {nested.optimizer.get_name() for nested in everything if nested.is_leaf}
+    known = {nested.optimizer.get_name() for nested in everything}
     names = {name for _, name in there}
     if not there:
         yield "The checkpoint has no slots: was it saved without the optimizer?"

@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from ..checkpoint_files import tensor_names
+from ..keras_adapters import adapter_of
 from ..v1_optimizers import graph_names
 
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
@@ -61,11 +62,8 @@ class KerasState:
         check_optimizer(optimizer)
         if not tf.executing_eagerly() and not versions.for_a_session():
             raise ValueError("Checkpoints are read and written outside of tf.function.")
-        if versions.for_a_session() and _of_keras_3(optimizer):
-            raise ValueError(
-                "Keras 3 has no session of its own, so its variables cannot be read or assigned in "
-                "a TF1 graph. Call this where TensorFlow executes eagerly."
-            )
+        if optimizer is not None:
+            adapter_of(optimizer).check_readable()
         self.optimizer = optimizer
         self._usual_names = set()
         self._rename, self._rename_state = _renaming(name_map)
@@ -114,10 +112,10 @@ class KerasState:
           ValueError: it has begun to train others, or cannot train some of these.
         """
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
-        keys = [_slot_key(optimizer, variable) for variable in trained]
-        started = _keys_with_slots(optimizer)
-        if _of_keras_3(optimizer) and optimizer._trainable_variables:
-            built = [_slot_key(optimizer, each) for each in optimizer._trainable_variables]
+        keys = [optimizer.variable_key(variable) for variable in trained]
+        started = optimizer.keys_with_slots()
+        if optimizer.is_built_once and optimizer.trained_variables():
+            built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
             if any(key not in built for key in keys):
                 raise ValueError(
                     f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
@@ -125,14 +123,14 @@ class KerasState:
                     "once: make a new one with to_keras."
                 )
         for variable in self._variables.values():
-            key = _slot_key(optimizer, variable)
+            key = optimizer.variable_key(variable)
             if key in started and key not in keys:
                 trained.append(variable)
                 keys.append(key)
         foreign = [key for key in started if key not in keys]
         if foreign:
             raise ValueError(
-                f"The optimizer {optimizer._adopted.get_name()!r} has slots for "
+                f"The optimizer {optimizer._v1.optimizer.get_name()!r} has slots for "
                 f"{len(foreign)} variables that are not among model_or_variables: pass all "
                 "that it trains, or a new optimizer."
             )
@@ -173,7 +171,7 @@ class KerasState:
                 yield Part(SHARED, shared_name, name, shape, dtype, None, shared_name)
         step = self._renamed(_STEP_NAME)
         if step is not None:
-            dtype = tf.as_dtype(self.optimizer._step_dtype)
+            dtype = tf.as_dtype(self.optimizer._v1.settings.step_dtype)
             # Shampoo reckons with its step as a float; the step itself is an integer.
             yield Part(STEP, "iterations", step, (), dtype if dtype.is_integer else tf.int64)
 
@@ -185,11 +183,11 @@ class KerasState:
     def needs_step(self):
         """Whether the next steps depend on how many have been done."""
         optimizer = self.optimizer
-        goes_by_it = optimizer.goes_by_the_step
+        needs = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
-            goes_by_it = goes_by_it or bool(getattr(optimizer, option, None))
-        rate = optimizer._v1_numbers.get("learning_rate", 0.0)
-        return goes_by_it or not isinstance(rate, (int, float, np.number))
+            needs = needs or bool(getattr(optimizer, option, None))
+        rate = optimizer._v1.exact_numbers.get("learning_rate", 0.0)
+        return needs or not isinstance(rate, (int, float, np.number))
 
     def build(self):
         """Creates the optimizer's state, where it is not there yet."""
@@ -202,12 +200,10 @@ class KerasState:
             return self._variables[part.variable]
         if part.kind == SLOT:
             variable = versions.tf_variable(self._variables[part.variable])
-            return self.optimizer.adopted_slot(variable, part.slot)
+            return self.optimizer.existing_slot(variable, part.slot)
         if part.kind == SHARED:
             return self.optimizer.non_slots[part.slot]
-        if _of_keras_3(self.optimizer):  # where `iterations` may be no variable, but a quotient
-            return self.optimizer._iterations
-        return self.optimizer.iterations
+        return self.optimizer.steps_done().variable
 
     def value(self, part):
         """Returns a part's value as an array."""
@@ -260,21 +256,6 @@ def check_optimizer(optimizer):
             "and save it. For the weights alone pass optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
-
-
-def _keys_with_slots(optimizer):
-    """Returns the keys of the variables that a bridged optimizer has slots for."""
-    return list(optimizer._slots_of if _of_keras_3(optimizer) else optimizer._slot_order)
-
-
-def _slot_key(optimizer, variable):
-    if _of_keras_3(optimizer):
-        return optimizer._var_key(versions.tf_variable(variable))
-    return versions.slot_key(variable)
-
-
-def _of_keras_3(optimizer):
-    return getattr(optimizer, "_kind", ("", ""))[1] == "keras3"
 
 
 def _renaming(name_map):

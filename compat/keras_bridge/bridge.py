@@ -1,13 +1,14 @@
-"""to_keras: the door from a v1 optimizer to a Keras optimizer."""
+"""to_keras: makes a Keras optimizer of a v1 optimizer."""
 
 from __future__ import annotations
 
+import importlib
 from typing import Any, Dict, Optional, Union
 
 from legacy_opt import versions
 from legacy_opt.core.types import Hyperparameter, KerasOptimizer, KerasSchedule, V1Optimizer
 
-_APIS = ("auto", "optimizer_v2", "keras3")
+from ..keras_adapters import adapter_of_api
 
 
 def to_keras(
@@ -89,15 +90,8 @@ def bridge_class(api):
       ImportError: that Keras is not installed, or runs on something else than TensorFlow.
       ValueError: there is no such `api`.
     """
-    if api not in _APIS:
-        raise ValueError(f"api must be one of {', '.join(map(repr, _APIS))}, got {api!r}.")
-    if api == "auto":
-        api = "keras3" if versions.keras_facts()["generation"] == 3 else "optimizer_v2"
-    if api == "keras3":
-        from .keras3.optimizer import BridgedOptimizer
-    else:
-        from .keras2.optimizer import BridgedOptimizer
-    return BridgedOptimizer
+    home = f".keras{adapter_of_api(api).generation}.optimizer"
+    return importlib.import_module(home, __package__).BridgedOptimizer
 
 
 def custom_objects(api: str = "auto") -> Dict[str, type]:

@@ -139,7 +139,7 @@ def _has_sparse_update(optimizer):
 
 def _replica(optimizer, rates):
     """Returns a copy without state, with a learning rate that any graph can use."""
-    replica = owned_state.fresh_copy(optimizer)
+    replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])
     return replica

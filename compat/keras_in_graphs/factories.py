@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .. import messages
-from ..v1_optimizers import nesting, owned_state, schedules
+from .. import keras_adapters, messages
+from ..v1_optimizers import graph_names, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
 _FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
@@ -48,7 +48,8 @@ def checked(optimizer):
     """
     if versions.kind_of_keras_optimizer(optimizer) is None:
         _refuse_unless_known(optimizer)
-    rate = getattr(optimizer, "_v1_numbers", {}).get("learning_rate")
+    bridged = graph_names.is_bridged(optimizer)
+    rate = optimizer._v1.exact_numbers.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
         raise ValueError(
             f"{optimizer!r} has a learning rate that goes by the graph's global step, which "
@@ -79,11 +80,8 @@ def _class_named(name):
     Raises:
       ValueError: there is none of that name.
     """
-    if versions.keras_facts()["generation"] == 3:
-        home = versions.keras_3().optimizers
-    else:
-        home = versions.keras_2().optimizers
-        home = getattr(home, "legacy", home)
+    home = keras_adapters.adapter_of_api().keras.optimizers
+    home = getattr(home, "legacy", home)
     known = {
         key: cls
         for key, cls in inspect.getmembers(home, inspect.isclass)
@@ -107,46 +105,45 @@ def _stable_name(optimizer):
 
 
 def _bridged_from(optimizer):
-    """Returns the v1 optimizer of a bridged one, or None if it is none, or does more."""
-    inner = getattr(optimizer, "_adopted", None)
-    if inner is None or _does_more(optimizer):
+    """Returns the v1 optimizer of a bridged one, or None if Keras adds something to it."""
+    if not graph_names.is_bridged(optimizer):
         return None
-    if any(_goes_by_another_schedule(leaf) for leaf in nesting.leaves(inner)):
+    driver = optimizer._v1
+    if _does_more(optimizer) or any(map(_has_another_schedule, nesting.leaves(driver.optimizer))):
         return None
-    result = owned_state.fresh_copy(inner)
-    state = vars(nesting.leaves(result)[0])
-    for name, number in optimizer._v1_numbers.items():
-        attributes = optimizer._rates if name == "learning_rate" else ("_" + name,)
-        for attribute in attributes:
+    result = owned_state.unbound_copy(driver.optimizer)
+    state, rates = vars(nesting.leaves(result)[0]), driver.settings.rates
+    for name, number in driver.exact_numbers.items():
+        for attribute in rates if name == "learning_rate" else ("_" + name,):
             state[attribute] = _present(optimizer, name, number, state[attribute])
-    if any(state[attribute] is None for attribute in optimizer._rates):
+    if any(state[attribute] is None for attribute in rates):
         return None
     return result
 
 
-def _goes_by_another_schedule(leaf):
-    """Whether an optimizer inside goes by a schedule that v1 does not have at it."""
-    feed = leaf._feed
-    return feed.schedule is not None and not schedules.is_v1_decay(vars(leaf)[feed.rates[0]])
+def _has_another_schedule(leaf):
+    """Whether the bridge computes the learning rate by a schedule that v1 does not have."""
+    inputs = leaf._step_inputs
+    return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
 
 def _does_more(optimizer):
-    """Whether Keras does something besides, as clipping."""
+    """Whether Keras does something in addition, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
-    theirs = [option for option in options if option not in optimizer._v1_numbers]
-    if "weight_decay" in optimizer._v1_numbers and any(
+    numbers_of_v1 = optimizer._v1.exact_numbers
+    if "weight_decay" in numbers_of_v1 and any(
         getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
     ):
         return True
     if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
         return True
-    return any(getattr(optimizer, option, None) for option in theirs)
+    return any(getattr(optimizer, each, None) for each in options if each not in numbers_of_v1)
 
 
 def _present(optimizer, name, number, in_v1):
-    """Returns a hyperparameter as v1 takes it; None if it goes by Keras' iterations."""
-    if name == "learning_rate" and optimizer._by_updates:
+    """Returns a hyperparameter as v1 takes it; None if it depends on Keras' iterations."""
+    if name == "learning_rate" and optimizer._v1.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
     if _is_schedule(number):
         return None
@@ -155,7 +152,7 @@ def _present(optimizer, name, number, in_v1):
         return in_v1
     if not is_number:
         return None
-    present = _eagerly(lambda: optimizer._current_number(name))
+    present = _eagerly(lambda: optimizer._v1.current_number(name))
     return None if isinstance(present, dict) else present
 
 
@@ -176,7 +173,7 @@ def _maker_from(optimizer):
     else:
         settings = _settings_of_keras_2(optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
-    if not hasattr(cls, "_adopted"):  # to_keras has its own way to tell all
+    if not graph_names.is_bridged(optimizer):  # get_config of a bridged one is complete
         _check_complete(cls, settings)
 
     def make():
@@ -208,7 +205,7 @@ def _copied(value):
 
 
 def _settings_of_keras_2(optimizer):
-    bridged = getattr(optimizer, "_adopted", None) is not None
+    bridged = graph_names.is_bridged(optimizer)
     hyper = getattr(optimizer, "_hyper", {})
     for name, value in hyper.items():
         if name == "learning_rate" or not bridged:

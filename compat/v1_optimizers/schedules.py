@@ -1,8 +1,7 @@
-"""Learning rates of v1 optimizers as Keras takes them: what goes by a global step goes on."""
+"""Converts v1 learning rates to Keras ones; schedules of the global step read `iterations`."""
 
 import functools
 import inspect
-import weakref
 
 import tensorflow as tf
 
@@ -135,36 +134,6 @@ def step_behind(rate):
             "the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
         )
     return steps[0] if steps else None
-
-
-# For each graph the optimizers that advance a step, by the name of the step.
-_drivers = weakref.WeakKeyDictionary()
-
-
-def advance_steps_behind(rates, optimizer, by=1):
-    """Advances the steps from which learning rates are computed, which nothing else does in Keras.
-
-    Of several optimizers that go by one step, only the first does.
-
-    Args:
-      rates: the learning rates of one Keras optimizer.
-      optimizer: that optimizer.
-      by: the number to advance by.
-
-    Returns:
-      A list of operations.
-    """
-    steps = {}
-    for rate in rates:
-        step = step_behind(rate)
-        if step is not None:
-            drivers = _drivers.setdefault(rate.graph, {})
-            driver = drivers.get(step.name, lambda: None)()
-            if driver is None:
-                drivers[step.name] = weakref.ref(optimizer)
-            if driver is None or driver is optimizer:
-                steps[step.name] = step
-    return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
 
 def _warn_of_a_step(function):

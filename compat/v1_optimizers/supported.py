@@ -8,7 +8,7 @@ from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimi
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, attributes
-from .nesting import parts
+from .nesting import nested_optimizers
 
 
 def check_class(optimizer):
@@ -24,9 +24,9 @@ def check_class(optimizer):
             f"to_keras takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}.{_hint(optimizer)}"
         )
-    for part in parts(optimizer):
-        inside = () if part.is_leaf else part.optimizer.wrapped
-        _check_one_class(part.optimizer, inside)
+    for nested in nested_optimizers(optimizer):
+        inside = () if nested.is_leaf else nested.optimizer.wrapped
+        _check_one_class(nested.optimizer, inside)
 
 
 def _check_one_class(optimizer, inside):

@@ -40,14 +40,15 @@ def alias_of(name: str) -> Any:
 def tensor_of(name):
     """Returns an attribute of a `RuleOptimizer`: a hyperparameter's tensor, which `_prepare` made.
 
-    The originals keep these tensors under names that their subclasses read. Before, it is None.
+    The original classes keep these tensors in attributes that their subclasses and users' summaries
+    read, after a step as well. Before the first step they are None.
     """
 
     def read(self):
-        return self._tensors.get(name)
+        return self._rule_step.tensors.get(name)
 
     def write(self, value):
-        self._tensors[name] = value
+        self._rule_step = self._rule_step.with_tensor(name, value)
 
     return property(read, write)
 

@@ -26,6 +26,7 @@ from legacy_opt.core.global_step import (
 from legacy_opt.core.hyperparameters import current, unrounded
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import Slot, checked_layouts
+from legacy_opt.core.step import Step
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -138,11 +139,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             "global_step", global_step, constant=self.allows_constant_step
         )
         self._hyperparameter_names = tuple(hyperparameters)
-        self._tensors = {}
-        self._step_tensor = None
+        self._rule_step = Step(tensors={}, prepared={})
         self._new_steps = NewStep()
-        self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
-        self._prepared = {}
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
                 raise ValueError(f"A hyperparameter cannot be named {key!r}: name it otherwise.")
@@ -288,7 +286,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 step = self.global_step_variable()
-                warn_if_it_stands_still(me, self._global_step, step, self._applying[1])
+                warn_if_it_stands_still(me, self._global_step, step, self._rule_step.advanced)
             done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.with_lock(done)
 
@@ -296,19 +294,18 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Tells `_prepare` what will be applied, for `prepare_step`; bridges use it, too.
+        """Passes all gradients of a step to `_prepare`, for `prepare_step`; bridges use it, too.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be advanced; None if a wrapper or nobody does.
+          global_step: the variable that will be advanced; None if a wrapper advances it, or nobody.
         """
-        step = advanced_by_wrapper() if global_step is None else global_step
-        self._applying = (grads_and_vars, step)
+        advanced = advanced_by_wrapper() if global_step is None else global_step
+        self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
         try:
             yield
         finally:
-            self._applying = None
-            self._prepared = {}
+            self._rule_step = self._rule_step.after()
 
     def _create_slots(self, var_list):
         for variable in var_list:
@@ -333,24 +330,25 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
     def _prepare(self):
-        self._tensors = {
+        tensors = {
             # A copy, as the variable may be among those that this step trains.
             name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
-        self._step_tensor = None
+        self._rule_step = self._rule_step._replace(tensors=tensors, global_step=None, prepared={})
         if self.uses_global_step:
             step = self.global_step_variable()
-            self._step_tensor = tf.convert_to_tensor(step)
+            tensor = tf.convert_to_tensor(step)
             if step.dtype != step.dtype.base_dtype:
                 # The value of a ref variable is its memory, which somebody may advance meanwhile.
                 # The maximum copies it; graphs would move a mere copy behind each of the casts.
-                self._step_tensor = tf.maximum(self._step_tensor, self._step_tensor.dtype.min)
-            self._step_tensor = step_below_the_end(type(self).__name__, self._step_tensor)
-        self._prepared = {}
-        if self._applying is not None and not tf.distribute.has_strategy():
-            pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
-            self._prepared = self.prepare_step(pairs)
+                tensor = tf.maximum(tensor, tensor.dtype.min)
+            tensor = step_below_the_end(type(self).__name__, tensor)
+            self._rule_step = self._rule_step._replace(global_step=tensor)
+        pairs = self._rule_step.pairs
+        if pairs is not None and not tf.distribute.has_strategy():
+            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
+            self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -400,7 +398,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Returns the `Update` of one variable, whose slots exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         hyper = self.hyperparameters(variable.dtype.base_dtype)
-        prepared = self._prepared.get(id(variable))
+        prepared = self._rule_step.prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
     def variable_name(self, variable: Variable) -> str:
@@ -414,16 +412,16 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           dtype: the dtype to cast to; `global_step` keeps its own.
           non_slots: whether to include the non-slot variables' values.
         """
-        values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
+        values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
         if dtype == tf.float64:
             for name in self.full_precision:
                 number = getattr(self, "_" + name)
-                values[name] = unrounded(self._tensors[name], number, dtype)
+                values[name] = unrounded(self._rule_step.tensors[name], number, dtype)
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
-        if self._step_tensor is not None:
-            values["global_step"] = self._step_tensor
+        if self._rule_step.global_step is not None:
+            values["global_step"] = self._rule_step.global_step
         return SimpleNamespace(**values)
 
     def _non_slot(self, name):
@@ -452,12 +450,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         step = self._global_step
         if isinstance(step, (int, float)):
             return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
-        if step is None and self.goes_by_advanced_step and self._applying is not None:
-            step = self._applying[1]
+        if step is None and self.goes_by_advanced_step:
+            step = self._rule_step.advanced
         if step is None:
             step = of_graph()
-        if step is None and self._applying is not None:
-            step = self._applying[1]
+        if step is None:
+            step = self._rule_step.advanced
         if step is None:
             step = self._new_steps.get()
         return of_this_graph(type(self).__name__, step)

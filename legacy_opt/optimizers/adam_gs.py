@@ -80,7 +80,7 @@ class AdamGSOptimizer(AdamBase):
         Raises:
           ValueError: there was none.
         """
-        if self._step_tensor is None:
+        if self._rule_step.global_step is None:
             raise ValueError(f"{type(self).__name__} has applied no gradients yet.")
         hyper = self.hyperparameters(tf.float32)
         return hyper.beta1_power, hyper.beta2_power

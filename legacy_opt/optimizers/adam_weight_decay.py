@@ -132,7 +132,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
             # 1 - 0.999 as Python computes it; in float32 it would be another number.
-            rest = complement(self._tensors[beta], getattr(self, "_" + beta), dtype)
+            rest = complement(self._rule_step.tensors[beta], getattr(self, "_" + beta), dtype)
             setattr(hyper, "rest_" + beta, rest)
         return hyper
 

@@ -60,9 +60,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         decay = 1.0
         if self._sign_decay_fn is not None:
             decay = argument_checks.hyperparameter(
-                "sign_decay_fn(global_step)", self._sign_decay_fn(self._step_tensor)
+                "sign_decay_fn(global_step)", self._sign_decay_fn(self._rule_step.global_step)
             )
-        self._tensors["sign_decay"] = tf.convert_to_tensor(decay, name="sign_decay")
+        self._sign_decay_t = tf.convert_to_tensor(decay, name="sign_decay")
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace

@@ -15,7 +15,17 @@ import contextlib
 import copyreg
 import functools
 import inspect
-from typing import Any, Collection, Iterable, Iterator, List, Optional, Type
+from typing import (
+    Any,
+    Collection,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Type,
+)
 
 import tensorflow as tf
 
@@ -53,6 +63,22 @@ from legacy_opt.core.variable_lists import parts_of
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
 _HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # of the original
+
+
+class _DecayStep(NamedTuple):
+    """The state of one step of `DecoupledWeightDecayExtension`.
+
+    Attributes:
+      variables: the variables to decay; None for all.
+      pairs: all (gradient, variable) pairs of the step.
+      after: the operations that decays wait for.
+      has_decayed: whether the variable that is being updated has decayed already.
+    """
+
+    variables: Optional[List[Variable]] = None
+    pairs: Sequence[GradAndVar] = ()
+    after: Sequence[Any] = ()
+    has_decayed: bool = False
 
 
 class DecoupledWeightDecayExtension:
@@ -115,10 +141,7 @@ class DecoupledWeightDecayExtension:
     def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
         self._weight_decay_tensor = None
-        self._decay_var_list = None  # the variables to decay while a step is applied; None for all
-        self._to_apply = None  # (gradient, variable) pairs while a step is applied
-        self._after_gradients = []  # what the step's decays wait for
-        self._decaying = False  # whether the variable that is being updated has decayed
+        self._decay_step = _DecayStep()
         super().__init__(*args, **kwargs)
 
     def minimize(
@@ -144,7 +167,7 @@ class DecoupledWeightDecayExtension:
           ValueError: `decay_var_list` is empty.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
-        with self._decaying_only(decay_var_list):
+        with self.decaying_only(decay_var_list):
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -171,10 +194,9 @@ class DecoupledWeightDecayExtension:
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._decaying_only(decay_var_list))
+            stack.enter_context(self.decaying_only(decay_var_list))
             given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
             stack.enter_context(self.applying(given, global_step))
-            self._warn_of_what_does_not_decay(given)
             done = super().apply_gradients(given, global_step=global_step, name=name)
             return versions.with_lock(done)
 
@@ -182,7 +204,7 @@ class DecoupledWeightDecayExtension:
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Tells `_prepare` what will be applied, as all of it comes before any decay.
+        """Passes all gradients of a step to `_prepare`, since all come before any decay.
 
         Bridges use it too, as `RuleOptimizer.applying`.
 
@@ -193,11 +215,16 @@ class DecoupledWeightDecayExtension:
         with contextlib.ExitStack() as stack:
             if hasattr(super(), "applying"):
                 stack.enter_context(super().applying(grads_and_vars, global_step))
-            self._to_apply = grads_and_vars
+            if not self._decay_step.pairs:  # of the outermost call
+                self._warn_of_idle_variables(grads_and_vars)
+            self._set_decay_step(pairs=grads_and_vars)
             try:
                 yield
             finally:
-                self._to_apply, self._after_gradients = None, []
+                self._set_decay_step(pairs=(), after=())
+
+    def _set_decay_step(self, **attributes):
+        self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         # Here are the gradients of all replicas, each of which reads its copy of the variables.
@@ -206,19 +233,26 @@ class DecoupledWeightDecayExtension:
             return super()._distributed_apply(distribution, given, *args, **kwargs)
 
     @contextlib.contextmanager
-    def _decaying_only(self, decay_var_list):
-        if decay_var_list is None:  # or minimize has said it already
+    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
+        """Restricts the decay to `decay_var_list` in this scope; None restricts nothing.
+
+        Raises:
+          TypeError: see `minimize`.
+          ValueError: see `minimize`.
+        """
+        if decay_var_list is None:  # all; or those that minimize was given
             yield
             return
-        self._decay_var_list = _as_variables(decay_var_list)
+        self._set_decay_step(variables=_as_variables(decay_var_list))
         try:
             yield
         finally:
-            self._decay_var_list = None
+            self._set_decay_step(variables=None)
 
-    def _warn_of_what_does_not_decay(self, grads_and_vars):
+    def _warn_of_idle_variables(self, grads_and_vars):
         updated = [variable for grad, variable in grads_and_vars if grad is not None]
-        idle = [item.name for item in self._decay_var_list or () if not _among(item, updated)]
+        chosen = self._decay_step.variables or ()
+        idle = [item.name for item in chosen if not _among(item, updated)]
         if idle:
             warn(
                 f"decay_var_list of {type(self).__name__} has variables that this step does "
@@ -229,7 +263,7 @@ class DecoupledWeightDecayExtension:
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._after_gradients = _all_of(self._to_apply or ())
+        self._set_decay_step(after=_all_of(self._decay_step.pairs))
         super()._prepare()
 
     # The decay comes before the other base class's update, whichever of TF 1's methods that is.
@@ -271,7 +305,8 @@ class DecoupledWeightDecayExtension:
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among those to decay."""
-        return self._decay_var_list is None or _among(variable, self._decay_var_list)
+        chosen = self._decay_step.variables
+        return chosen is None or _among(variable, chosen)
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
@@ -282,24 +317,24 @@ class DecoupledWeightDecayExtension:
           variable: the variable.
           access: what decays of it, `legacy_opt.access.WholeVariable` or `Rows`.
         """
-        if self._decaying or not self.decays(variable):
+        if self._decay_step.has_decayed or not self.decays(variable):
             yield
             return
         sparse = access.indices is not None
         grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
         factor = _factor(self, variable.dtype.base_dtype)
         in_order = versions.runs_in_order()
-        with after(*([] if in_order else [grad] + self._after_gradients)):
+        with after(*([] if in_order else [grad, *self._decay_step.after])):
             decay = _decay_rows if sparse else _decay_whole
             done = decay(variable, access, factor, self._use_locking)
-        self._decaying = True
+        self._set_decay_step(has_decayed=True)
         try:
             # Where they are not needed, control dependencies may change the bits: TensorFlow
             # regroups products that have none.
             with after(*([] if in_order else [done])):
                 yield
         finally:
-            self._decaying = False
+            self._set_decay_step(has_decayed=False)
 
 
 def _decay_whole(variable, access, factor, use_locking):

@@ -94,7 +94,7 @@ class LARSOptimizer(RuleOptimizer):
         hyper = update.hyper
         if update.sparse:
             for name in ("learning_rate", "momentum"):
-                setattr(hyper, name, tf.cast(self._tensors[name], grad.dtype))
+                setattr(hyper, name, tf.cast(self._rule_step.tensors[name], grad.dtype))
             return update
         rate, grad = self.compute_lr(grad, variable)
         hyper.learning_rate = tf.ones([], grad.dtype)

@@ -83,7 +83,7 @@ class Different(Base):
     def __init__(self):
         super().__init__(0.1, 0.9)
     def _resource_apply_dense(self, grad, handle):
-        factor = 1.5 if hasattr(self, "_owner") else 1.0
+        factor = 1.5 if hasattr(self, "_driver") else 1.0
         return super()._resource_apply_dense(grad * factor, handle)
 nothing = 3
 def raises():
