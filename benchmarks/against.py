@@ -9,7 +9,19 @@ import os
 import subprocess
 import sys
 
+BEFORE = ", other checkout"  # after the name of an optimizer
+_GOAL = 1.05  # the largest ratio that is no slower: medians of equal code differ by as much
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def comparisons(planned):
+    """Returns the planned comparisons of bridged optimizers, each with the other checkout's.
+
+    Args:
+      planned: a list of (contestant, other, goal), as `keras_bridge.comparisons` returns it.
+    """
+    bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
+    return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
 
 
 class OtherCheckout:

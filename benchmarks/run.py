@@ -4,6 +4,7 @@
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
 
     python benchmarks/run.py --only bridge
+    python benchmarks/run.py --only bridge --against ../before
 
 Prints a table of the ratios (`measuring` tells how they are taken, `workloads` and `bridge` on
 what), writes the same as JSON, and ends with exit code 0 whatever the figures say. W4 and B4 need
@@ -24,7 +25,7 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 
 import tensorflow as tf
 
-from benchmarks import keras_bridge, optimizers, report, timing, workloads
+from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
 _LARGE_TABLES = 3  # optimizers on W4 at a time, each with up to 2.6 GB
@@ -39,9 +40,16 @@ def parse_arguments(argv=None):
     add("--json", default="benchmark.json", metavar="PATH", help="where to write (%(default)s)")
     add("--quick", action="store_true", help="a glance: no W4 or B4, resource only, few rounds")
     add("--only", type=_workload_names, metavar="W1,B2", help="only these, or bridge for B1 to B4")
+    add("--against", type=_checkout, metavar="DIR", help="compare with the bridge of a checkout")
     add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
     add("--scale-down", type=_positive, default=1, metavar="N", help="N times smaller workloads")
     return parser.parse_args(argv)
+
+
+def _checkout(text):
+    if not os.path.isdir(os.path.join(text, "legacy_opt")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no checkout: it has no folder legacy_opt")
+    return os.path.abspath(text)
 
 
 def _positive(text):
@@ -137,7 +145,7 @@ def measure(workload, variables, sizes, rounds):
     return results, states
 
 
-def measure_bridge(workload, way, sizes, rounds):
+def measure_bridge(workload, way, sizes, rounds, checkout=None):
     """Measures the bridge on a workload, in one way of running.
 
     Args:
@@ -145,15 +153,21 @@ def measure_bridge(workload, way, sizes, rounds):
       way: the `bridge.Way`.
       sizes: a dict of all workloads by name.
       rounds: how many blocks of steps each contestant gets.
+      checkout: another checkout, whose bridge to compare with in place of other optimizers.
 
     Returns:
       A list of `report.Result`.
     """
 
     def contestant(name, optimizer):
+        if optimizer.endswith(against.BEFORE):
+            optimizer = optimizer[: -len(against.BEFORE)]
+            return against.OtherCheckout(checkout, sizes[name], way, optimizer)
         return keras_bridge.contestant(sizes[name], way, optimizer)
 
     planned = keras_bridge.comparisons(workload, way)
+    if checkout is not None:
+        planned = against.comparisons(planned)
     results, _ = _compare(planned, contestant, "resource", rounds)
     return [result._replace(way=str(way)) for result in results]
 
@@ -180,7 +194,7 @@ def _compare(planned, make, variables, rounds):
     return results, contestants
 
 
-def measure_all(names, sizes, quick, rounds):
+def measure_all(names, sizes, quick, rounds, checkout=None):
     """Measures workloads by name, in every way, and tells on stderr which it is at.
 
     Args:
@@ -188,6 +202,7 @@ def measure_all(names, sizes, quick, rounds):
       sizes: a dict of all workloads by name.
       quick: leave out ref variables.
       rounds: how many blocks of steps each contestant gets.
+      checkout: see `measure_bridge`.
 
     Returns:
       A list of `report.Result` and a list of `report.State`.
@@ -198,7 +213,7 @@ def measure_all(names, sizes, quick, rounds):
         size = sizes[name]
         for way in keras_bridge.ways(size) if name in bridged else ():
             print(f"{name} ({size.about}), {way} ...", file=sys.stderr)
-            results += measure_bridge(size, way, sizes, rounds)
+            results += measure_bridge(size, way, sizes, rounds, checkout)
         kinds = ("resource",) if quick else ("ref", "resource")
         for variables in () if name in bridged else kinds:
             print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
@@ -215,10 +230,11 @@ def main(argv=None):
     rounds = arguments.repeats or (7 if arguments.quick else 25)
     sizes = {w.name: w.scaled_down(arguments.scale_down) for w in WORKLOADS}
     facts = dict(report.environment(), rounds=rounds, scale_down=arguments.scale_down)
+    known = keras_bridge.WORKLOADS if arguments.against else WORKLOADS
     names = arguments.only or [
-        name for name, size in sizes.items() if not (arguments.quick and size.grown_from)
+        each.name for each in known if not (arguments.quick and each.grown_from)
     ]
-    results, states = measure_all(names, sizes, arguments.quick, rounds)
+    results, states = measure_all(names, sizes, arguments.quick, rounds, arguments.against)
     print(", ".join("{}: {}".format(*item) for item in facts.items()))
     print("\n" + report.results_tables(results))
     print("\n" + report.goals_line(results))

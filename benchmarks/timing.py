@@ -32,16 +32,21 @@ class Spread(NamedTuple):
         return cls(float(median), float(lower), float(upper))
 
 
-def _block(step, count):
-    """Returns the median time of `count` steps, in seconds."""
+def times(step, count):
+    """Runs `count` steps. Returns a list of seconds per step."""
     if hasattr(step, "times"):
-        return np.median(step.times(count))
-    times = []
+        return step.times(count)
+    seconds = []
     for _ in range(count):
         start = time.perf_counter()
         step()
-        times.append(time.perf_counter() - start)
-    return np.median(times)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _block(step, count):
+    """Returns the median time of `count` steps, in seconds."""
+    return np.median(times(step, count))
 
 
 def alternate(steps, rounds):
@@ -62,9 +67,9 @@ def alternate(steps, rounds):
         round_seconds += counts[key] * seconds
     rounds = min(rounds, max(_FEWEST_ROUNDS, int(_MOST_SECONDS / round_seconds)))
     keys = list(steps)
-    times = {key: [] for key in keys}
+    found = {key: [] for key in keys}
     for number in range(rounds):
         first = number % len(keys)
         for key in keys[first:] + keys[:first]:
-            times[key].append(_block(steps[key], counts[key]))
-    return {key: np.array(blocks) for key, blocks in times.items()}
+            found[key].append(_block(steps[key], counts[key]))
+    return {key: np.array(blocks) for key, blocks in found.items()}

@@ -1,6 +1,6 @@
-"""Decoupled weight decay: variables shrink by a factor of their own, apart from the gradient.
+"""Decoupled weight decay: variables shrink by a factor that does not pass through the gradient.
 
-For each visit, `base` being any optimizer::
+For each update, with any optimizer as `base`::
 
     w -= weight_decay * w
     w -= the step of base, computed from the gradient at the w before
@@ -94,34 +94,33 @@ class DecoupledWeightDecayExtension:
         optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
         train_op = optimizer.minimize(loss, decay_var_list=[weights])
 
-    A class without a constructor of its own gets one with `weight_decay` before the arguments of
-    the other base class. Slots and variable names are those of the other base class.
+    A class that defines no constructor gets one with `weight_decay` before the arguments of the
+    other base class. Slots and variable names are those of the other base class.
 
     A dense gradient decays the whole variable, a sparse one the rows that it touches, once each.
-    Within one call of `apply_gradients` (or `minimize`) all its gradients come first, then the
-    decay, then the update, in all ways of running; `tf.contrib.opt` leaves it to chance whether a
-    gradient is computed before or after the decay. What another call applies in the same
-    `Session.run` does not wait, unless you give it control dependencies.
-    An optimizer whose update reads the variable sees it decayed. A learning rate schedule does not
-    change the decay: give `weight_decay` one as well.
+    Within one call of `apply_gradients` (or `minimize`) all gradients are computed first, then the
+    variables decay, then they are updated. In `tf.contrib.opt` it is random whether a gradient is
+    computed before or after the decay. Another call in the same `Session.run` does not wait for
+    this one, unless you add control dependencies.
+    An optimizer whose update reads the variable reads the decayed value. A learning rate schedule
+    does not change the decay: pass a schedule as `weight_decay` as well.
 
-    Differences from `tf.contrib.opt`, for the better: `minimize` obeys `decay_var_list` (there it
-    decays all variables all the same); an empty `decay_var_list` is refused (there it stands for
-    all variables); `weight_decay` may be a callable, or a tensor of another dtype than the
-    variable's; sparse gradients decay for optimizers that sum no duplicate ids, too
-    (GradientDescent).
+    Improvements over `tf.contrib.opt`: `minimize` obeys `decay_var_list` (there it decays all
+    variables); an empty `decay_var_list` is an error (there it means all variables);
+    `weight_decay` may be a callable, or a tensor of another dtype than the variable's; sparse
+    gradients also decay with optimizers that do not sum duplicate ids (GradientDescent).
 
     Args:
-      weight_decay: the part of a variable that it loses at each visit: a number, scalar tensor,
-        variable, or callable that returns one. A number is not rounded to float32 for float64
+      weight_decay: the fraction of a variable that it loses in each update: a number, scalar
+        tensor, variable, or callable that returns one. A number is not rounded to float32 for float64
         variables.
       *args: the other base class's arguments.
       **kwargs: the other base class's arguments.
 
     Raises:
-      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments; or,
-        where a class is made, this is not the first base class, or the class has one of the
-        original's `_decay_weights_op` and `_decay_weights_sparse_op`, which nothing calls here.
+      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments. When
+        a class is defined: this is not the first base class, or the class overrides the original's
+        `_decay_weights_op` or `_decay_weights_sparse_op`, which nothing calls here.
       ValueError: `weight_decay` is NaN or infinite.
     """
 
@@ -295,10 +294,10 @@ class DecoupledWeightDecayExtension:
 
     @contextlib.contextmanager
     def _decayed_past_sum(self, method, grad, variable):
-        """Decays where the other base class does not have TensorFlow sum the rows of equal ids."""
+        """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
         base = getattr(super(), method)
         if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # the sum goes on to where rows decay
+            yield  # TensorFlow calls _resource_apply_sparse with the sum, where rows decay
             return
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
@@ -310,12 +309,12 @@ class DecoupledWeightDecayExtension:
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
-        """The scope of one variable's update, which runs after the variable has decayed.
+        """Decays a variable; the operations of this scope, its update, run afterwards.
 
         Args:
           grad: the gradient; the values of the rows where it is sparse.
           variable: the variable.
-          access: what decays of it, `legacy_opt.access.WholeVariable` or `Rows`.
+          access: the part that decays, `legacy_opt.access.WholeVariable` or `Rows`.
         """
         if self._decay_step.has_decayed or not self.decays(variable):
             yield
@@ -329,8 +328,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # Where they are not needed, control dependencies may change the bits: TensorFlow
-            # regroups products that have none.
+            # Control dependencies may change the bits, because TensorFlow regroups products without
+            # them; so there are none where they are not needed.
             with after(*([] if in_order else [done])):
                 yield
         finally:
@@ -338,7 +337,7 @@ class DecoupledWeightDecayExtension:
 
 
 def _decay_whole(variable, access, factor, use_locking):
-    # The kernel is given the variable's memory, not a copy: it takes each element from itself.
+    # The kernel gets the variable's buffer, not a copy, and subtracts a part of each element.
     del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
@@ -354,7 +353,11 @@ def _decay_rows(variable, access, factor, use_locking):
 
 
 def _factor(optimizer, dtype):
-    """Returns the decay in a variable's dtype; no method, as bridges feed what no update reads."""
+    """Returns the decay in a variable's dtype.
+
+    It is no method: in a method of an update, bridges would take the number for one that cannot
+    be set while training.
+    """
     tensor = optimizer._weight_decay_tensor
     if dtype == tf.float32:
         return tf.cast(tensor, dtype)
@@ -362,7 +365,7 @@ def _factor(optimizer, dtype):
 
 
 def _all_of(grads_and_vars):
-    """Returns what to wait for in a graph to have all gradients, few as it may be for many."""
+    """Returns an operation that waits for all gradients of a graph, in a list; empty elsewhere."""
     if versions.runs_in_order():
         return []
     strategy = tf.distribute.get_strategy()
@@ -409,7 +412,7 @@ def _among(variable, variables):
 
 
 def _constructor(cls):
-    """Makes the constructor of a class that decays: `weight_decay`, then what its base takes."""
+    """Makes a constructor with `weight_decay` before the arguments of the other base class."""
 
     def __init__(self, weight_decay, *args, **kwargs):
         super(cls, self).__init__(weight_decay, *args, **kwargs)
@@ -433,7 +436,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
     `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class, whose attribute `base_optimizer` tells it::
+    `base_optimizer` return the same class; its attribute `base_optimizer` is that class::
 
         AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
         optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
@@ -466,11 +469,11 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_base(metaclass):
-    """Returns a metaclass whose classes are pickled as what they are made of."""
+    """Returns a metaclass whose classes are pickled as a call that makes them again."""
 
     def reduced(cls):
         made = extend_with_decoupled_weight_decay(cls.base_optimizer)
-        if cls is not made:  # a subclass, which has a name of its own
+        if cls is not made:  # a subclass with another name
             return cls.__qualname__
         return extend_with_decoupled_weight_decay, (cls.base_optimizer,)
 

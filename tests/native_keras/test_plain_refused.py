@@ -169,5 +169,5 @@ def test_other_variables_than_it_has_trained(api):
     with pytest.raises(ValueError, match="others than the 1"):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1), variables=weights[:1])
     del weights[1]
-    with pytest.raises(ValueError, match="are gone"):
+    with pytest.raises(ValueError, match="are deleted"):
         to_plain_keras(optimizer)

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.native_keras.counterparts import KINDS, WITHOUT_COUNTERPART, COUNTERPARTS
+from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
 
 v1 = tf.compat.v1
 # The expressions are evaluated in what they are written with, so the page shows what was run.
