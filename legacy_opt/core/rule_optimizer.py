@@ -233,9 +233,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
 
-        Override it for updates that are hard to write as a pure rule: `Update.access` reads, assigns, adds to and
-        subtracts from a variable or slot, the touched rows of it or, through `access.whole`, all
-        of it. Finish all reading before the first write (`tf.control_dependencies`).
+        Override it for updates that are hard to write as a pure rule. `Update.access` reads,
+        assigns, adds to and subtracts from a variable or slot: from the touched rows or, through
+        `access.whole`, from all of it. Finish all reading before the first write (`tf.control_dependencies`).
 
         Args:
           update: the `Update`.

@@ -112,8 +112,8 @@ class DecoupledWeightDecayExtension:
 
     Args:
       weight_decay: the fraction of a variable that it loses in each update: a number, scalar
-        tensor, variable, or callable that returns one. A number is not rounded to float32 for float64
-        variables.
+        tensor, variable, or callable that returns one. A number is not rounded to float32 for
+        float64 variables.
       *args: the other base class's arguments.
       **kwargs: the other base class's arguments.
 
