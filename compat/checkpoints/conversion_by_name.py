@@ -285,12 +285,12 @@ def _relaid(checkpoint, variable, slot, layout):
     # In a partitioned variable, which is saved whole, each part counts for itself.
     parts = checkpoint.tensors[variable.name].parts
 
-    def relay(counts):
+    def change_layout(counts):
         rows = adagrad_decay_counts.by_rows(counts, parts if layout == V2_LAYOUT else ())
         return rows if layout == V2_LAYOUT else adagrad_decay_counts.from_rows(rows, wanted, parts)
 
     note = f"counts in layout {layout}"
-    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, relay)
+    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, change_layout)
 
 
 def power(beta, steps):

@@ -49,7 +49,7 @@ MOVING = (
     ),
     (
         "counts of decays are taken from where V2 has them",
-        "relay",
+        "change_layout",
         "flat = counts.reshape(-1)",
         "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
         ("tests/checkpoints/test_v1_checkpoints_models.py", "-k", "counts_of_adagrad_decay"),
