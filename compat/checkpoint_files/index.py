@@ -1,10 +1,10 @@
-"""Reads the index of a checkpoint (V2 format): which bytes of which data file hold a tensor.
+"""Parses the index of a checkpoint (V2 format): where the data files have the bytes of each tensor.
 
-TensorFlow's own reader tells names, dtypes and shapes. It tells neither how a tensor is divided
-into parts, nor, before all data are read, whether they are there at all.
+TensorFlow's own reader returns names, dtypes and shapes. It returns neither the parts into which a
+tensor is divided nor, before it has read all data, whether the data are complete.
 
-The index is a sorted table in the form of LevelDB's files. Its block checksums are not compared
-here: TensorFlow's reader does, and is to be asked first.
+The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
+here: TensorFlow's reader verifies them, so open the checkpoint with that first.
 """
 
 import struct
@@ -16,17 +16,17 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
-_PART_KEY = b"\0"  # what the keys of parts start with, and no tensor's name
+_PART_KEY = b"\0"  # the keys of parts start with it, names of tensors do not
 
 
 class Entry(NamedTuple):
-    """What the index tells of a tensor.
+    """A tensor in the index.
 
     Attributes:
       dtype: the number of its type.
-      shape: its shape, of all parts together.
-      nbytes: how many bytes of a data file it takes, 0 if it is in parts.
-      parts: pairs (shape, offset), one for each part; empty where the tensor is whole.
+      shape: its shape; for a tensor in parts, the whole shape.
+      nbytes: the number of its bytes in a data file, 0 if it is in parts.
+      parts: pairs (shape, offset), one for each part; empty if the tensor is saved whole.
     """
 
     dtype: int
@@ -36,11 +36,11 @@ class Entry(NamedTuple):
 
 
 class Index(NamedTuple):
-    """What an index tells.
+    """The parsed index.
 
     Attributes:
       entries: a dict from name to Entry.
-      data_bytes: how many bytes each of the data files must have at least.
+      data_bytes: the minimal size of each data file.
     """
 
     entries: dict
@@ -48,7 +48,11 @@ class Index(NamedTuple):
 
 
 def is_table(content):
-    """Whether these bytes, or the last of them, end a table."""
+    """Returns whether these bytes end like a table.
+
+    Args:
+      content: the bytes of a file, or the last of them.
+    """
     return content[-len(_MAGIC) :] == _MAGIC
 
 
@@ -56,18 +60,18 @@ def parse_index(content):
     """Parses an index.
 
     Args:
-      content: the bytes of its file.
+      content: the bytes of the index file.
 
     Returns:
       An Index.
 
     Raises:
-      ValueError: this is no index, or one in a form that is not known here.
+      ValueError: the content is not an index, or has a format that is not supported here.
     """
     try:
         return _as_index(list(_records(content)))
     except (IndexError, struct.error, DecodeError) as error:
-        raise ValueError(f"this is no index of a checkpoint: {error}") from error
+        raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
 
 def _as_index(records):
@@ -87,7 +91,7 @@ def _as_index(records):
 
 
 def _as_part(full_shape, part):
-    """Returns (shape, offset). An extent without a length is the whole dimension."""
+    """Returns (shape, offset). An extent without a length covers the whole dimension."""
     lengths = tuple(
         extent.length if extent.HasField("length") else size
         for extent, size in zip(part.extent, full_shape)
@@ -98,7 +102,7 @@ def _as_part(full_shape, part):
 def _records(content):
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
-        raise ValueError("this is no table, or its end is missing")
+        raise ValueError("this is not a table, or its end is missing")
     _, position = _block_handle(content, len(content) - _FOOTER_BYTES)
     handle, _ = _block_handle(content, position)
     for _, value in _block_records(content, handle):

@@ -1,6 +1,6 @@
-"""Reads checkpoints of TensorFlow 1 and 2 as files, tensor by tensor.
+"""Reads checkpoints of TensorFlow 1 and 2, tensor by tensor.
 
-TensorFlow's own reader copies what it has read, to twice the size of the tensor, and cannot read
+TensorFlow's own reader copies each tensor once more, which doubles the memory, and cannot read
 parts in V1 format. So tensors are read by the Saver's operation, in a graph of their own.
 """
 
@@ -20,21 +20,21 @@ from .paths import V1, V2, CheckpointError, reason
 
 
 class UnknownType(NamedTuple):
-    """Stands for the dtype of a tensor whose type this TensorFlow does not have."""
+    """Stands in for a dtype that this TensorFlow does not have."""
 
     name: str
     size: int = 0
 
 
 class TensorInfo(NamedTuple):
-    """What is known of a tensor that has not been read.
+    """The dtype, shape and size of a tensor in a checkpoint.
 
     Attributes:
       dtype: a tf.DType, or an UnknownType.
       shape: a tuple of ints.
-      nbytes: its size in memory; that of strings, in the file, or 0 where that is not known.
-      parts: pairs (shape, offset), where the tensor is saved in parts, as partitioned variables
-        are. Empty for one that is saved whole, and for all in V1 format, which hides it.
+      nbytes: its size in memory; for strings, the size in the file, or 0 if that is unknown.
+      parts: pairs (shape, offset) if the tensor is saved in parts, as partitioned variables are.
+        Empty if it is saved whole, and always in V1 format, which does not tell.
     """
 
     dtype: Any
@@ -44,23 +44,23 @@ class TensorInfo(NamedTuple):
 
     @property
     def missing(self):
-        """How many of its numbers are in none of its parts."""
-        held = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
-        return int(np.prod(self.shape, dtype=np.int64)) - held if self.parts else 0
+        """The number of elements that are in none of the parts."""
+        saved = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
+        return int(np.prod(self.shape, dtype=np.int64)) - saved if self.parts else 0
 
 
 def open_checkpoint(path):
-    """Opens a checkpoint, and sees whether it is whole without reading its data.
+    """Opens a checkpoint, and checks that its files are complete, without reading its data.
 
     Args:
-      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; a folder, which
-        means the latest checkpoint in it.
+      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; or a folder, for the
+        latest checkpoint in it.
 
     Returns:
       A Checkpoint.
 
     Raises:
-      CheckpointError: there is none, it is truncated or corrupt, or this is some other file.
+      CheckpointError: there is no checkpoint, it is truncated or corrupt, or the file is another.
     """
     return Checkpoint(*paths.locate(path))
 
@@ -71,7 +71,7 @@ class Checkpoint:
     Attributes:
       path: its prefix; in V1 format, its file or the pattern of its files.
       format: "V1" or "V2".
-      tensors: a dict from name to TensorInfo, without TensorFlow's own bookkeeping.
+      tensors: a dict from name to TensorInfo, without the object graph.
     """
 
     def __init__(self, path, format):
@@ -84,7 +84,7 @@ class Checkpoint:
         except (tf.errors.OpError, IndexError, RuntimeError, ValueError) as error:
             self._refuse_change()
             raise CheckpointError(
-                f"{self._listing!r} is corrupt, or no checkpoint: {reason(error)}"
+                f"{self._listing!r} is corrupt, or not a checkpoint: {reason(error)}"
             ) from error
         self._digest = hashlib.sha256(index).digest()
         infos = _infos_v1(reader) if format == V1 else self._infos_v2(index)
@@ -127,19 +127,19 @@ class Checkpoint:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is incomplete: the data file {data_file!r} is missing. Copy "
-                "it from where the checkpoint was written."
+                "it again from where the checkpoint was written."
             )
         found = tf.io.gfile.stat(data_file).length
         if found < needed:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is truncated: the data file {data_file!r} has {found} bytes, "
-                f"and the index needs {needed}. Copy it anew from where the checkpoint was "
+                f"and the index needs {needed}. Copy it again from where the checkpoint was "
                 "written."
             )
 
     def _check_size(self, name, entry, info):
-        """Refuses a shape for which there are no data: TensorFlow would allocate it first."""
+        """Refuses a shape that needs more bytes than there are: TensorFlow would allocate them."""
         needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
         if needed > entry.nbytes or any(size < 0 for size in info.shape):
             raise CheckpointError(
@@ -148,18 +148,18 @@ class Checkpoint:
             )
 
     def check_unchanged(self):
-        """Sees whether the checkpoint is still the one that was opened.
+        """Checks that the checkpoint is still the one that was opened.
 
         Raises:
-          CheckpointError: it was written anew, or deleted, since.
+          CheckpointError: it was overwritten or deleted since.
         """
         if self.format == V1:
             self._refuse_change()
         elif self._is_another_index():
-            raise _changed(self._watch.changes() or f"{self._listing!r} was written anew.")
+            raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
 
     def _is_another_index(self):
-        """Whether the index differs; it holds the checksums of all data."""
+        """Returns whether the index has changed; it contains the checksums of all data."""
         now = stamp(self._listing)
         if now is not None and now == self._watch.stamps[self._listing]:
             return False
@@ -180,7 +180,7 @@ class Checkpoint:
         """Returns the TensorInfo of a tensor.
 
         Raises:
-          CheckpointError: there is none of that name.
+          CheckpointError: there is no tensor of that name.
         """
         if name not in self._infos:
             raise CheckpointError(f"{self.path!r} holds no tensor {name!r}.")
@@ -191,20 +191,20 @@ class Checkpoint:
 
         Args:
           name: its name.
-          part: which part of it, as a pair (shape, offset); None for all of it.
+          part: the part to read, a pair (shape, offset); None for the whole tensor.
 
         Returns:
           A NumPy array.
 
         Raises:
-          CheckpointError: there is none of that name, its data are lost, or the checkpoint has
-            been written anew since it was opened.
+          CheckpointError: there is no tensor of that name, its data are damaged, or the checkpoint
+            has been overwritten since it was opened.
         """
         info = self.info(name)
         if isinstance(info.dtype, UnknownType):
             raise CheckpointError(
                 f"{self.path!r}: TensorFlow {versions.tensorflow_version()} cannot read the "
-                f"tensor {name!r}, whose dtype ({info.dtype.name}) it does not know."
+                f"tensor {name!r}, whose dtype ({info.dtype.name}) it does not have."
             )
         try:
             with tf.Graph().as_default(), session() as sess:
@@ -214,7 +214,7 @@ class Checkpoint:
             self._refuse_change()
             raise CheckpointError(
                 f"{self.path!r} is corrupt: the tensor {name!r} cannot be read: "
-                f"{reason(error).rstrip('.')}. Copy the checkpoint anew from where it was "
+                f"{reason(error).rstrip('.')}. Copy the checkpoint again from where it was "
                 "written."
             ) from error
         self.check_unchanged()
@@ -222,10 +222,10 @@ class Checkpoint:
 
     @property
     def object_graph(self):
-        """The ObjectGraph of an object-based checkpoint; None where it is name-based.
+        """The ObjectGraph of an object-based checkpoint; None for a name-based one.
 
         Raises:
-          CheckpointError: its data are lost.
+          CheckpointError: the data of the graph are damaged.
         """
         if OBJECT_GRAPH not in self._infos or self._object_graph is not None:
             return self._object_graph
@@ -245,7 +245,7 @@ def _content(path):
 
 def _changed(what):
     return CheckpointError(
-        f"{what} Begin again; if that does not help, copy the checkpoint to where nothing "
+        f"{what} Try again; if that does not help, copy the checkpoint to a folder where nothing "
         "changes it."
     )
 
@@ -263,42 +263,42 @@ def _info(dtype, shape, nbytes=0, parts=()):
         dtype = tf.as_dtype(dtype)
     except (TypeError, KeyError, ValueError):
         dtype = UnknownType(f"type {dtype}")
-    if parts == ((shape, (0,) * len(shape)),):  # one that is all of it
+    if parts == ((shape, (0,) * len(shape)),):  # the only part is the whole tensor
         parts = ()
     return TensorInfo(dtype, shape, nbytes or nbytes_of(dtype, shape), parts)
 
 
 def nbytes_of(dtype, shape):
-    """Returns the size of a tensor in memory, 0 for strings."""
+    """Returns the size of a tensor in memory; 0 for strings."""
     size = 0 if dtype == tf.string else dtype.size
     return int(np.prod(shape, dtype=np.int64)) * size
 
 
 def as_array(value):
-    """Returns an array. A string would lose zeros at its end in one of NumPy's string types."""
+    """Returns a NumPy array; of dtype object for a string, which NumPy's would strip of NULs."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 
 def session():
-    """Makes a Session that leaves GPUs alone, for the graph that is the default."""
+    """Returns a Session of the default graph that uses no GPU."""
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     return tf.compat.v1.Session(config=config)
 
 
 def slice_spec(full_shape, shape, offset):
-    """Returns how the Saver's operations are told of a part of a tensor."""
+    """Returns the specification of a part of a tensor that the Saver's operations parse."""
     extents = ":".join(f"{start},{size}" for start, size in zip(offset, shape))
     return " ".join([str(int(size)) for size in full_shape] + [extents])
 
 
 def restored(path, names, dtypes, specs):
-    """Adds the operation that reads tensors of a checkpoint, in either format, to the graph.
+    """Adds the operation that reads tensors of a checkpoint, of either format, to the graph.
 
     Args:
       path: the checkpoint's `path`.
       names: the names of the tensors.
       dtypes: their dtypes.
-      specs: which parts of them to read, in the Saver's notation; "" means all.
+      specs: the parts to read, see `slice_spec`; "" for a whole tensor.
 
     Returns:
       A list of tensors.

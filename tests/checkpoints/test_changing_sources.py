@@ -37,7 +37,7 @@ def test_reading_on_after_it_was_written_anew(tmp_path, version):
     assert np.array_equal(checkpoint.read("a"), OLD["a"])
     os.utime(str(tmp_path / "checkpoint"))
     save_with_tensorflow(tmp_path / "model", NEW, version=version)
-    with pytest.raises(CheckpointError, match="was written anew"):
+    with pytest.raises(CheckpointError, match="was overwritten"):
         checkpoint.read("b")
     assert np.array_equal(open_checkpoint(tmp_path / "model").read("b"), NEW["b"])
 
@@ -62,7 +62,7 @@ def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
     checkpoint = open_checkpoint(tmp_path / "model")
     os.utime(str(tmp_path / "other.data-00000-of-00001"), (1, 1))
     os.replace(str(tmp_path / "other.data-00000-of-00001"), str(tmp_path / data))
-    with pytest.raises(CheckpointError, match=f"{data}' was written anew"):
+    with pytest.raises(CheckpointError, match=f"{data}' was overwritten"):
         checkpoint.read("a")
     (tmp_path / data).unlink()
     with pytest.raises(CheckpointError, match=f"{data}' was deleted"):
@@ -83,7 +83,7 @@ def test_the_same_content_is_no_change(tmp_path):
 
 
 @pytest.mark.defect(17)
-@pytest.mark.parametrize("change", ["anew", "deleted"])
+@pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_convert(tmp_path, screen, monkeypatch, change):
     """Each tensor goes by itself, as those of 64 MB do."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
@@ -94,14 +94,14 @@ def test_convert(tmp_path, screen, monkeypatch, change):
 
     def and_then(self, checkpoint, writer):
         move(self, checkpoint, writer)
-        if self.target == "a" and change == "anew":
+        if self.target == "a" and change == "overwritten":
             write(source, NEW, overwrite=True)
         elif self.target == "a":
             shutil.rmtree(str(tmp_path / "old"))
 
     monkeypatch.setattr(conversion_by_name.Move, "write", and_then)
     told = screen.refused("convert", source, tmp_path / "new" / "model")
-    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in told
     assert "corrupt" not in told and "model.index" in told
     assert not (tmp_path / "new").exists()
 
@@ -110,7 +110,7 @@ def test_convert(tmp_path, screen, monkeypatch, change):
 def test_copies_that_are_all_read_at_the_end(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="was written anew"), CheckpointWriter(
+    with pytest.raises(CheckpointError, match="was overwritten"), CheckpointWriter(
         tmp_path / "new"
     ) as writer:
         writer.copy("a", checkpoint)
@@ -134,7 +134,7 @@ def test_loading_into_keras(tmp_path, monkeypatch):
         return value
 
     monkeypatch.setattr(type(open_checkpoint(tmp_path / "model")), "read", and_then)
-    with pytest.raises(CheckpointError, match="anew.*1 of 4 tensors had been loaded"):
+    with pytest.raises(CheckpointError, match="overwritten.*1 of 4 tensors had been loaded"):
         load_v1_checkpoint(tmp_path / "model", variables, optimizer)
 
 

@@ -181,7 +181,7 @@ class TestWhatIsWrong:
             "model.keras": "keras.models.load_model",
             "notes": "text file",
             "nothing": "is empty",
-            "noise": "of another kind, or its end is missing",
+            "noise": "of an unknown kind, or truncated",
             "model.meta": f"Name the checkpoint: {str(tmp_path / 'model')!r}",
         }.items():
             assert expected in message_of(tmp_path / name), name

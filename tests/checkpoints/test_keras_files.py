@@ -123,13 +123,13 @@ def saved(screen):
 
 
 @pytest.mark.defect(17)
-@pytest.mark.parametrize("change", ["anew", "deleted"])
+@pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypatch, change):
     """It is replaced before the state of the optimizer is read, after the weights."""
     is_hdf5 = h5py.is_hdf5
 
     def and_before(path):
-        if change == "anew":
+        if change == "overwritten":
             (tmp_path / "keras2.h5").rename(tmp_path / "keras1.h5")
         else:
             (tmp_path / "keras1.h5").unlink()
@@ -138,7 +138,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 
     monkeypatch.setattr(h5py, "is_hdf5", and_before)
     told = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
-    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in told
     assert "keras1.h5" in told and "new.index" not in files_in(".")
 
 
