@@ -16,7 +16,7 @@ from . import hints, matching
 from .keras_state import STEP, KerasState
 from .report import CheckpointMismatch, Leftover, Report, Transfer
 
-_NO_COUNTERPART = "the model and its optimizer have nothing of this name"
+_NO_COUNTERPART = "nothing in the model or its optimizer matches it"
 
 
 def load_v1_checkpoint(

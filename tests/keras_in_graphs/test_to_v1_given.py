@@ -64,13 +64,13 @@ def test_what_it_refuses(api):
 
     nearest = "Adam" if api is OPTIMIZER_V2 else "AdamW"
     for wrong, error, message in [
-        (v1.train.AdamOptimizer(0.1), TypeError, "is of v1 already"),
-        (v1.train.AdamOptimizer, TypeError, "is of v1 already"),
+        (v1.train.AdamOptimizer(0.1), TypeError, "is a v1 optimizer already"),
+        (v1.train.AdamOptimizer, TypeError, "is a v1 optimizer already"),
         (3, TypeError, "got 3"),
         (tf.keras.Model, TypeError, "takes a Keras optimizer"),
         ("adamm", ValueError, "no optimizer 'adamm' in Keras, but .*" + nearest),
         (api.optimizers.SGD(lambda: rate), ValueError, "learning_rate of SGD.*Pass a factory"),
-        (Forgetful(), ValueError, "get_config of Forgetful does not tell its argument strength"),
+        (Forgetful(), ValueError, "get_config of Forgetful does not include its argument strength"),
     ]:
         with pytest.raises(error, match=message):
             to_v1(wrong)
