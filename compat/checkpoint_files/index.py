@@ -7,6 +7,7 @@ The index is a sorted table in the file format of LevelDB. Its block checksums a
 here: TensorFlow's reader verifies them, so open the checkpoint with that first.
 """
 
+import collections
 import struct
 from typing import NamedTuple
 
@@ -35,15 +36,33 @@ class Entry(NamedTuple):
     parts: tuple
 
 
+class StoredBytes(NamedTuple):
+    """Where the bytes of a tensor, or of one part of it, are.
+
+    Attributes:
+      shard: the number of the data file.
+      offset: the position of the first byte there.
+      nbytes: the number of bytes.
+      crc32c: their masked checksum; that of strings and variants is computed in another way.
+    """
+
+    shard: int
+    offset: int
+    nbytes: int
+    crc32c: int
+
+
 class Index(NamedTuple):
     """The parsed index.
 
     Attributes:
       entries: a dict from name to Entry.
+      stored: a dict from name to a list of StoredBytes, one for each part.
       data_bytes: the minimal size of each data file.
     """
 
     entries: dict
+    stored: dict
     data_bytes: tuple
 
 
@@ -76,6 +95,7 @@ def parse_index(content):
 
 def _as_index(records):
     header, entries, data_bytes = tensor_bundle_pb2.BundleHeaderProto(), {}, {}
+    stored = collections.defaultdict(list)
     for key, value in records:
         if not key:
             header.MergeFromString(value)
@@ -83,11 +103,23 @@ def _as_index(records):
         entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
         end = entry.offset + entry.size
         data_bytes[entry.shard_id] = max(end, data_bytes.get(entry.shard_id, 0))
+        name = _name_of(key)
         if not key.startswith(_PART_KEY):
             shape = tuple(dim.size for dim in entry.shape.dim)
             parts = tuple(_as_part(shape, part) for part in entry.slices)
-            entries[key.decode("utf-8")] = Entry(entry.dtype, shape, entry.size, parts)
-    return Index(entries, tuple(data_bytes.get(shard, 0) for shard in range(header.num_shards)))
+            entries[name] = Entry(entry.dtype, shape, entry.size, parts)
+        if not entry.slices:
+            place = StoredBytes(entry.shard_id, entry.offset, entry.size, entry.crc32c)
+            stored[name].append(place)
+    sizes = tuple(data_bytes.get(shard, 0) for shard in range(header.num_shards))
+    return Index(entries, dict(stored), sizes)
+
+
+def _name_of(key):
+    """Returns the name of a tensor; that of the whole tensor for the key of a part."""
+    if key.startswith(_PART_KEY):  # then the name, with NULs escaped, and the extents
+        key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
+    return key.decode("utf-8")
 
 
 def _as_part(full_shape, part):

@@ -44,6 +44,18 @@ class Match(NamedTuple):
     def _is_counts(self):
         return self.tensor.slot == adagrad_decay_counts.SLOT
 
+    def verify(self, checkpoint):
+        """Checks that `read` will succeed; reads the value only if that depends on its numbers.
+
+        Raises:
+          CheckpointError, ValueError: as `read`.
+        """
+        is_cast = any(info.dtype != self.tensor.dtype for info in self.infos)
+        if is_cast or self._is_counts or (self.axis is None and len(self.names) > 1):
+            self.read(checkpoint)
+        else:
+            checkpoint.verify(self.names)
+
     def read(self, checkpoint):
         """Reads the value from a checkpoint.
 
@@ -104,6 +116,10 @@ class SlicedMatch(NamedTuple):
             for name, info in zip(self.names, self.infos)
             for piece in partitioned_slots.pieces_of(info)
         ]
+
+    def verify(self, checkpoint):
+        """Checks that `read` will succeed, by reading the value: each tensor lacks slices."""
+        self.read(checkpoint)
 
     def read(self, checkpoint):
         """Reads the value from a checkpoint.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import re
 from typing import Iterable, Optional
 
@@ -87,17 +88,20 @@ def load_v1_checkpoint(
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for found in matches:  # all is read before anything is assigned: it may be damaged
-        _read(found, checkpoint, report)
+    for found in matches:  # before anything is assigned: the last tensor may be damaged
+        with _value_errors(found, report, "loaded"):
+            found.verify(checkpoint)
     state.build()
     for number, found in enumerate(matches):
         try:
-            state.assign(found.tensor, _read(found, checkpoint, report))
+            with _value_errors(found, report, "loaded"):
+                value = found.read(checkpoint)
         except CheckpointError as error:  # the checkpoint was overwritten since it was verified
             raise CheckpointError(
                 f"{error} {number} of {len(matches)} tensors had been loaded by then: load a "
                 "checkpoint again before you continue."
             ) from error
+        state.assign(found.tensor, value)
     state.reset_derived_state()
     return report
 
@@ -164,7 +168,9 @@ def save_v1_checkpoint(
     state.build()
     with CheckpointWriter(path, overwrite=overwrite) as writer:
         for found in matches:
-            for name, array, part in _split(found, state.value(found.tensor), report):
+            with _value_errors(found, report, "written"):
+                pieces = list(found.split(state.value(found.tensor)))
+            for name, array, part in pieces:
                 writer.add(name, array, part)
         for name in others:
             writer.copy(name, original)
@@ -206,26 +212,19 @@ def _notes(misfits, state):
         yield f"The checkpoint has no step ({steps[0].why}), so iterations were not changed."
 
 
-def _read(found, checkpoint, report):
+@contextlib.contextmanager
+def _value_errors(found, report, done):
+    """A scope in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
-        return found.read(checkpoint)
+        yield
     except CheckpointError:
         raise
     except ValueError as error:
-        raise _value_mismatch(found, error, report, "loaded") from error
-
-
-def _split(found, value, report):
-    try:
-        return list(found.split(value))
-    except ValueError as error:
-        raise _value_mismatch(found, error, report, "written") from error
-
-
-def _value_mismatch(found, error, report, done):
-    reason = "%s does not fit %s: %s. Nothing was %s."
-    where = ", ".join(found.names)
-    return CheckpointMismatch(reason % (found.tensor.label, where, error, done), report)
+        raise CheckpointMismatch(
+            f"{found.tensor.label} does not fit {', '.join(found.names)}: {error}. "
+            f"Nothing was {done}.",
+            report,
+        ) from error
 
 
 def _loaded(found):

@@ -177,7 +177,7 @@ def _present(optimizer, name, number, in_v1):
 
 
 def _is_in_a_graph(optimizer):
-    """Returns whether an optimizer's variables are in a graph, so that only a Session can read them."""
+    """Returns whether an optimizer's variables are in a graph: only a Session can read them."""
     step = versions.tf_variable(optimizer._iterations)  # None in Keras 2 until it is first used
     return step is not None and versions.is_symbolic(step.handle)
 

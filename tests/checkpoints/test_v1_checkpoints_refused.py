@@ -7,12 +7,14 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import CheckpointError, load_v1_checkpoint, save_v1_checkpoint, to_keras
+from legacy_opt.compat.checkpoint_files.index import parse_index
 from tests.support.checkpoints.v1_checkpoint_cases import (
     AVERAGES,
     USED,
     Net,
     adam,
     assert_refused,
+    both,
     momentum,
     net_problem,
     training_of,
@@ -51,8 +53,19 @@ def test_damaged_data_changes_nothing(position, api, used, tmp_path):
     flip(data, int(position * Path(data).stat().st_size))
     error = assert_refused(path, training_of(used, api), CheckpointError)
     assert path in str(error) and "\n" not in str(error)
-    # Nor does it help not to be strict.
+    # The same with strict=False.
     assert_refused(path, training_of(used, api), CheckpointError, strict=False)
+
+
+@pytest.mark.in_turn(used=USED, api=APIS)
+def test_damage_in_the_last_tensor_changes_nothing(api, used, tmp_path):
+    path = trained_in_v1(tmp_path / "model", problem(), adam)
+    loaded = load_v1_checkpoint(path, *both(training_of(used, api))).transferred
+    assert loaded[-1].source == "global_step"
+    (stored,) = parse_index(Path(path + ".index").read_bytes()).stored["global_step"]
+    flip(path + ".data-00000-of-00001", stored.offset)
+    error = assert_refused(path, training_of(used, api), CheckpointError)
+    assert "the tensor 'global_step' cannot be read" in str(error)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])

@@ -49,7 +49,7 @@ def test_other_variables_than_it_was_built_for():
         optimizer = to_v1(lambda: home.SGD(0.5, 0.9))
         small_graph(optimizer)
         other = v1.get_variable("other", initializer=[1.0], use_resource=True)
-        with pytest.raises(ValueError, match="trained with 'w', and .* built once.*'other'"):
+        with pytest.raises(ValueError, match="built for 'w'. .* built once.*'other'"):
             optimizer.minimize(other, var_list=[other])
 
 
