@@ -10,8 +10,10 @@ shorten the message in this way to 6777 n bits. A table of bytes does the rest.
 import numpy as np
 
 _DEGREE, _EXPONENTS = 6777, (484, 100, 0)
-# n / 8. First the fastest of 8 to 64: 200 MB take 0.08 s, and TensorFlow's RestoreV2 0.14 s.
-_UNITS = (32, 1)
+# Two values of n, as a number of elements of a dtype: the first is the fastest, the second leaves
+# little to the table. 200 MB take half as long as RestoreV2: 0.1 s and 0.2 s on TensorFlow 2.21,
+# 0.21 s and 0.43 s on 1.15.
+_FAST, _SHORT = (np.uint64, 4), (np.uint8, 1)
 _START = bytes.fromhex("54641f64")  # takes the register from 0 to its initial value, 0xFFFFFFFF
 
 
@@ -33,24 +35,25 @@ def masked_crc32c(chunks):
     """
     data = bytearray(_START)
     for chunk in chunks:
-        data = _shortened(data + chunk, _UNITS[0])
+        data = _shortened(data + chunk, *_FAST)
     crc = 0
-    for byte in _shortened(data, _UNITS[1]):
+    for byte in _shortened(data, *_SHORT):
         crc = crc >> 8 ^ _TABLE[(crc ^ byte) & 0xFF]
     crc ^= 0xFFFFFFFF
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _shortened(data, unit):
-    """Returns a bytearray with the same remainder, of at most `_DEGREE` units."""
-    removed = len(data) - _DEGREE * unit
+def _shortened(data, dtype, unit):
+    """Returns a bytearray with the same remainder, of little more than `_DEGREE` units."""
+    width = np.dtype(dtype).itemsize
+    removed = len(data) // width - _DEGREE * unit
     if removed <= 0:
         return data
-    array = np.frombuffer(data, np.uint8)
+    array = np.frombuffer(data, dtype, len(data) // width)
     shifts = [(_DEGREE - exponent) * unit for exponent in _EXPONENTS]
     # Steps as long as the smallest shift do not change the bytes that they remove.
     for begin in range(0, removed, shifts[0]):
         end = min(begin + shifts[0], removed)
         for shift in shifts:
             array[begin + shift : end + shift] ^= array[begin:end]
-    return data[removed:]
+    return data[removed * width :]

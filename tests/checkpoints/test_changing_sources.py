@@ -1,4 +1,4 @@
-"""Sources that are written anew, or deleted, while they are read: noticed, and told as such."""
+"""Checkpoints that are overwritten or deleted while they are read: the error says so."""
 
 import os
 import shutil
@@ -32,7 +32,7 @@ def screen(capsys):
 
 @pytest.mark.defect(17)
 @FORMATS
-def test_reading_on_after_it_was_written_anew(tmp_path, version):
+def test_reading_after_the_checkpoint_was_overwritten(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
     checkpoint = open_checkpoint(tmp_path / "model")
     assert np.array_equal(checkpoint.read("a"), OLD["a"])
@@ -45,7 +45,7 @@ def test_reading_on_after_it_was_written_anew(tmp_path, version):
 
 @pytest.mark.defect(17)
 @FORMATS
-def test_reading_on_after_it_was_deleted(tmp_path, version):
+def test_reading_after_the_checkpoint_was_deleted(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
     checkpoint = open_checkpoint(tmp_path / "model")
     for path in tmp_path.glob("model*"):
@@ -70,7 +70,7 @@ def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
         checkpoint.read("a")
 
 
-def test_the_same_content_is_no_change(tmp_path):
+def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
     for path in tmp_path.glob("model*"):
@@ -85,8 +85,8 @@ def test_the_same_content_is_no_change(tmp_path):
 
 @pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
-def test_convert(tmp_path, screen, monkeypatch, change):
-    """Each tensor goes by itself, as those of 64 MB do."""
+def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
+    """Each tensor is written at once, as only tensors of 64 MB are by default."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     (tmp_path / "old").mkdir()
     source = tmp_path / "old" / "model"
@@ -108,7 +108,7 @@ def test_convert(tmp_path, screen, monkeypatch, change):
 
 
 @pytest.mark.defect(17)
-def test_copies_that_are_all_read_at_the_end(tmp_path):
+def test_the_source_of_copies_changes_before_they_are_written(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
     with pytest.raises(CheckpointError, match="was overwritten"), CheckpointWriter(
@@ -120,7 +120,7 @@ def test_copies_that_are_all_read_at_the_end(tmp_path):
 
 
 @pytest.mark.defect(17)
-def test_loading_into_keras(tmp_path, monkeypatch):
+def test_the_checkpoint_changes_during_loading(tmp_path, monkeypatch):
     """The checkpoint is overwritten after it was verified and its first tensor was read."""
     write(tmp_path / "model", dict(OLD, global_step=np.int64(1)))
     variables = [tf.compat.v2.Variable(np.zeros([9]), name=name) for name in "abc"]

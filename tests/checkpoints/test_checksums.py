@@ -69,7 +69,7 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# Around the lengths where the shortening with NumPy starts, in bytes and in units of 32.
+# Around the lengths where the shortening with NumPy starts, with n = 8 and n = 256.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

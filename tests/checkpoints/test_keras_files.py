@@ -1,4 +1,4 @@
-"""Files of Keras from others: a small one that would fill the memory, one that is damaged."""
+"""Untrusted Keras files: small ones that would fill the memory, and damaged ones."""
 
 import zipfile
 
@@ -39,7 +39,7 @@ def refused(screen, name, function="build"):
 
 
 def write_bomb(path, written):
-    """Writes an HDF5 file with a dataset of zeros; one that is not written takes no place."""
+    """Writes an HDF5 file with a dataset of zeros; an unwritten dataset takes no disk space."""
     with h5py.File(str(path), "w") as file:
         shape = (BOMB // 4,)
         chunks = None if written else (1 << 20,)
@@ -78,8 +78,8 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
     assert "would take 105 MB of memory" in refused(screen, "small" + ending)
 
 
-def test_a_file_that_is_large_itself_is_no_bomb(tmp_path, screen):
-    """It is of another model, which Keras tells."""
+def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
+    """The error is Keras': the file is of another model."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 
@@ -108,7 +108,7 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
 
 @pytest.fixture
 def saved(screen):
-    """Files of Keras with other numbers than the model's initial ones."""
+    """Writes two Keras files whose values differ from the model's initial ones."""
     shapes = {"layer/kernel": (3, 2), "layer/bias": (2,)}
     for number in (1, 2):
         arrays = {
@@ -125,7 +125,7 @@ def saved(screen):
 @pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypatch, change):
-    """It is replaced before the state of the optimizer is read, after the weights."""
+    """The file is replaced after the weights were read, before the optimizer's state is."""
     is_hdf5 = h5py.is_hdf5
 
     def and_before(path):
@@ -145,7 +145,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 @pytest.mark.defect(3)
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
-    """The second begins while the first writes; it is refused, and the first is whole."""
+    """The second conversion starts while the first one writes: it is refused."""
     write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 
@@ -163,7 +163,7 @@ def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
 
 
 @pytest.mark.defect(3)
-def test_what_has_come_in_the_meantime_is_not_replaced(tmp_path, screen, saved, monkeypatch):
+def test_a_file_that_was_created_meanwhile_is_not_replaced(tmp_path, screen, saved, monkeypatch):
     load = conversion_through_keras._load_v1
 
     def and_before(*arguments):

@@ -1,4 +1,4 @@
-"""Paths that lead to no regular file: refused in one line, and never opened."""
+"""Paths to FIFOs, sockets and devices are refused with one line, and never opened."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def screen(capsys):
 
 @contextlib.contextmanager
 def special(path, kind):
-    """A special file; fails if somebody has opened the FIFO, who without a writer would hang."""
+    """Creates a special file; fails if a FIFO is opened, which would hang without a writer."""
     path, opened = str(path), []
     if kind == "socket":
         with socket.socket(socket.AF_UNIX) as unix:
@@ -54,18 +54,18 @@ def special(path, kind):
             reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             thread.join(timeout=5)
             os.close(reader)
-        assert not any(opened), "it would hang"
+        assert not any(opened), "it would hang without a writer"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a short name, as a socket needs."""
+    """The current folder, with a checkpoint; relative paths are short enough for a socket."""
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})
     return tmp_path
 
 
-# Where the special file is, and the words of a command that meets it there.
+# The path of the special file, and the arguments of a command that would read it.
 READING = {
     "inspect": ("s", ("inspect", "s")),
     "inspect an index": ("s.index", ("inspect", "s")),
@@ -132,7 +132,7 @@ def test_audit_of_a_folder_goes_on(folder, screen, kind):
 
 @pytest.mark.defect(12)
 @pytest.mark.parametrize("command", ["audit", "run"])
-def test_without_anybody_at_the_other_end(folder, command):
+def test_a_fifo_without_a_writer_does_not_block(folder, command):
     os.mkfifo("s")
     for path, told in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
         limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (4 << 30, 4 << 30))\n"
