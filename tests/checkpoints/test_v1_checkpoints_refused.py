@@ -1,4 +1,4 @@
-"""Damaged checkpoints and wrong arguments: the error is clear, and nothing is changed."""
+"""Damaged checkpoints and wrong arguments are refused with a clear error; nothing is changed."""
 
 from pathlib import Path
 
@@ -80,7 +80,7 @@ def test_truncated_files_change_nothing(part, share, used, tmp_path):
 
 
 @pytest.mark.parametrize("used", ["trained"])
-def test_a_damaged_file_of_the_old_format_changes_nothing(used, tmp_path):
+def test_a_damaged_file_of_the_v1_format_changes_nothing(used, tmp_path):
     saver = {"write_version": v1.train.SaverDef.V1}
     path = trained_in_v1(tmp_path / "model", problem(), adam, saver=saver)
     content = Path(path).read_bytes()
@@ -89,7 +89,7 @@ def test_a_damaged_file_of_the_old_format_changes_nothing(used, tmp_path):
 
 
 @pytest.mark.parametrize("used", ["trained"])
-def test_data_that_is_missing(used, tmp_path):
+def test_a_missing_data_file(used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     Path(path + ".data-00000-of-00001").unlink()
     assert path in str(assert_refused(path, training_of(used, APIS[-1]), CheckpointError))
@@ -179,7 +179,7 @@ def test_a_model_that_is_not_built_yet(api, tmp_path):
 
 
 @EVERY_API
-def test_a_model_that_is_another(api, tmp_path):
+def test_a_model_of_another_shape(api, tmp_path):
     arrays = tensors(trained_in_v1(tmp_path / "model", net_problem(), adam, extra=AVERAGES))
     arrays["out/kernel"] = np.ones([3, 2], "f")
     del arrays["norm/moving_mean"]
