@@ -43,8 +43,8 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part. Elements beyond the first [rows] are
-        # never read, so equal counts may fill the part whichever gradients they are from.
+        # Dense gradients increment all elements of a part, so equal counts fill all of it. Sparse
+        # gradients use the first [rows] elements alone: after these, the others do not matter.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result

@@ -26,7 +26,8 @@ BY_SLOTS = {
     ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
     ("velocity",): "RMSprop",
 }
-# Keras classes that to_v1 uses as names of optimizers: the name tells more than the slots do.
+# Class names that to_v1 takes as names of optimizers. Several classes have the same slots, so the
+# name is more specific.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")

@@ -3,8 +3,8 @@
 To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the slot's name in the
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
 was made under a scope, as by `tf.contrib.layers.optimize_loss`, it drops characters of that scope
-instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. The slot of
-each part is saved as a tensor of the whole shape that has only the slice of that part.
+instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. So the slot
+of each part is a separate tensor, which has the shape of the whole but only that part's slice.
 """
 
 import collections

@@ -14,7 +14,7 @@ _DEGREE, _EXPONENTS = 6777, (484, 100, 0)
 # little to the table. 200 MB take half as long as RestoreV2: 0.1 s and 0.2 s on TensorFlow 2.21,
 # 0.21 s and 0.43 s on 1.15.
 _FAST, _SHORT = (np.uint64, 4), (np.uint8, 1)
-_START = bytes.fromhex("54641f64")  # takes the register from 0 to its initial value, 0xFFFFFFFF
+_START = bytes.fromhex("54641f64")  # changes the remainder from 0 to its initial value, 0xFFFFFFFF
 
 
 def _table():
@@ -51,7 +51,7 @@ def _shortened(data, dtype, unit):
         return data
     array = np.frombuffer(data, dtype, len(data) // width)
     shifts = [(_DEGREE - exponent) * unit for exponent in _EXPONENTS]
-    # Steps as long as the smallest shift do not change the bytes that they remove.
+    # A step is no longer than the smallest shift, so it does not change what it removes.
     for begin in range(0, removed, shifts[0]):
         end = min(begin + shifts[0], removed)
         for shift in shifts:

@@ -1,4 +1,4 @@
-"""Parses the index of a checkpoint (V2 format): where the data files have the bytes of each tensor.
+"""Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
 TensorFlow's own reader returns names, dtypes and shapes. It returns neither the parts into which a
 tensor is divided nor, before it has read all data, whether the data are complete.
@@ -117,7 +117,7 @@ def _as_index(records):
 
 def _name_of(key):
     """Returns the name of a tensor; that of the whole tensor for the key of a part."""
-    if key.startswith(_PART_KEY):  # then the name, with NULs escaped, and the extents
+    if key.startswith(_PART_KEY):  # followed by the name, with NULs escaped, and the extents
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 

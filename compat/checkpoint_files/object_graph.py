@@ -38,7 +38,7 @@ class SavedOptimizer(NamedTuple):
       slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
       variables: a dict from paths in the optimizer to checkpoint keys: hyperparameters, iterations
         and other variables that are not slots.
-      unassigned: such a dict with slots of which the trained variable is unknown.
+      unassigned: a dict like `variables` with the slots whose trained variable is unknown.
     """
 
     path: str

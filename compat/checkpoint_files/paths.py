@@ -182,7 +182,7 @@ def _in_one_file(path):
     if is_table(end):
         match = _V1_SHARD.match(path)
         return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
-    raise CheckpointError(f"{path!r} is no checkpoint: it {_looks_like(path, start)}")
+    raise CheckpointError(f"{path!r} is not a checkpoint: it {_looks_like(path, start)}")
 
 
 def _start_and_end(path):

@@ -63,7 +63,8 @@ def open_checkpoint(path):
       A Checkpoint.
 
     Raises:
-      CheckpointError: there is no checkpoint, it is truncated or corrupt, or the file is another.
+      CheckpointError: there is no checkpoint, it is truncated or corrupt, or `path` is a file of
+        another kind.
     """
     return Checkpoint(*paths.locate(path))
 
@@ -229,7 +230,7 @@ class Checkpoint:
         """Checks the data of tensors against their checksums, without decoding them.
 
         The data are read in small chunks. Tensors whose checksums cannot be verified in this way
-        (strings, V1 format) are read.
+        (strings, V1 format) are decoded by TensorFlow.
 
         Args:
           names: the names of the tensors.
@@ -323,7 +324,7 @@ def nbytes_of(dtype, shape):
 
 
 def as_array(value):
-    """Returns a NumPy array; of dtype object for a string, which NumPy's would strip of NULs."""
+    """Returns a NumPy array; for a string of dtype object, as others strip NULs at its end."""
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 

@@ -226,7 +226,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds to `left` the variables that are no hyperparameters and that v1 does not have."""
+        """Adds variables to `left` that are not hyperparameters and that v1 does not have."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):

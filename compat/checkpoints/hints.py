@@ -9,7 +9,7 @@ from .keras_state import SLOT, VARIABLE
 
 
 def hints(checkpoint, state, matches, misfits):
-    """Yields suggestions: a name_map by shapes, or the optimizer that the checkpoint is of.
+    """Yields suggestions: a name_map by shapes, and the optimizer that wrote the checkpoint.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
@@ -38,11 +38,14 @@ def hints(checkpoint, state, matches, misfits):
 
 
 def _by_shape(items, variables):
-    """Returns a name_map of the variables that a single item fits, and whether several fit others.
+    """Maps variables to the only item that has their shape and dtype.
 
     Args:
       items: the `Item`s of the checkpoint's unmatched variables.
       variables: the `StateTensor`s of the model's unmatched variables.
+
+    Returns:
+      The name_map, and whether there are variables that several items fit.
     """
     name_map, unclear = {}, False
     for variable in variables:

@@ -24,7 +24,7 @@ class StateTensor(NamedTuple):
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
-      label: its name in Keras for users, such as "dense/kernel" or "dense/kernel, slot m".
+      label: its name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
       name: its name in a v1 checkpoint, without a scope before it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
@@ -143,7 +143,7 @@ class KerasState:
         """Raises a ValueError if the map has keys that name nothing, such as misspelled ones."""
         if not isinstance(name_map, collections.abc.Mapping):
             return
-        # Without an optimizer, the map may still have the names of its slots.
+        # A call without the optimizer may pass a map that also has the names of its slots.
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(

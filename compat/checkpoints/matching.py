@@ -118,7 +118,7 @@ class SlicedMatch(NamedTuple):
         ]
 
     def verify(self, checkpoint):
-        """Checks that `read` will succeed, by reading the value: each tensor lacks slices."""
+        """Reads the value: `Checkpoint.verify` cannot check tensors that lack slices."""
         self.read(checkpoint)
 
     def read(self, checkpoint):

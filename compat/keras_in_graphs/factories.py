@@ -17,14 +17,14 @@ _FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
 
 
 def find(given):
-    """Finds out how to make the Keras optimizer that the argument of `to_v1` stands for.
+    """Returns what `to_v1` needs to make its optimizer.
 
     Args:
       given: a Keras optimizer, a factory, a class or a name.
 
     Returns:
-      A pair: the function that makes the Keras optimizer, and the optimizer's name. For a bridged
-      optimizer from which its v1 optimizer can be restored: that v1 optimizer.
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. Or, for a bridged
+      optimizer that computes the same as its v1 optimizer alone, a copy of that v1 optimizer.
 
     Raises:
       ImportError: the required Keras is not installed.
@@ -103,9 +103,9 @@ def _class_named(name):
 
 
 def _stable_name(optimizer):
-    """Returns an optimizer's name; its class name if Keras has made it up and may have numbered it.
+    """Returns an optimizer's name; its class name if the name is Keras' default.
 
-    Such a name (`adam_1`) depends on the optimizers that the process has made before.
+    Keras numbers default names (`adam_1`), so they depend on what the process has made before.
     """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
@@ -125,7 +125,7 @@ def _bridged_from(optimizer):
     inner = getattr(optimizer, "_adopted", None)
     if inner is None or _does_more(optimizer):
         return None
-    if any(_goes_by_another_schedule(leaf) for leaf in nesting.leaves(inner)):
+    if any(_has_another_schedule(leaf) for leaf in nesting.leaves(inner)):
         return None
     result = owned_state.fresh_copy(inner)
     state = vars(nesting.leaves(result)[0])
@@ -138,14 +138,14 @@ def _bridged_from(optimizer):
     return result
 
 
-def _goes_by_another_schedule(leaf):
+def _has_another_schedule(leaf):
     """Returns whether a nested optimizer has a schedule that is not a v1 decay of its own."""
     feed = leaf._feed
     return feed.schedule is not None and not schedules.is_v1_decay(vars(leaf)[feed.rates[0]])
 
 
 def _does_more(optimizer):
-    """Returns whether Keras changes gradients or variables besides, for example by clipping."""
+    """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
     theirs = [option for option in options if option not in optimizer._v1_numbers]

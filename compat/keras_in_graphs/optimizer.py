@@ -111,8 +111,8 @@ class KerasInV1(v1.train.Optimizer):
     ):
         """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
 
-        With an optimizer that scales losses, the gradients of Keras 3 are still scaled, since it
-        unscales them when it applies them; those of Keras 2 are unscaled.
+        With an optimizer that scales losses, the gradients are still scaled for Keras 3, which
+        unscales them in `apply_gradients`, and unscaled for Keras 2.
 
         Raises:
           TypeError: `var_list` has an item that is not a variable, or a variable of Keras 3
