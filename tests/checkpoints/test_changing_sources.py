@@ -101,9 +101,9 @@ def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, c
             shutil.rmtree(str(tmp_path / "old"))
 
     monkeypatch.setattr(conversion_by_name.Move, "write", and_then)
-    told = screen.refused("convert", source, tmp_path / "new" / "model")
-    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in told
-    assert "corrupt" not in told and "model.index" in told
+    message = screen.refused("convert", source, tmp_path / "new" / "model")
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in message
+    assert "corrupt" not in message and "model.index" in message
     assert not (tmp_path / "new").exists()
 
 

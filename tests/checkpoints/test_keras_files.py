@@ -32,10 +32,10 @@ def screen(capsys, tmp_path, monkeypatch):
 
 def refused(screen, name, function="build"):
     before = files_in(".")
-    told = screen.refused("convert", name, "new", "--model", "model_of_files:" + function)
-    assert name in told
+    message = screen.refused("convert", name, "new", "--model", "model_of_files:" + function)
+    assert name in message
     assert [each for each in files_in(".") if "__pycache__" not in each] == before
-    return told
+    return message
 
 
 def write_bomb(path, written):
@@ -62,8 +62,8 @@ def zipped(path, members):
 def test_a_zip_archive_that_would_fill_the_memory(tmp_path, screen, member, function):
     zipped(tmp_path / "small.keras", {member: bytes(BOMB)})
     assert (tmp_path / "small.keras").stat().st_size < BOMB / 500
-    told = refused(screen, "small.keras", function)
-    assert "would take 105 MB of memory" in told and "weights have 32 bytes" in told
+    message = refused(screen, "small.keras", function)
+    assert "would take 105 MB of memory" in message and "weights take 32 bytes" in message
 
 
 @pytest.mark.defect(19)
@@ -102,8 +102,8 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
         content[content.index(b"PK\x01\x02") + 8] |= 1
         content[6] |= 1
     path.write_bytes(bytes(content[: len(content) - 60 * (harm == "cut")]))
-    told = refused(screen, "small.keras")
-    assert "'small.keras' cannot be loaded by Keras" in told
+    message = refused(screen, "small.keras")
+    assert "'small.keras' cannot be loaded by Keras" in message
 
 
 @pytest.fixture
@@ -137,9 +137,9 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
         return is_hdf5(path)
 
     monkeypatch.setattr(h5py, "is_hdf5", and_before)
-    told = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
-    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in told
-    assert "keras1.h5" in told and "new.index" not in files_in(".")
+    message = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in message
+    assert "keras1.h5" in message and "new.index" not in files_in(".")
 
 
 @pytest.mark.defect(3)

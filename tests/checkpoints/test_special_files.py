@@ -93,8 +93,8 @@ def test_commands_that_read(folder, screen, kind, where):
         os.remove(name)
     with special(name, kind):
         before = files_in(folder)
-        told = screen.refused(*words)
-        assert NAMES[kind] in told and name in told
+        message = screen.refused(*words)
+        assert NAMES[kind] in message and name in message
         assert files_in(folder) == before
 
 
@@ -125,20 +125,20 @@ def test_audit_of_a_folder_goes_on(folder, screen, kind):
     (folder / "code").mkdir()
     (folder / "code" / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
     with special("code/a.py", kind):
-        told = screen.json("audit", "code", code=1)
-    assert [use["kind"] for use in told["uses"]] == ["unreadable", "constructor"]
-    assert NAMES[kind] in told["uses"][0]["advice"]
+        report = screen.json("audit", "code", code=1)
+    assert [use["kind"] for use in report["uses"]] == ["unreadable", "constructor"]
+    assert NAMES[kind] in report["uses"][0]["advice"]
 
 
 @pytest.mark.defect(12)
 @pytest.mark.parametrize("command", ["audit", "run"])
 def test_a_fifo_without_a_writer_does_not_block(folder, command):
     os.mkfifo("s")
-    for path, told in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
+    for path, message in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
         limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (4 << 30, 4 << 30))\n"
         program = limit + "import sys, legacy_opt.compat.cli as cli; sys.exit(cli.main(%r))"
         done = programs.run("-c", program % [command, str(folder / path)], seconds=60)
-        assert done.returncode == 2 and told in done.stderr.splitlines()[-1]
+        assert done.returncode == 2 and message in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])
