@@ -37,10 +37,10 @@ def contents(tensors, graph):
                 step = item
             else:
                 shared.append(item)
-    known = {piece for each in variables for piece in each.item.pieces}
-    known |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
-    known |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
-    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - known))
+    recognised = {piece for each in variables for piece in each.item.pieces}
+    recognised |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
+    recognised |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
+    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - recognised))
     guesses = tuple(_guess(optimizer, tensors, graph) for optimizer in graph.optimizers)
     return Contents(False, variables, tuple(shared), step, other, guesses)
 

@@ -61,7 +61,7 @@ class CheckpointWriter:
         with self._errors("cannot be written"):
             self._working.__enter__()
             try:
-                self._check_what_is_there()
+                self._refuse_existing()
             except BaseException:
                 self._clean_up()
                 raise
@@ -94,15 +94,15 @@ class CheckpointWriter:
                 f"checkpoint. Choose another folder for {self._name!r}."
             )
 
-    def _check_what_is_there(self):
+    def _refuse_existing(self):
         if self._overwrite:
             return
-        there = checkpoint_paths.files_of(self.path)
-        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in there:
+        existing = checkpoint_paths.files_of(self.path)
+        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
             return  # data files that a killed process left while it renamed its files
-        if there:
+        if existing:
             raise CheckpointError(
-                f"{self.path!r} is there already: {there[0]}. Choose another name, or pass "
+                f"{self.path!r} is there already: {existing[0]}. Choose another name, or pass "
                 "overwrite=True."
             )
 

@@ -21,9 +21,9 @@ def hints(checkpoint, state, matches, misfits):
     missing = [misfit.tensor for misfit in misfits if not misfit.names]
     if not missing and len(claimed) == len(checkpoint.tensors):
         return
-    found = checkpoint_contents.contents(checkpoint)
+    contents = checkpoint_contents.contents(checkpoint)
     name_map, unclear = _by_shape(
-        [each.item for each in found.variables if not claimed.intersection(each.item.pieces)],
+        [each.item for each in contents.variables if not claimed.intersection(each.item.pieces)],
         [tensor for tensor in missing if tensor.kind == VARIABLE],
     )
     if name_map:
@@ -31,10 +31,10 @@ def hints(checkpoint, state, matches, misfits):
             name_maps.as_text(name_map),
             " (for the others, several fit)" if unclear else "",
         )
-    slots = {slot.item.name for each in found.variables for slot in each.slots}
+    slots = {slot.item.name for each in contents.variables for slot in each.slots}
     left = any(name not in claimed for name in slots)
     if state.optimizer is not None and (left or any(tensor.kind == SLOT for tensor in missing)):
-        yield from _optimizers(found, state.optimizer)
+        yield from _optimizers(contents, state.optimizer)
 
 
 def _by_shape(items, variables):
@@ -59,8 +59,8 @@ def _by_shape(items, variables):
     return name_map, unclear
 
 
-def _optimizers(found, optimizer):
-    saved = sorted({(guess.label.split(",")[0], guess.name) for guess in found.optimizers})
+def _optimizers(contents, optimizer):
+    saved = sorted({(guess.label.split(",")[0], guess.name) for guess in contents.optimizers})
     everything = parts(optimizer._adopted)
     leaves = {part.optimizer.get_name() for part in everything if part.is_leaf}
     known = {part.optimizer.get_name() for part in everything}

@@ -76,7 +76,7 @@ def load_v1_checkpoint(
     matches, misfits = matching.match(state.tensors, checkpoint.tensors)
     left_in_model = [_leftover(misfit) for misfit in _that_matter(misfits, state)]
     report = Report(
-        tuple(_loaded(found) for found in matches),
+        tuple(_loaded(match) for match in matches),
         tuple(_left(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
         tuple(_notes(misfits, state)) + tuple(hints.hints(checkpoint, state, matches, misfits)),
@@ -88,20 +88,20 @@ def load_v1_checkpoint(
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for found in matches:  # before anything is assigned: the last tensor may be damaged
-        with _value_errors(found, report, "loaded"):
-            found.verify(checkpoint)
+    for match in matches:  # before anything is assigned: the last tensor may be damaged
+        with _value_errors(match, report, "loaded"):
+            match.verify(checkpoint)
     state.build()
-    for number, found in enumerate(matches):
+    for number, match in enumerate(matches):
         try:
-            with _value_errors(found, report, "loaded"):
-                value = found.read(checkpoint)
+            with _value_errors(match, report, "loaded"):
+                value = match.read(checkpoint)
         except CheckpointError as error:  # the checkpoint was overwritten since it was verified
             raise CheckpointError(
                 f"{error} {number} of {len(matches)} tensors had been loaded by then: load a "
                 "checkpoint again before you continue."
             ) from error
-        state.assign(found.tensor, value)
+        state.assign(match.tensor, value)
     state.reset_derived_state()
     return report
 
@@ -151,7 +151,7 @@ def save_v1_checkpoint(
         others = _unclaimed(original.tensors, matches)
     missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
     report = Report(
-        tuple(_saved(found) for found in matches)
+        tuple(_saved(match) for match in matches)
         + tuple(
             Transfer(original.path, name, info.shape, info.dtype, "copied")
             for name, info in ((name, original.tensors[name]) for name in others)
@@ -167,9 +167,9 @@ def save_v1_checkpoint(
         )
     state.build()
     with CheckpointWriter(path, overwrite=overwrite) as writer:
-        for found in matches:
-            with _value_errors(found, report, "written"):
-                pieces = list(found.split(state.value(found.tensor)))
+        for match in matches:
+            with _value_errors(match, report, "written"):
+                pieces = list(match.split(state.value(match.tensor)))
             for name, array, part in pieces:
                 writer.add(name, array, part)
         for name in others:
@@ -213,7 +213,7 @@ def _notes(misfits, state):
 
 
 @contextlib.contextmanager
-def _value_errors(found, report, done):
+def _value_errors(match, report, done):
     """A scope in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
         yield
@@ -221,25 +221,25 @@ def _value_errors(found, report, done):
         raise
     except ValueError as error:
         raise CheckpointMismatch(
-            f"{found.tensor.label} does not fit {', '.join(found.names)}: {error}. "
+            f"{match.tensor.label} does not fit {', '.join(match.names)}: {error}. "
             f"Nothing was {done}.",
             report,
         ) from error
 
 
-def _loaded(found):
-    tensor = found.tensor
-    return Transfer(_tensors(found), tensor.label, tensor.shape, tensor.dtype, found.note)
+def _loaded(match):
+    tensor = match.tensor
+    return Transfer(_tensors(match), tensor.label, tensor.shape, tensor.dtype, match.note)
 
 
-def _saved(found):
-    info = found.infos[0]
-    shape = found.tensor.shape if len(found.names) > 1 else info.shape
-    return Transfer(found.tensor.label, _tensors(found), shape, info.dtype, found.note)
+def _saved(match):
+    info = match.infos[0]
+    shape = match.tensor.shape if len(match.names) > 1 else info.shape
+    return Transfer(match.tensor.label, _tensors(match), shape, info.dtype, match.note)
 
 
-def _tensors(found):
-    names = found.names
+def _tensors(match):
+    names = match.names
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
@@ -250,7 +250,7 @@ def _leftover(misfit):
 
 def _unclaimed(tensors, matches):
     """Returns the names of a checkpoint's tensors that are in none of the matches."""
-    claimed = {name for found in matches for name in found.names}
+    claimed = {name for match in matches for name in match.names}
     return [name for name in tensors if name not in claimed]
 
 

@@ -91,15 +91,15 @@ def _class_named(name):
     else:
         home = versions.keras_2().optimizers
         home = getattr(home, "legacy", home)
-    known = {
+    classes = {
         key: cls
         for key, cls in inspect.getmembers(home, inspect.isclass)
         if versions.kind_of_keras_optimizer(cls) is not None and key != "Optimizer"
     }
-    for key, cls in known.items():
+    for key, cls in classes.items():
         if key.lower() == name.replace("_", "").lower():
             return cls
-    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(known)}.")
+    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(classes)}.")
 
 
 def _stable_name(optimizer):

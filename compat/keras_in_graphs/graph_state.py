@@ -96,8 +96,8 @@ class KerasOptimizerInGraph:
           ValueError: the optimizer is of Keras 3 and was built for other variables.
         """
         targets = [versions.tf_variable(each) for each in variables]
-        known = {each._unique_id for each in self._built_for}
-        new = [each for each in targets if each._unique_id not in known]
+        built = {each._unique_id for each in self._built_for}
+        new = [each for each in targets if each._unique_id not in built]
         if not new:
             return
         if self._is_keras_3 and self._built_for:

@@ -36,7 +36,7 @@ MOVING = (
     (
         "damaged data are found after something has been assigned",
         "load_v1_checkpoint",
-        "found.verify(checkpoint)",
+        "match.verify(checkpoint)",
         "None",
         ("tests/checkpoints/test_v1_checkpoints_refused.py", "-k", "damaged"),
     ),
