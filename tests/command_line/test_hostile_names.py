@@ -102,7 +102,7 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
     assert "'' cannot be a tensor's name: it is empty" in lines[0]
-    assert len(lines) == 6 and all("name_map: '' is no name" in each for each in lines[1:5])
+    assert len(lines) == 6 and all("name_map: '' cannot be the name" in each for each in lines[1:5])
     told = done.stderr.splitlines()[-1]
     assert lines[5] == "2" and "map.json' calls 'w' '', but that cannot be a tensor's name" in told
     assert files_in(tmp_path) == ["checkpoint", "map.json"] + [
@@ -124,7 +124,7 @@ def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
     write(tmp_path / "there", {"w": np.float32([1])})
     path = tmp_path / ("there" if work is load_v1_checkpoint else "new")
-    with pytest.raises(ValueError, match=f"name_map: '{RESERVED}' is no name"):
+    with pytest.raises(ValueError, match=f"name_map: '{RESERVED}' cannot be the name"):
         work(path, [w], optimizer, name_map={old: RESERVED})
     assert not (tmp_path / "new.index").exists()
 
