@@ -254,7 +254,7 @@ def test_a_column_slot_of_a_square_part_is_no_row_slot(tmp_path):
         "Adafactor": ("tensor", (7,), "vr"),
         "Adafactor_1": ("of each part", (3,), "vc"),
     }
-    with pytest.raises(CheckpointError, match="parts of w have w/Adafactor_1 each for itself"):
+    with pytest.raises(CheckpointError, match="each part of w has its own w/Adafactor_1"):
         converted(checkpoint, tmp_path)
     left_out = open_checkpoint(converted(checkpoint, tmp_path, {"w/Adafactor_1": None}))
     assert sorted(left_out.tensors) == ["global_step", "w", "w/Adafactor"]
