@@ -25,8 +25,8 @@ class Adapter(KerasAdapter):
     def check_readable(self):
         if versions.for_a_session():
             raise ValueError(
-                "Keras 3 has no Session, so its variables cannot be read or assigned in a TF1 graph. "
-                "Call this where TensorFlow executes eagerly."
+                "Keras 3 has no Session, so its variables cannot be read or assigned in a TF1 "
+                "graph. Call this where TensorFlow executes eagerly."
             )
 
     def raw_rate(self, optimizer):
