@@ -176,7 +176,7 @@ class DecoupledWeightDecayExtension:
             stack.enter_context(self.applying(given, global_step))
             self._warn_of_what_does_not_decay(given)
             done = super().apply_gradients(given, global_step=global_step, name=name)
-            return versions.with_lock(done)
+            return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
     def applying(

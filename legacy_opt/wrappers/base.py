@@ -84,7 +84,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)
-        return versions.with_lock(done)
+        return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
         """Makes the slots of all that is inside, for wrappers of other makers that ask for it."""
