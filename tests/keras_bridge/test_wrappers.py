@@ -401,7 +401,7 @@ def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
 
 def test_strays_are_named(api):
     optimizer = api.bridged(MultiOptimizer([(sgd(), "deep")]))
-    with pytest.raises(ValueError, match="To none go 'w:0'"):
+    with pytest.raises(ValueError, match="No route matches 'w:0'"):
         optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
 
 

@@ -67,7 +67,7 @@ def saved_names(path):
 
 def test_when_there_is_no_swapping_saver():
     optimizer = legacy_opt.MovingAverageOptimizer(sgd())
-    with pytest.raises(RuntimeError, match="makes a Saver of a TF1 graph"):
+    with pytest.raises(RuntimeError, match="creates a Saver for a TF1 graph"):
         optimizer.swapping_saver()
     with tf.Graph().as_default(), pytest.raises(RuntimeError, match="must be called after min"):
         v1.get_variable("w", [2])

@@ -126,7 +126,7 @@ def test_strays_are_all_named():
         with pytest.raises(ValueError) as caught:
             MultiOptimizer(routes).minimize(loss)
         text = str(caught.value)
-        assert "To none go 'deep/kernel:0', 'deep/bias:0'" in text
+        assert "No route matches 'deep/kernel:0', 'deep/bias:0'" in text
         assert "nothing goes to GradientDescentOptimizer ('eep')" in text
         assert "'wide/table/part_0:0' to GradientDescentOptimizer ('wide') and AdamOpt" in text
         assert "part_1" not in text and not v1.get_collection(v1.GraphKeys.TRAIN_OP)
@@ -175,5 +175,5 @@ def test_collections_are_refused_when_executing_eagerly():
 
 def test_a_function_that_answers_with_a_tensor():
     w = tf.Variable(1.0)
-    with pytest.raises(TypeError, match="must answer True or False"):
+    with pytest.raises(TypeError, match="must return True or False"):
         MultiOptimizer([(sgd(), lambda variable: variable)]).route([w])
