@@ -42,9 +42,9 @@ class Outcome:
     """What one optimizer did.
 
     Attributes:
-        predictions: float32 [flights], each made before its flight was learned from.
-        milliseconds: the median time of a training step.
-        state_bytes: what the optimizer keeps.
+      predictions: float32 [flights], each made before its flight was learned from.
+      milliseconds: the median time of a training step.
+      state_bytes: what the optimizer keeps.
     """
 
     predictions: Any
@@ -155,7 +155,7 @@ def compare(flights, arguments):
     """Trains with every optimizer; prints the table, and writes it and the plots.
 
     Raises:
-        SystemExit: if an optimizer diverged; all is written before.
+      SystemExit: if an optimizer diverged; all is written before.
     """
     settings = make_settings(arguments)
     outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}

@@ -63,7 +63,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if they take too long.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_arguments(argv)

@@ -53,11 +53,11 @@ def model_fn(features, labels, mode, params, config):
     """Estimator's model_fn.
 
     Args:
-        features: dict with ids [batch, fields] and dense [batch, features].
-        labels: [batch], 1 for late; None when predicting.
-        mode: a `tf.estimator.ModeKeys`.
-        params: dict with `settings` and `vocabulary_size`.
-        config: the `RunConfig`.
+      features: dict with ids [batch, fields] and dense [batch, features].
+      labels: [batch], 1 for late; None when predicting.
+      mode: a `tf.estimator.ModeKeys`.
+      params: dict with `settings` and `vocabulary_size`.
+      config: the `RunConfig`.
     """
     settings = params["settings"]
     logits = build_logits(features["ids"], features["dense"], params["vocabulary_size"], settings)
@@ -90,9 +90,9 @@ def make_input_fn(flights, batch_size, first_step=lambda: 0):
     directory no graph of 60 MB.
 
     Args:
-        flights: `Flights`.
-        batch_size: flights per step.
-        first_step: called when the input starts; returns the number of batches to leave out.
+      flights: `Flights`.
+      batch_size: flights per step.
+      first_step: called when the input starts; returns the number of batches to leave out.
     """
 
     def batches():
@@ -163,7 +163,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     """Learns from all flights before `month`, resuming where the checkpoint is; predicts `month`.
 
     Returns:
-        The metrics; None if the checkpoint has already learned from flights of that month.
+      The metrics; None if the checkpoint has already learned from flights of that month.
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())

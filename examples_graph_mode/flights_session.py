@@ -107,7 +107,7 @@ def report(arguments, flights, settings, predictions):
     """Prints the table and writes CSV and PNG.
 
     Raises:
-        SystemExit: if a prediction is not finite.
+      SystemExit: if a prediction is not finite.
     """
     flights = flights.first(predictions.shape[1])
     names = list(settings)
@@ -131,7 +131,7 @@ def verify_resume(arguments, flights, settings, steps, predictions, variables):
     it had been killed; its trainer is then dropped, and another one resumes.
 
     Raises:
-        SystemExit: if anything differs, or if the run is too short to be interrupted.
+      SystemExit: if anything differs, or if the run is too short to be interrupted.
     """
     every, stop = steps // 3, steps // 2
     if not 0 < every < stop:

@@ -145,8 +145,8 @@ def try_fit(fit, optimizer):
     """Calls `fit(optimizer)`.
 
     Returns:
-        What it returns; None where it fails, and would with an optimizer of Keras' own, whose error
-        is printed.
+      What it returns; None where it fails, and would with an optimizer of Keras' own, whose error
+      is printed.
     """
     try:
         return fit(optimizer)
@@ -289,7 +289,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if anything differs, or if a process fails.
+      SystemExit: if anything differs, or if a process fails.
     """
     arguments = parse_arguments(argv)
     if not hasattr(tf.distribute.experimental, "coordinator"):
@@ -364,7 +364,7 @@ def report(arguments, directory, one, other, who):
     """Compares what two processes wrote.
 
     Raises:
-        SystemExit: if anything differs.
+      SystemExit: if anything differs.
     """
     for name in bridged_optimizers():
         values = []

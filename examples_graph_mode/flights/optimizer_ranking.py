@@ -33,9 +33,9 @@ def ranking(flights, outcomes, settings):
     """One row per optimizer, the best log-loss first and what diverged last.
 
     Args:
-        flights: `Flights`.
-        outcomes: dict from name to `compare_optimizers.Outcome`.
-        settings: dict from name to `Settings`.
+      flights: `Flights`.
+      outcomes: dict from name to `compare_optimizers.Outcome`.
+      settings: dict from name to `Settings`.
     """
     inside, _ = scored(flights)
     rows = {}
@@ -79,9 +79,9 @@ def write_over_time(path, flights, predictions):
     """Running log-loss, and by family how much it is above that of the reference.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        predictions: dict from name to array [flights].
+      path: the PNG.
+      flights: `Flights`.
+      predictions: dict from name to array [flights].
     """
     reference = REFERENCE if REFERENCE in predictions else next(iter(predictions))
     window = max(1, min(WINDOW, flights.size // 4))

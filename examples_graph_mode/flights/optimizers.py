@@ -19,12 +19,12 @@ class Choice(NamedTuple):
     """One optimizer.
 
     Attributes:
-        family: whom it is shown with.
-        make: called with `Settings` and the global step, returns the optimizer.
-        learning_rate: the default: what won `compare_optimizers.py --sweep` (of Adagrad,
-            AdagradDecay and SGD `flights_session.py --sweep`), which sees January to June only.
-        rates: the lowest and the highest learning rate that a sweep tries.
-        stock: whether it is TensorFlow's own, to compare with.
+      family: whom it is shown with.
+      make: called with `Settings` and the global step, returns the optimizer.
+      learning_rate: the default: what won `compare_optimizers.py --sweep` (of Adagrad,
+        AdagradDecay and SGD `flights_session.py --sweep`), which sees January to June only.
+      rates: the lowest and the highest learning rate that a sweep tries.
+      stock: whether it is TensorFlow's own, to compare with.
     """
 
     family: str

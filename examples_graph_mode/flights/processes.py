@@ -25,8 +25,8 @@ class Cluster:
     What they print is seen at once; what they write to stderr is kept for an error message.
 
     Args:
-        seconds: how long `wait` waits.
-        **jobs: the number of tasks of each job, as worker=2.
+      seconds: how long `wait` waits.
+      **jobs: the number of tasks of each job, as worker=2.
     """
 
     def __init__(self, seconds, **jobs):
@@ -57,7 +57,7 @@ class Cluster:
         """Waits for the processes of some jobs.
 
         Raises:
-            SystemExit: if some process fails, or if they take too long.
+          SystemExit: if some process fails, or if they take too long.
         """
         stop = time.time() + self.seconds
         waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] in jobs]

@@ -38,13 +38,13 @@ def metrics_table(flights, predictions, names):
     """Scores by month and period.
 
     Args:
-        flights: `Flights`.
-        predictions: array [names, flights].
-        names: name of each row of `predictions`.
+      flights: `Flights`.
+      predictions: array [names, flights].
+      names: name of each row of `predictions`.
 
     Returns:
-        DataFrame with index period ("Jan" to "Dec" and those of `PERIODS`, as far as there are
-        flights in them) and columns flights, late, (log-loss, name), ..., (AUC, name), ...
+      DataFrame with index period ("Jan" to "Dec" and those of `PERIODS`, as far as there are
+      flights in them) and columns flights, late, (log-loss, name), ..., (AUC, name), ...
     """
     periods = {calendar.month_abbr[month]: [month] for month in range(1, 13)}
     periods.update(PERIODS)
@@ -140,11 +140,11 @@ def write_plot(path, flights, predictions, settings, batch_size):
     """Running log-loss of each optimizer, and its mean so far against the first optimizer's.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        predictions: array [names, flights].
-        settings: dict from name to `Settings`, in the order of `predictions`.
-        batch_size: flights per step.
+      path: the PNG.
+      flights: `Flights`.
+      predictions: array [names, flights].
+      settings: dict from name to `Settings`, in the order of `predictions`.
+      batch_size: flights per step.
     """
     names = list(settings)
     figure = Figure(figsize=(11, 7.5))

@@ -12,9 +12,9 @@ class Run(NamedTuple):
     """What one of the two trainings left behind.
 
     Attributes:
-        predictions: float32 [flights], each made before its flight was learned from.
-        variables: dict from the session example's variable name to the value at the end.
-        slots: dict from (variable name, slot name) to the value at the end.
+      predictions: float32 [flights], each made before its flight was learned from.
+      variables: dict from the session example's variable name to the value at the end.
+      slots: dict from (variable name, slot name) to the value at the end.
     """
 
     predictions: np.ndarray
@@ -53,10 +53,10 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
     """Compares two `Run`s: a sentence on the first difference, or None if there is none.
 
     Args:
-        one: a `Run`.
-        other: another.
-        batch_size: flights per step.
-        names: what the sentence calls them.
+      one: a `Run`.
+      other: another.
+      batch_size: flights per step.
+      names: what the sentence calls them.
     """
     if not np.array_equal(one.predictions, other.predictions):
         flight = int(np.argmax(one.predictions != other.predictions))

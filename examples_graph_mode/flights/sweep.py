@@ -61,7 +61,7 @@ def tune(flights, optimizers, count, seeds, batch_size, base):
     run again over `seeds`, and their mean decides.
 
     Returns:
-        A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
+      A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
     """
     first_half = flights.first(int((flights.month <= 6).sum()))
 

@@ -47,13 +47,13 @@ class Trainer:
     placeholders, so each learns what it would learn in a program of its own.
 
     Args:
-        flights: `Flights`, the stream to learn from.
-        settings: dict from name to `Settings`; the name is the tower's variable scope.
-        batch_size: flights per step.
-        make_optimizer: called with one of the settings and a global step; returns the optimizer.
+      flights: `Flights`, the stream to learn from.
+      settings: dict from name to `Settings`; the name is the tower's variable scope.
+      batch_size: flights per step.
+      make_optimizer: called with one of the settings and a global step; returns the optimizer.
 
     Attributes:
-        step_seconds: how long each training step took that has run so far.
+      step_seconds: how long each training step took that has run so far.
     """
 
     def __init__(self, flights, settings, batch_size, make_optimizer=build_optimizer):
@@ -97,12 +97,12 @@ class Trainer:
         """Runs steps `start` to `stop` and writes each batch's predictions into `predictions`.
 
         Args:
-            session: a Session of this graph.
-            predictions: float32 array [towers, flights].
-            start: first step.
-            stop: step to stop before.
-            after_step: called with the number of steps done so far.
-            label: title of the progress bar.
+          session: a Session of this graph.
+          predictions: float32 array [towers, flights].
+          start: first step.
+          stop: step to stop before.
+          after_step: called with the number of steps done so far.
+          label: title of the progress bar.
         """
         pace = progress_pace()
         for step in tqdm(range(start, stop), label, stop, unit="batch", initial=start, **pace):
@@ -152,9 +152,9 @@ class CheckpointedRun:
     """A `Trainer` whose variables and predictions so far survive the process.
 
     Args:
-        trainer: the `Trainer`.
-        directory: where checkpoints and predictions go.
-        every: steps between checkpoints.
+      trainer: the `Trainer`.
+      directory: where checkpoints and predictions go.
+      every: steps between checkpoints.
     """
 
     def __init__(self, trainer, directory, every):
@@ -171,13 +171,13 @@ class CheckpointedRun:
         """Trains up to step `stop`.
 
         Args:
-            stop: step to stop before.
-            resume: go on from the latest checkpoint, if there is one. Without it the run starts
-                over and replaces what the directory holds.
-            save_at_end: False leaves the directory as a process leaves it that was killed.
+          stop: step to stop before.
+          resume: go on from the latest checkpoint, if there is one. Without it the run starts
+            over and replaces what the directory holds.
+          save_at_end: False leaves the directory as a process leaves it that was killed.
 
         Returns:
-            The predictions [towers, flights so far], and all variables as a dict of arrays.
+          The predictions [towers, flights so far], and all variables as a dict of arrays.
         """
         with self.trainer.session() as session:
             start, predictions = self._restore(session) if resume else self._start(session)

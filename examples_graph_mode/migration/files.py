@@ -43,9 +43,9 @@ class Story:
     """A folder, and how the flights are divided.
 
     Attributes:
-        directory: the folder.
-        batch_size: flights per step.
-        periods: tuple of `Period`, in time order.
+      directory: the folder.
+      batch_size: flights per step.
+      periods: tuple of `Period`, in time order.
     """
 
     directory: str

@@ -28,15 +28,15 @@ class Difference:
     """How far a `Run` is from another, and what part of the bound that is.
 
     Args:
-        run: the `Run`.
-        reference: what it is compared with.
-        growth: what became of a nudge, as `gaps` returns it.
-        steps: the steps in which roundings differed.
+      run: the `Run`.
+      reference: what it is compared with.
+      growth: what became of a nudge, as `gaps` returns it.
+      steps: the steps in which roundings differed.
 
     Attributes:
-        largest: dict from each of `KINDS` to the largest difference.
-        share: the largest share of the bound.
-        where: what has that share, or None if there is no difference.
+      largest: dict from each of `KINDS` to the largest difference.
+      share: the largest share of the bound.
+      where: what has that share, or None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):
@@ -54,7 +54,7 @@ def gaps(run, reference):
     """Returns the largest difference of each array, by kind and name.
 
     Raises:
-        ValueError: if they have not the same arrays.
+      ValueError: if they have not the same arrays.
     """
     found = {}
     for kind in KINDS:
@@ -209,10 +209,10 @@ def write_plot(path, story, flights, judged):
     """Running log-loss of the run that moved and of the one that never did; their difference.
 
     Args:
-        path: the PNG.
-        story: the `Story`.
-        flights: its `Flights`.
-        judged: dict from optimizer to its rows, as `judge` returns them.
+      path: the PNG.
+      story: the `Story`.
+      flights: its `Flights`.
+      judged: dict from optimizer to its rows, as `judge` returns them.
     """
     figure = Figure(figsize=(7.5 * len(judged), 8))
     FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for

@@ -33,9 +33,9 @@ class OldProgram:
     """The TF1 program that has always trained this model: graph, Session, Saver.
 
     Args:
-        story: the `Story`.
-        flights: its flights.
-        optimizer: the optimizer's name.
+      story: the `Story`.
+      flights: its flights.
+      optimizer: the optimizer's name.
     """
 
     def __init__(self, story, flights, optimizer):
@@ -68,7 +68,7 @@ class OldProgram:
         """Gives all variables the values of a `Run`.
 
         Raises:
-            ValueError: if the `Run` has not as many values as there are variables.
+          ValueError: if the `Run` has not as many values as there are variables.
         """
         (tower,) = self.trainer.towers
         values = {tower.global_step: run.variables["global_step"]}
@@ -131,9 +131,9 @@ class KerasProgram:
     """The same model in Keras.
 
     Args:
-        story: the `Story`.
-        flights: its flights.
-        optimizer: the optimizer's name.
+      story: the `Story`.
+      flights: its flights.
+      optimizer: the optimizer's name.
     """
 
     def __init__(self, story, flights, optimizer):
@@ -161,7 +161,7 @@ def go_to_keras(story, flights, optimizer, period_name):
     trains with the same flights. At the end a checkpoint is saved that the old program can restore.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
     program = KerasProgram(story, flights, optimizer)
@@ -198,7 +198,7 @@ def roll_back(story, flights, optimizer, period_name):
     variables of another such graph, which trains with the same flights.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
     left_behind = story.load_run(optimizer, MOVED, before)
@@ -236,7 +236,7 @@ def leave(story, flights, optimizer, period_name):
     The old program's checkpoint comes to Keras by the command line this time.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
     try:
@@ -298,7 +298,7 @@ def legacy_opt(*words):
     """Runs the command line.
 
     Raises:
-        SystemExit: if it does not end with 0.
+      SystemExit: if it does not end with 0.
     """
     print("$ legacy-opt " + " ".join(words), flush=True)
     code = cli.main(list(words))
