@@ -113,7 +113,7 @@ def compiled(function):
 @pytest.mark.parametrize(
     "optimizer, steps, name, error, message",
     [
-        ("adam", 2, "A", TypeError, "holds tf.compat.v1.train.Optimizer instances, got 'adam'"),
+        ("adam", 2, "A", TypeError, "wraps tf.compat.v1.train.Optimizer instances, got 'adam'"),
         (v1.train.AdamOptimizer, 2, "A", TypeError, "Pass an instance, not the class"),
         (v1.train.AdamOptimizer(), 0, "A", ValueError, "steps must be positive, got 0"),
         (v1.train.AdamOptimizer(), -1, "A", ValueError, "steps must be positive, got -1"),

@@ -41,7 +41,7 @@ def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource,
             optimizer.apply_gradients([(tf.ones([2]), variable)]) for variable in (first, second)
         ]
         entries = {"one": first, "one_average": optimizer.average(first), "two": second}
-        with pytest.raises(ValueError, match="has 'second', and not 'second/Exponential"):
+        with pytest.raises(ValueError, match="has 'second', but not 'second/Exponential"):
             optimizer.swapping_saver(entries)
         with pytest.raises(
             TypeError, match="var_list of swapping_saver holds 'first', which is no"

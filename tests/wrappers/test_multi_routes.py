@@ -112,7 +112,7 @@ def test_arguments_that_are_refused(what):
 def test_other_arguments_that_are_refused():
     with pytest.raises(TypeError, match="name must be a string"):
         MultiOptimizer([(sgd(), "a")], name=3)
-    with pytest.raises(TypeError, match="holds tf.compat.v1.train.Optimizer instances, got 'a'"):
+    with pytest.raises(TypeError, match="wraps tf.compat.v1.train.Optimizer instances, got 'a'"):
         MultiOptimizer([(sgd(), "a")], default="a")
     with pytest.raises(TypeError, match="must be a string"):
         MultiOptimizer.collection(3)
@@ -169,7 +169,7 @@ def test_a_typo_that_a_default_would_hide():
 def test_collections_are_refused_when_executing_eagerly():
     w = tf.Variable(1.0)
     multi = MultiOptimizer([(sgd(), MultiOptimizer.collection("some"))])
-    with pytest.raises(ValueError, match="collections in graphs only"):
+    with pytest.raises(ValueError, match="collections exist in graphs only"):
         multi.apply_gradients([(tf.constant(1.0), w)])
 
 
