@@ -125,14 +125,8 @@ def write_over_time(path, flights, predictions):
     top.xaxis.set_major_locator(locator)
     # One format per unit of the ticks, from years to seconds; days are shown with their month.
     by_unit = ["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"]
-    begins = [
-        "%Y",
-        "%b",
-        "%d %b",
-        "%d %b",
-        "%H:%M",
-        "%H:%M",
-    ]  # where a larger unit begins
+    # For ticks at which a larger unit begins.
+    begins = ["%Y", "%b", "%d %b", "%d %b", "%H:%M", "%H:%M"]
     top.xaxis.set_major_formatter(
         ConciseDateFormatter(locator, formats=by_unit, zero_formats=begins, show_offset=False)
     )
