@@ -20,7 +20,7 @@ _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError that is also the ValueError which the original optimizers raise."""
+    """A TypeError that is also a ValueError, because the original optimizers raise a ValueError."""
 
 
 def is_tensor_like(value: Any) -> bool:

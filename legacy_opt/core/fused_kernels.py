@@ -16,7 +16,7 @@ def find(kernel, variable, sparse):
 
     Args:
       kernel: the kernel's name without its prefixes, as in "Adagrad".
-      variable: the variable to update; ref and resource variables have ops of their own.
+      variable: the variable to update; ref and resource variables have different ops.
       sparse: whether the gradient is sparse.
     """
     if kernel in _NOT_IN_BFLOAT16 and variable.dtype.base_dtype == tf.bfloat16:

@@ -36,8 +36,8 @@ def gradient(optimizer_name, grad, variable, sparse):
       sparse: whether `grad` is the values of a sparse gradient.
 
     Returns:
-      The gradient; with a runtime check where its static shape is not known, because arithmetic
-      would broadcast a wrong shape silently.
+      The gradient. If its static shape is not fully known, it has a runtime check of the shape,
+      because arithmetic would broadcast a wrong one silently.
 
     Raises:
       TypeError: if the dtypes differ.

@@ -102,6 +102,6 @@ def _refuse_keras_3(optimizer, variable):
     if versions.is_keras_3_variable(variable):
         raise TypeError(
             f"{optimizer} got {variable.name!r}, a variable of Keras 3, which v1 optimizers "
-            "cannot update. Make a Keras optimizer of it: "
+            "cannot update. Convert the optimizer to Keras: "
             "legacy_opt.compat.to_keras(optimizer)."
         )

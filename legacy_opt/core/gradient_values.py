@@ -142,10 +142,8 @@ def some_gradients(what, grads_and_vars):
     pairs = pairs_of(what, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
         names = ", ".join(repr(variable.name) for _, variable in pairs)
-        raise ValueError(
-            f"{what}: no variable has a gradient. The loss depends on none of "
-            f"{names or 'an empty list'}."
-        )
+        reason = f"The loss depends on none of {names}." if names else "The list is empty."
+        raise ValueError(f"{what}: no variable has a gradient. {reason}")
     return pairs
 
 

@@ -25,7 +25,7 @@ class StepFunction:
 
 
 class SavesStepFunctions:
-    """Mixin that saves step functions in an optimizer's configuration; listed before the base.
+    """Mixin, listed before the base class, that saves an optimizer's step functions.
 
     A subclass defines `step_functions`, a dict from the name of an argument to the `StepFunction`
     classes that are allowed there.

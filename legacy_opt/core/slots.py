@@ -226,7 +226,7 @@ class ScalarSlot(TensorSlot):
 
 
 def first_value(variable):
-    """Returns a variable's value, for initializers: in a TF1 graph it need not be initialized."""
+    """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet."""
     if versions.building() != versions.GRAPH:
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):

@@ -5,7 +5,7 @@ import warnings
 
 
 class GlobalStepWarning(UserWarning):
-    """An optimizer that depends on the global step was given none to advance."""
+    """An optimizer depends on the global step, but does not advance it."""
 
 
 class UseLockingWarning(UserWarning):

@@ -18,10 +18,10 @@ from legacy_opt.core.types import Operation, Tensor, TensorLike, Variable
 _MAY_SHARE_MEMORY = re.compile(
     "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
     "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
-    # if the operation changes nothing: one input only, nothing summed, cut off, padded, …
+    # Operations that share memory if they change nothing: a single input, no padding, …
     "AddN|BroadcastTo|Concat(V2)?|(Conjugate)?Transpose|ExpandDims|Max|Mean|Min|MirrorPad|Pack|"
     "Pad(V2)?|Prod|Reshape|Reverse(V2)?|(Strided)?Slice|Split(V)?|Squeeze|Sum|Tile|Unpack|"
-    # if the input is the one that control flow chooses
+    # Control flow, which may forward an input.
     "(Ref)?(Enter|Exit|Identity|Merge|NextIteration|Switch)|Select(V2)?|"
     "(Stateless)?(Case|If|While)|(Stateful)?PartitionedCall"
 )
@@ -52,7 +52,7 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """Control dependencies on these operations and tensors; ignores None and eager tensors."""
+    """Adds control dependencies on operations and tensors; ignores None and eager tensors."""
     found = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
 

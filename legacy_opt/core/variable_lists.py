@@ -28,7 +28,7 @@ def holds_variables(item):
 
 
 def parts_of(item):
-    """Returns the list of a partitioned variable's parts; for other values a list of that value."""
+    """Returns the list of a partitioned variable's parts; ``[item]`` for anything else."""
     return list(item) if is_partitioned(item) else [item]
 
 

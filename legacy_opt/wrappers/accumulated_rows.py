@@ -97,7 +97,7 @@ def is_cut_by_rows(variable):
 
 
 def rows_shape(variable):
-    """Returns the shape of any number of rows of a variable."""
+    """Returns the static shape of an unknown number of a variable's rows: ``[None, …]``."""
     if variable.shape.rank is None:
         return variable.shape
     return tf.TensorShape([None]).concatenate(variable.shape[1:])

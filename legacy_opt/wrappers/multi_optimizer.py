@@ -227,7 +227,7 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _matched(self, variables):
-        """Like `routes_of`; warns of routes without variables, whose variables `default` trains."""
+        """Like `routes_of`; if there is a default, warns of routes that match no variable."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
         unused = [str(route) for route in self._routes if id(route) not in used]
@@ -267,7 +267,7 @@ def _computes_gradients_itself(optimizer):
 
 
 def _check_nesting(class_name, optimizers):
-    """Refuses nested optimizers that would advance the step, or run, more than once per step."""
+    """Refuses SyncReplicasOptimizer, and optimizers that are nested in several of `optimizers`."""
     nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
     for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):

@@ -148,7 +148,7 @@ def _name(variable):
 
 
 def _key(variable):
-    """Returns a key that identifies a variable; in a graph several objects may be the same one."""
+    """Returns a key that identifies a variable; in a graph, several objects may represent one."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 

@@ -31,7 +31,7 @@ _WITH_DUPLICATES = "_apply_sparse_duplicate_indices", "_resource_apply_sparse_du
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """Does not update a variable and its slots if its gradient is all zeros (tf.contrib.opt).
+    """Skips the update of variables and slots whose gradient is all zeros (tf.contrib.opt).
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
     zeros. Momentum, Adam and the like would still decay their moments and change the variables.
@@ -63,9 +63,9 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         for each in updating_optimizers(opt):
             if not any(_overrides(each, name) for name in _UPDATES):
                 raise TypeError(
-                    f"{type(self).__name__} cannot leave variables alone in "
-                    f"{type(each).__name__}, which updates all variables in its own "
-                    "apply_gradients, not in the methods _apply_dense and so on."
+                    f"{type(self).__name__} cannot skip updates of {type(each).__name__}, "
+                    "which updates all variables in its own apply_gradients, not in the methods "
+                    "_apply_dense and so on."
                 )
         self._replaced = []  # while a step is built: (attributes, new methods, original ones)
         self._steps_being_built = 0
@@ -164,7 +164,7 @@ def updating_optimizers(optimizer):
 def clip_gradients_by_global_norm(
     gradients_variables: GradsAndVars, clip_norm: TensorLike = 20.0
 ) -> Tuple[List[GradAndVar], Tensor]:
-    """Clips gradients by their global norm; gradients that are all zeros do not change it.
+    """Clips gradients by their global norm, to which all-zero gradients contribute nothing.
 
     It is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit those
     of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are allowed, too.

@@ -1,4 +1,4 @@
-"""Clips variables, not gradients: after each update, their norm along some dimensions.
+"""Clips the norm of variables, not of gradients, after each update.
 
     the step of the inner optimizer
     w *= max_norm / max(|w|, max_norm)               |w| along the given dimensions
@@ -31,10 +31,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
     variable without a gradient is not clipped in that step. To use another norm for other
     variables, put one such optimizer inside another.
 
-    Differences from the original, which subtracts the surplus of a row n times if the gradient has
-    its id n times, so that the row may change its direction; does not accept negative dimensions
-    with sparse gradients; never clips partitioned variables; and may read rows of ref variables
-    before they are updated.
+    The original has these defects: it subtracts the surplus of a row n times if the gradient has
+    its id n times, so that the row may change its direction; it does not accept negative dimensions
+    with sparse gradients; it never clips partitioned variables; and it may read rows of ref
+    variables before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.

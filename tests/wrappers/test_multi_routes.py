@@ -147,7 +147,7 @@ def test_no_gradients_at_all():
         multi = MultiOptimizer([(sgd(), "deep")])
         with pytest.raises(ValueError, match="no variable has a gradient.*'deep/bias:0'"):
             multi.apply_gradients([(None, kernel), (None, bias)])
-        with pytest.raises(ValueError, match="none of an empty list"):
+        with pytest.raises(ValueError, match="no variable has a gradient. The list is empty"):
             multi.apply_gradients([])
 
 

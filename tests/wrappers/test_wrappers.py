@@ -455,7 +455,7 @@ WRONG = {
         lambda: legacy_opt.MultitaskOptimizerWrapper(
             legacy_opt.clip_gradients_by_norm(UpdatesAllItself(False, "U"), 1.0)
         ),
-        "cannot leave variables alone in UpdatesAllItself",
+        "cannot skip updates of UpdatesAllItself",
     ),
 }
 
