@@ -143,7 +143,7 @@ _ROW_WISE = [
         dict(_INFORMATION, W1=4.0),
         _FLAT,
     ),
-    # Shampoo keeps no preconditioner for dimensions of more than 768 rows.
+    # Shampoo has no preconditioner along dimensions larger than 768.
     Entry("Shampoo", _stepped(legacy_opt.ShampooOptimizer), "stock Adam", _INFORMATION, _FLAT),
 ]
 _WHOLE_TABLE = [

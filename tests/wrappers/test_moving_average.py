@@ -44,7 +44,7 @@ def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource,
         with pytest.raises(ValueError, match="has 'second', but not 'second/Exponential"):
             optimizer.swapping_saver(entries)
         with pytest.raises(
-            TypeError, match="var_list of swapping_saver holds 'first', which is no"
+            TypeError, match="var_list of swapping_saver has 'first', which is no"
         ):
             optimizer.swapping_saver(["first"])
         saver = optimizer.swapping_saver({**entries, "two_average": optimizer.average(second)})
