@@ -1,4 +1,4 @@
-"""Measures the optimizers against TensorFlow's own and holds the ratios beside the goals.
+"""Measures the optimizers' speed against TensorFlow's own, and compares the ratios with goals.
 
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
@@ -6,13 +6,13 @@
     python benchmarks/run.py --only bridge
     python benchmarks/run.py --only bridge --against ../before
 
-Prints a table of the ratios (`measuring` tells how they are taken, `workloads` and `bridge` on
-what), writes the same as JSON, and ends with exit code 0 whatever the figures say. W4 and B4 need
-up to 9 GB of memory at a time. Ratios from a busy machine are worth little; "stock Adagrad again"
-and "Keras Adam again", which should be 1, show how far they go by chance. How much a step takes
-longer on W4 than on W3 (B4 than B3) depends on the processor's caches too, as the line of the stock
-optimizer tells. Optimizers whose sparse step touches the whole table, as stock Adam's does, have no
-growth goal: they grow with the table by definition.
+Prints a table of the ratios and writes it as JSON; the exit code is always 0. timing.py explains
+how ratios are measured, workloads.py and keras_bridge.py the workloads. W4 and B4 need up to 9 GB
+of memory at a time. Ratios from a busy machine mean little; "stock Adagrad again" and "Keras Adam
+again", which should be 1, show their random deviation. The ratio of a step on W4 to a step on W3
+(B4 to B3) depends on the processor's caches, too, as the row of the stock optimizer shows.
+Optimizers whose sparse step touches the whole table, like stock Adam's, have no growth goal: their
+time grows with the table by definition.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import tensorflow as tf
 from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
-_LARGE_TABLES = 3  # optimizers on W4 at a time, each with up to 2.6 GB
+_LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
 
 
 def parse_arguments(argv=None):
@@ -37,8 +37,8 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--json", default="benchmark.json", metavar="PATH", help="where to write (%(default)s)")
-    add("--quick", action="store_true", help="a glance: no W4 or B4, resource only, few rounds")
+    add("--json", default="benchmark.json", metavar="PATH", help="the JSON file (%(default)s)")
+    add("--quick", action="store_true", help="no W4 or B4, resource variables only, few rounds")
     add("--only", type=_workload_names, metavar="W1,B2", help="only these, or bridge for B1 to B4")
     add("--against", type=_checkout, metavar="DIR", help="compare with the bridge of a checkout")
     add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
@@ -59,22 +59,22 @@ def _positive(text):
 
 
 def _workload_names(text):
-    known = [workload.name for workload in WORKLOADS]
+    all_names = [workload.name for workload in WORKLOADS]
     names = []
     for name in text.upper().split(","):
         if name == "BRIDGE":
             names += [workload.name for workload in keras_bridge.WORKLOADS]
-        elif name in known:
+        elif name in all_names:
             names.append(name)
         else:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}, bridge")
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(all_names)}, bridge")
     return names
 
 
 def groups(workload):
-    """Returns the entries that a workload measures, in lists of those that take turns.
+    """Returns the entries for a workload, in lists of those that are timed together.
 
-    Families stay apart, and tables that fill the memory come a few at a time.
+    Each list belongs to one family, and is short for large tables, which would fill the memory.
     """
     found = []
     for family in optimizers.FAMILIES:
@@ -90,15 +90,15 @@ def groups(workload):
 
 
 def comparisons(workload, variables, entries):
-    """Tells what is compared on a workload.
+    """Returns the planned comparisons on a workload.
 
     Args:
       workload: the workload.
       variables: "ref" or "resource".
-      entries: the optimizers that take turns.
+      entries: the optimizers that are timed together.
 
     Returns:
-      A list of triples: a contestant and the one that it is compared with, both as (workload's
+      A list of triples: a contestant, the contestant that it is compared with, both as (workload's
       name, optimizer's name), and the goal or None.
     """
     name = workload.name
@@ -116,13 +116,13 @@ def comparisons(workload, variables, entries):
 
 
 def measure(workload, variables, sizes, rounds):
-    """Measures all optimizers that take part in a workload, on one kind of variables.
+    """Measures all optimizers of a workload, on one kind of variables.
 
     Args:
       workload: the workload.
       variables: "ref" or "resource".
       sizes: a dict of all workloads by name.
-      rounds: how many blocks of steps each of them gets.
+      rounds: the number of blocks of steps per contestant.
 
     Returns:
       A list of `report.Result` and a list of `report.State`.
@@ -146,14 +146,14 @@ def measure(workload, variables, sizes, rounds):
 
 
 def measure_bridge(workload, way, sizes, rounds, checkout=None):
-    """Measures the bridge on a workload, in one way of running.
+    """Measures the Keras bridge on a workload, with one kind of steps.
 
     Args:
       workload: the workload.
-      way: the `bridge.Way`.
+      way: the `keras_bridge.Way`.
       sizes: a dict of all workloads by name.
-      rounds: how many blocks of steps each contestant gets.
-      checkout: another checkout, whose bridge to compare with in place of other optimizers.
+      rounds: the number of blocks of steps per contestant.
+      checkout: another checkout, whose bridge is the other contestant; None for other optimizers.
 
     Returns:
       A list of `report.Result`.
@@ -173,7 +173,7 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
 
 
 def _compare(planned, make, variables, rounds):
-    """Makes the contestants of the planned comparisons, times them, and closes them."""
+    """Creates the contestants of the planned comparisons, times them, and closes them."""
     contestants = {}
     try:
         for key in [key for one, other, _ in planned for key in (other, one)]:
@@ -195,13 +195,13 @@ def _compare(planned, make, variables, rounds):
 
 
 def measure_all(names, sizes, quick, rounds, checkout=None):
-    """Measures workloads by name, in every way, and tells on stderr which it is at.
+    """Measures workloads with all kinds of steps and variables; prints its progress on stderr.
 
     Args:
-      names: the names.
+      names: the names of the workloads.
       sizes: a dict of all workloads by name.
-      quick: leave out ref variables.
-      rounds: how many blocks of steps each contestant gets.
+      quick: whether to leave out ref variables.
+      rounds: the number of blocks of steps per contestant.
       checkout: see `measure_bridge`.
 
     Returns:
@@ -217,9 +217,9 @@ def measure_all(names, sizes, quick, rounds, checkout=None):
         kinds = ("resource",) if quick else ("ref", "resource")
         for variables in () if name in bridged else kinds:
             print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
-            measured, kept = measure(size, variables, sizes, rounds)
-            results += measured
-            states += kept
+            new_results, new_states = measure(size, variables, sizes, rounds)
+            results += new_results
+            states += new_states
     return results, report.without_repeats(states)
 
 

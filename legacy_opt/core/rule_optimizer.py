@@ -289,7 +289,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 step = self.global_step_variable()
                 warn_if_it_stands_still(me, self._global_step, step, self._rule_step.advanced)
             done = super().apply_gradients(given, global_step=global_step, name=name)
-            return versions.with_lock(done)
+            return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
     def applying(

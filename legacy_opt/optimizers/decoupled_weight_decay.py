@@ -197,7 +197,7 @@ class DecoupledWeightDecayExtension:
             given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
             stack.enter_context(self.applying(given, global_step))
             done = super().apply_gradients(given, global_step=global_step, name=name)
-            return versions.with_lock(done)
+            return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
     def applying(

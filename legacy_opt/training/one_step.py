@@ -4,7 +4,7 @@ import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.variable_lists import variables_in
-from legacy_opt.wrappers.nested_optimizers import all_held_by, holds_sync_replicas
+from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sync_replicas
 
 v1 = tf.compat.v1
 
@@ -16,11 +16,11 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
     """Applies gradients; given a loss to check, once it and they are known to be finite."""
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
-    is_scaled = any(map(_is_loss_scale, all_held_by(optimizer)))
+    is_scaled = any(map(_is_loss_scale, all_optimizers_in(optimizer)))
     pairs, finite = gradient_values.check_numerics(
         checked_loss, pairs, with_gradients=not is_scaled
     )
-    if holds_sync_replicas(optimizer):
+    if contains_sync_replicas(optimizer):
         # Threads of their own run part of what it makes: that is not to compute a loss.
         finite = []
     # What an optimizer writes without regard to its gradients waits, too.

@@ -284,10 +284,10 @@ def in_another_process(code, **environment):
 @pytest.mark.parametrize(
     "code, reason",
     [
-        (WITH_A_HOLLOW_JAX + MAKES, "Keras runs on numpy here"),
+        (WITH_A_HOLLOW_JAX + MAKES, "Keras has the backend numpy"),
         # Without jax; or, where that is installed, as above.
         pytest.param(
-            MAKES, "KERAS_BACKEND is 'numpy'|Keras runs on numpy here", marks=pytest.mark.full
+            MAKES, "KERAS_BACKEND is 'numpy'|Keras has the backend numpy", marks=pytest.mark.full
         ),
     ],
     ids=["a backend", "a backend that is not installed"],

@@ -383,7 +383,7 @@ def test_all_calls_accumulate_the_same_variables():
     one, other = variable(OPTIMIZER_V2), variable(OPTIMIZER_V2, name="other")
     optimizer = OPTIMIZER_V2.bridged(GradientAccumulationOptimizer(sgd(), 2))
     optimizer.apply_gradients([(tf.constant([1.0]), one)])
-    with pytest.raises(ValueError, match="other variables than those of this call: w:0"):
+    with pytest.raises(ValueError, match="gradients of w:0, but this call has .* other:0"):
         optimizer.apply_gradients([(tf.constant([1.0]), other)])
 
 
@@ -403,7 +403,7 @@ def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
 
 def test_strays_are_named(api):
     optimizer = api.bridged(MultiOptimizer([(sgd(), "deep")]))
-    with pytest.raises(ValueError, match="To none go 'w:0'"):
+    with pytest.raises(ValueError, match="No route matches 'w:0'"):
         optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
 
 

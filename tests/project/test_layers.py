@@ -141,7 +141,7 @@ for name in sys.argv[1:]:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            if "There is no Keras 3 here" not in str(error):
+            if "Keras 3 is not installed" not in str(error):
                 print(name, error, flush=True)
         os._exit(0)
     os.wait()
