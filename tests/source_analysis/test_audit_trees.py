@@ -10,7 +10,7 @@ from tests.support.processes.command_line import Screen
 pytestmark = pytest.mark.once
 
 YELLOW = "tensor2tensor.utils.yellowfin.YellowFinOptimizer"
-PERSON, GUESS = "person", "A guess: "
+MANUAL, GUESS = "manual", "A guess: "
 TREE = {
     "tensor2tensor/__init__.py": "from .utils.yellowfin import YellowFinOptimizer as Fin\n",
     "tensor2tensor/utils/__init__.py": "from .yellowfin import *\n",
@@ -60,7 +60,7 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
     assert sorted(use.kind[0] for use in found) == sorted(kinds)
     first = [use for use in found if use.name != "A"]
     told = {(use.status, use.advice) for use in first}
-    assert told == {(PERSON, "It tunes a tf.train.MomentumOptimizer: take that.")}
+    assert told == {(MANUAL, "It tunes a tf.train.MomentumOptimizer: take that.")}
     assert {use.name for use in first if use.kind != "subclass"} <= {YELLOW}
 
 
@@ -68,8 +68,8 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
 def test_the_class_itself_and_a_use_beside_it(uses):
     found = uses(TREE)
     assert [(use.kind, use.line, use.column, use.status) for use in found] == [
-        ("class", 2, 7, PERSON),
-        ("constructor", 4, 23, PERSON),
+        ("class", 2, 7, MANUAL),
+        ("constructor", 4, 23, MANUAL),
     ]
 
 
@@ -77,10 +77,10 @@ def test_the_class_itself_and_a_use_beside_it(uses):
 @pytest.mark.parametrize(
     "name, home, status, instead",
     [
-        ("YellowFinOptimizer", "third_party/yellow.py", "person", None),
+        ("YellowFinOptimizer", "third_party/yellow.py", "manual", None),
         ("MultistepAdamOptimizer", "a.py", "change", "legacy_opt.GradientAccumulationOptimizer"),
         ("LAMBOptimizer", "albert/lamb_optimizer.py", "change", "legacy_opt.LAMBOptimizer"),
-        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "person", None),
+        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "manual", None),
     ],
 )
 def test_copies_and_other_packages(name, home, status, instead, uses):
@@ -133,7 +133,7 @@ AT_RUN_TIME = {
 def test_a_base_that_is_told_at_run_time_is_a_guess(code, uses):
     found = uses({"a.py": "import tensorflow as tf\n" + code})
     (use,) = [each for each in found if each.kind != "getattr"]
-    assert (use.kind, use.status, use.name) == ("subclass", PERSON, AT_RUN_TIME[code])
+    assert (use.kind, use.status, use.name) == ("subclass", MANUAL, AT_RUN_TIME[code])
     assert use.advice.startswith(GUESS)
 
 
