@@ -40,8 +40,6 @@ from legacy_opt.optimizers import shampoo_matrices
 class ShampooOptimizer(RuleOptimizer):
     """Kronecker-factored preconditioning (tf.contrib.opt).
 
-    """Kronecker-factored preconditioning (tf.contrib.opt).
-
     For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. Its power is
     computed element by element, without epsilon; the power of a zero is zero. The sum in ``G_i`` is
     divided by the length of the axis when it is added to the diagonal, except for vectors.

@@ -320,7 +320,7 @@ def test_optimize_loss(name, use_resource, full):
 
 
 @alternating(TRAIN_OP)
-@pytest.mark.filterwarnings("ignore:create_train_op runs the update_ops")
+@pytest.mark.filterwarnings("ignore:create_train_op runs only the update_ops")
 def test_create_train_op(name, use_resource, full):
     arguments = create_train_op, TRAIN_OP[name], use_resource, full or name in RUN
     assert_same(built(legacy_opt, *arguments), built(CONTRIB, *arguments))

@@ -120,7 +120,7 @@ def test_what_the_bar_refuses(monkeypatch):
         with pytest.raises(error, match=text):
             legacy_opt.ProgressBarHook(**arguments)
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="ProgressBarHook goes by the global step"):
+        with pytest.raises(ValueError, match="ProgressBarHook reads the global step"):
             legacy_opt.ProgressBarHook().begin()
         v1.train.get_or_create_global_step()
         losses = tf.constant([1.0, 2.0])
@@ -131,7 +131,7 @@ def test_what_the_bar_refuses(monkeypatch):
         with tf.Graph().as_default():
             elsewhere = tf.constant(1.0)
         for loss in elsewhere, "no_such_loss", "no such:loss":
-            with pytest.raises(ValueError, match="loss is no tensor of this graph: "):
+            with pytest.raises(ValueError, match="loss is not a tensor of this graph: "):
                 legacy_opt.ProgressBarHook(loss).begin()
     monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
     with pytest.raises(ImportError, match="needs tqdm.*pip install tqdm"):

@@ -185,8 +185,8 @@ def test_what_statistics_refuse(tmp_path):
     adam, sgd = legacy_opt.LazyAdamOptimizer(0.1), stepping.sgd()
     hook = legacy_opt.SlotSummaryHook
     for arguments, error, text in (
-        ((legacy_opt.LazyAdamOptimizer, "out"), TypeError, "needs an optimizer that has slots"),
-        (("Adam", "out"), TypeError, "needs an optimizer that has slots.*'Adam'"),
+        ((legacy_opt.LazyAdamOptimizer, "out"), TypeError, "needs an optimizer with slots"),
+        (("Adam", "out"), TypeError, "needs an optimizer with slots.*'Adam'"),
         ((adam, None), TypeError, "^output_dir must be a string, got None"),
         ((adam, ""), ValueError, "^output_dir must not be empty"),
         ((adam, "out", 0), ValueError, "^every_n_steps must be positive"),
@@ -203,5 +203,5 @@ def test_what_statistics_refuse(tmp_path):
         adam.minimize(model.loss)
         with pytest.raises(ValueError, match="has no slots momentum in this graph; it has m, v"):
             hook(adam, str(tmp_path), slots=["m", "momentum"]).begin()
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="goes by the global step"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="reads the global step"):
         hook(adam, str(tmp_path)).begin()
