@@ -1,4 +1,4 @@
-"""What `optimize_loss`, `create_train_op` and what comes with them refuse, and what they say."""
+"""Errors of `optimize_loss`, `create_train_op` and their functions of gradients."""
 
 import numpy as np
 import pytest
@@ -30,7 +30,7 @@ def stepping(made):
 
 
 @pytest.mark.parametrize("function", [optimize_loss, create_train_op, adaptive_clipping_fn])
-def test_nothing_of_this_runs_eagerly(function):
+def test_the_helpers_refuse_eager_execution(function):
     w = tf.Variable([1.0], name="w")
 
     def call():
