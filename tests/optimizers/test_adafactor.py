@@ -223,5 +223,5 @@ def test_the_shape_of_a_matrix_must_be_known(shape):
         value = v1.placeholder_with_default([[1.0, 2.0]], shape)
         w = v1.get_variable("w", initializer=value, validate_shape=False, use_resource=True)
         step = v1.train.get_or_create_global_step()
-        with pytest.raises(ValueError, match="variable 'w:0' is of shape .* pass factored=False"):
+        with pytest.raises(ValueError, match="variable 'w:0' has shape .* pass factored=False"):
             AdafactorOptimizer().apply_gradients([(w * 2, w)], global_step=step)
