@@ -232,9 +232,9 @@ def is_canned_estimator(name):
 
 def replacement_of_class(name):
     """Returns the class of legacy_opt that replaces a copied class with this name, or None."""
-    for known, fate in old_names.FATES.items():
-        elsewhere = not known.startswith(("tf.contrib", "tfa."))
-        if fate.kind == old_names.OURS and elsewhere and known.rpartition(".")[2] == name:
+    for old, fate in old_names.FATES.items():
+        elsewhere = not old.startswith(("tf.contrib", "tfa."))
+        if fate.kind == old_names.OURS and elsewhere and old.rpartition(".")[2] == name:
             return fate.now
     return None
 
@@ -249,16 +249,16 @@ def verdict_on_unrelated_class(name, modules):
     Returns:
       A `Verdict` from the row of the table with this name, in this package or another; or None.
     """
-    for known, fate in old_names.FATES.items():
-        home, _, last = known.rpartition(".")
-        if last != name or known.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
+    for old, fate in old_names.FATES.items():
+        home, _, last = old.rpartition(".")
+        if last != name or old.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
             continue
         status = MANUAL if fate.kind == old_names.NOBODYS else CHANGE
         if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
-            return Verdict(status, known, fate.now, fate.advice)
-        if _OPTIMIZER.search(name) and not known.startswith("tfa."):
-            advice = f"It may be a copy of {known}. {fate.advice}".rstrip()
-            return Verdict(status, known, fate.now, advice, is_guess=True)
+            return Verdict(status, old, fate.now, fate.advice)
+        if _OPTIMIZER.search(name) and not old.startswith("tfa."):
+            advice = f"It may be a copy of {old}. {fate.advice}".rstrip()
+            return Verdict(status, old, fate.now, advice, is_guess=True)
     return None
 
 

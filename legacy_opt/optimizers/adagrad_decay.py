@@ -53,9 +53,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
-      global step, initialized to zero. A dense update reads and increments flat element 0 for the
-      whole variable (in a part of a partitioned variable it increments all elements). A sparse
-      update reads and increments the flat element with the number of each row in the gradient.
+      global step, initialized to zero. A dense update reads and increments element 0 of the
+      flattened slot for the whole variable (in a part of a partitioned variable it increments all
+      elements). A sparse update reads and increments, for each row in the gradient, the element
+      with the row's number in the flattened slot.
 
     An update decays at most once: a row without gradients for three periods decays once at each
     of its next three updates. The global step has to be advanced by the training; a

@@ -174,11 +174,11 @@ def test_the_rates_in_the_docs():
     rows = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if "the line dropped" in line
     ]
-    told = {"rate_at" in row: row.strip("| ").split(" | ")[1:] for row in rows if row[0] == "|"}
+    rates = {"rate_at" in row: row.strip("| ").split(" | ")[1:] for row in rows if row[0] == "|"}
     rate_at = rate_of_the_page()
-    for is_next, numbers in told.items():
+    for is_next, numbers in rates.items():
         with tf.Graph().as_default(), v1.Session() as session:
             steps = [tf.constant(step + is_next, tf.int64) for step in range(6)]
             found = session.run([rate_at(step) for step in steps])
         np.testing.assert_allclose(found, [float(number) for number in numbers], atol=1e-7)
-    assert len(told) == 2
+    assert len(rates) == 2

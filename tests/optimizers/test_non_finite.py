@@ -31,9 +31,10 @@ def test_the_tables_have_every_class():
 @NUMBERED
 def test_the_tables_in_the_docs(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
-    (told,) = [line for text in page.values() for line in text.split("\n") if f"`{name}`" in line]
+    lines = [line for text in page.values() for line in text.split("\n")]
+    (documented,) = [line for line in lines if f"`{name}`" in line]
     for use_resource in [False, True] if full else [number % 2 == 0]:
-        assert non_finite.row(name, MADE[name], use_resource) == told
+        assert non_finite.row(name, MADE[name], use_resource) == documented
 
 
 class Checked:

@@ -236,9 +236,9 @@ def test_a_variable_that_is_not_trained_warns_at_the_users_line(method):
         else:
             pairs = [(tf.constant(1.0), a)]
             AdamWOptimizer(0.5).apply_gradients(pairs, decay_var_list=[a, frozen])
-    (told,) = [each for each in caught if "decay_var_list" in str(each.message)]
-    assert told.category is UserWarning and told.filename == __file__
-    assert "'frozen:0'" in str(told.message) and "'a:0'" not in str(told.message)
+    (warning,) = [each for each in caught if "decay_var_list" in str(each.message)]
+    assert warning.category is UserWarning and warning.filename == __file__
+    assert "'frozen:0'" in str(warning.message) and "'a:0'" not in str(warning.message)
 
 
 @pytest.mark.parametrize(

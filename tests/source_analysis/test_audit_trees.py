@@ -59,8 +59,8 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
     found = uses(dict(TREE, **{f"tensor2tensor/{name}.py": code}))
     assert sorted(use.kind[0] for use in found) == sorted(kinds)
     first = [use for use in found if use.name != "A"]
-    told = {(use.status, use.advice) for use in first}
-    assert told == {(MANUAL, "It tunes a tf.train.MomentumOptimizer: take that.")}
+    verdicts = {(use.status, use.advice) for use in first}
+    assert verdicts == {(MANUAL, "It tunes a tf.train.MomentumOptimizer: take that.")}
     assert {use.name for use in first if use.kind != "subclass"} <= {YELLOW}
 
 

@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-def told(line, path="script.py"):
+def message(line, path="script.py"):
     return f"{path}:{line}: {GONE}: EmbeddingVariables are"
 
 
@@ -115,7 +115,7 @@ def line_of(code):
 def test_names_that_every_run_reaches_stop_the_script(where, run):
     code, lines = run({"script.py": REFUSED[where]})
     assert code == 1 and len(lines) == 2
-    assert lines[0].startswith(told(line_of(REFUSED[where]))) and "nothing was run" in lines[1]
+    assert lines[0].startswith(message(line_of(REFUSED[where]))) and "nothing was run" in lines[1]
 
 
 @pytest.mark.defect(9)
@@ -123,7 +123,7 @@ def test_names_that_every_run_reaches_stop_the_script(where, run):
 def test_names_that_a_run_may_not_reach_warn(where, run):
     code, (line,) = run({"script.py": WARNED[where]})
     assert code == 0
-    assert line.startswith("legacy-opt run: warning: " + told(line_of(WARNED[where])))
+    assert line.startswith("legacy-opt run: warning: " + message(line_of(WARNED[where])))
 
 
 @pytest.mark.defect(9)
@@ -167,7 +167,7 @@ def test_names_that_are_guarded_do_not_warn(where, run):
 def test_modules_are_reached_by_their_imports(script, helper, refused, run):
     files = {"script.py": script, "helper.py": helper, "between.py": "from helper import *"}
     code, lines = run(files)
-    place = told(line_of(helper), os.path.realpath("helper.py"))
+    place = message(line_of(helper), os.path.realpath("helper.py"))
     assert code == refused
     assert lines[0].startswith(("" if refused else "legacy-opt run: warning: ") + place)
 
@@ -176,7 +176,7 @@ def test_modules_are_reached_by_their_imports(script, helper, refused, run):
 def test_reached_and_unreached_names_in_one_script(run):
     code, lines = run({"script.py": "def f():\n  tf.get_embedding_variable\ntf.staged"})
     assert code == 1
-    assert lines[0].startswith("legacy-opt run: warning: " + told(3))
+    assert lines[0].startswith("legacy-opt run: warning: " + message(3))
     assert lines[1].startswith("script.py:4: tf.staged: It is DeepRec's alone")
     assert "nothing was run" in lines[2] and len(lines) == 3
 
