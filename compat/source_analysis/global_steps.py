@@ -1,7 +1,7 @@
-"""Finds lines that advance a global step which legacy_opt's class of BERT's optimizer advances too.
+"""Finds lines of BERT's and ALBERT's scripts by which every global step would count twice.
 
-In BERT's repository `AdamWeightDecayOptimizer.apply_gradients` ignores its `global_step`, as
-ALBERT's `LAMBOptimizer` does; the script advances it in lines of its own:
+In BERT's repository `AdamWeightDecayOptimizer.apply_gradients` ignores its `global_step`, as does
+ALBERT's `LAMBOptimizer`. The script advances the step after the call:
 
     train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
     new_global_step = global_step + 1
@@ -28,9 +28,9 @@ _ADVICE = (
 
 
 def verdicts(module, names, classes):
-    """Yields (node, `Verdict`) of each line of a module that advances a global step once more.
+    """Yields (node, `Verdict`) of each call that advances a step which such an optimizer advances.
 
-    The line stands in the function whose code passes the step to the optimizer.
+    Both calls must be in the same function, or at module level.
 
     Args:
       module: a `Module`.
@@ -80,12 +80,12 @@ class _Optimizers:
         step = _argument(call, 1, "global_step")
         if step is None or _is_none(step):
             return
-        name = next(self._made(call.func.value, scope, set()), None)
+        name = next(self._instances(call.func.value, scope, set()), None)
         if name:
             yield call, name, step
 
-    def _made(self, node, scope, visited):
-        """Yields which of `_CLASSES` an expression may be an instance of, or may wrap."""
+    def _instances(self, node, scope, visited):
+        """Yields each of `_CLASSES` of which an expression may be an instance or a wrapper."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))
@@ -103,7 +103,7 @@ class _Optimizers:
         elif isinstance(node, ast.BoolOp):
             inner += [(each, scope) for each in node.values]
         for each, home in inner:
-            yield from self._made(each, home, visited)
+            yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
         """Returns the class of legacy_opt that a class is, extends or is to be replaced by."""
@@ -163,7 +163,8 @@ class _Steps:
         if node in visited:
             return set()
         visited.add(node)
-        found, inner = set(), [(each.expression, each.scope) for each in scope.values(node)]
+        assigned = [each for each in scope.values(node) if not each.is_element]
+        found, inner = set(), [(each.expression, each.scope) for each in assigned]
         home, name = scope.key_of(node)
         if home is not None:
             found.add((home, name))

@@ -19,8 +19,8 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
       optimizer: a `tf.compat.v1.train.Optimizer`.
       pairs: a list of (gradient, variable) pairs.
       global_step: the variable to advance, or None.
-      checked_loss: a loss that must be finite, as the gradients, before anything is written; None
-        checks nothing.
+      checked_loss: a loss. Before anything is written, it and the gradients are checked to be
+        finite. None checks nothing.
       name: the name of the operation.
 
     Returns:
