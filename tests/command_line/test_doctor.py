@@ -172,7 +172,7 @@ def test_keras_3_too_old_for_the_bridge():
     told = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
     problem = only_problem(keras={"generation": 3}, to_keras=told)
     assert problem["level"] == "warning"
-    assert "to_keras makes no optimizers for tf.keras" in problem["text"]
+    assert "to_keras cannot make optimizers for tf.keras" in problem["text"]
     assert "Keras 3.0.5 is too old" in problem["text"]
     assert problem["fix"] == "pip install -U keras"
 
@@ -200,7 +200,7 @@ def test_legacy_keras_asked_for_and_missing():
 
 def test_tf_keras_of_another_version():
     packages = {"tensorflow": "2.15.1", "tf-keras": "2.18.0"}
-    assert "tf-keras 2.18.0 is not for TensorFlow 2.15." in only_problem(packages=packages)["text"]
+    assert "tf-keras 2.18.0 does not work with TensorFlow 2.15." in only_problem(packages=packages)["text"]
 
 
 def test_keras_on_another_backend():
