@@ -1,4 +1,4 @@
-"""`legacy-opt compare`: compares training in Keras, through to_keras, with training in a Session."""
+"""`legacy-opt compare`: compares training through to_keras with training in a Session."""
 
 from . import terminal
 
@@ -28,7 +28,9 @@ def add_command(commands):
         metavar="MODULE:OBJECT",
         help="a tf.compat.v1.train.Optimizer, or a function that returns one",
     )
-    parser.add_argument("--steps", type=int, default=20, help="training steps (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=20, help="training steps (default: %(default)s)"
+    )
     parser.add_argument(
         "--api",
         choices=("auto", "optimizer_v2", "keras3"),

@@ -69,7 +69,9 @@ def add_command(commands):
         help="with --to keras: names in SRC that may stay unused (re.match); may be given several "
         "times",
     )
-    parser.add_argument("--partial", action="store_true", help="write what matches even if some state does not")
+    parser.add_argument(
+        "--partial", action="store_true", help="write what matches, even if not all does"
+    )
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
     parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
 

@@ -96,7 +96,9 @@ def _heading(facts):
         where = plain_text.counted(guess["variables"], "variable")
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
-        lines.append("optimizer: unknown; there are no slot variables (GradientDescent, for one, has none)")
+        lines.append(
+            "optimizer: unknown, as there are no slot variables (GradientDescent has none)"
+        )
     return lines + [""]
 
 

@@ -19,9 +19,9 @@ from ..source_analysis import missing_names
 from . import terminal
 
 _DESCRIPTION = """\
-Runs an unchanged TensorFlow 1 script on the installed TensorFlow, like `python SCRIPT`. The script's
-`import tensorflow` returns tf.compat.v1 with TensorFlow 2's behaviour disabled. Optimizers and
-helpers of tf.contrib and DeepRec that the installed TensorFlow lacks are those of legacy_opt.
+Runs an unchanged TensorFlow 1 script on the installed TensorFlow, like `python SCRIPT`. In the
+script, `import tensorflow` returns tf.compat.v1 with TensorFlow 2's behaviour disabled. Optimizers
+and helpers of tf.contrib and DeepRec that the installed TensorFlow lacks come from legacy_opt.
 
 While the script runs, builtins.__import__ is replaced by a function that does this for the script
 and for your own modules. Modules in site-packages import the installed TensorFlow as usual.
@@ -32,7 +32,7 @@ one of them, it is not run.
 _EPILOG = """\
 example: legacy-opt run train.py --steps 1000
 
-exit codes: the script's own; 1, it was not run because names are missing; 2, there is no such script
+exit codes: the script's own; 1, names are missing, nothing was run; 2, there is no such script
 """
 
 
@@ -45,7 +45,9 @@ def add_command(commands):
         epilog=_EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("-m", action="store_true", dest="is_module", help="SCRIPT is the name of a module")
+    parser.add_argument(
+        "-m", action="store_true", dest="is_module", help="SCRIPT is a module's name"
+    )
     parser.add_argument("--force", action="store_true", help="run it even if names are missing")
     parser.add_argument(
         "argv",

@@ -1,6 +1,6 @@
 """The replacements of the optimizers and helpers that TF1 code uses, by their old names.
 
-`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table, and a test compares
+`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
 docs/from_to.md with it. The rows are in `table.py`. Old names are written as in code, with `tf` for
 TensorFlow. A module's entry applies to every name in it that has no entry of its own.
 

@@ -200,7 +200,8 @@ def test_legacy_keras_asked_for_and_missing():
 
 def test_tf_keras_of_another_version():
     packages = {"tensorflow": "2.15.1", "tf-keras": "2.18.0"}
-    assert "tf-keras 2.18.0 does not work with TensorFlow 2.15." in only_problem(packages=packages)["text"]
+    problem = only_problem(packages=packages)
+    assert "tf-keras 2.18.0 does not work with TensorFlow 2.15." in problem["text"]
 
 
 def test_keras_on_another_backend():
