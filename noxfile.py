@@ -369,7 +369,7 @@ def demo(session):
         install(session, python, "--upgrade", "pip")
         install(session, python, "-e", ".[tensorflow,examples]")
     session.run(python, *DEMO, *session.posargs, env=QUIET_TENSORFLOW, external=True)
-    print("\nNext: `make migration-demo` moves a training from TensorFlow 1.15 to Keras 3 and back.")
+    print("\nNext: `make migration-demo` moves a training from TensorFlow 1.15 to Keras 3.")
 
 
 @nox.session(python=False)

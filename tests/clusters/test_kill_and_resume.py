@@ -20,7 +20,7 @@ def kill_and_look(*arguments):
     return done.returncode, done.stdout, done.stdout + done.stderr
 
 
-def test_nothing_is_lost(full):
+def test_no_bits_are_lost(full):
     kills, names = (15, training.NAMES) if full else (2, [HARDEST])
     chosen = [word for name in names for word in ("--optimizer", name)]
     code, output, everything = kill_and_look("--kills", str(kills), *chosen)
@@ -33,7 +33,7 @@ def test_nothing_is_lost(full):
         assert int(in_saves) >= each // 2, everything  # those that were to
 
 
-def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
+def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
     def live(forget=None):
         messages = []
         life = training.Training("LazyAdam", str(tmp_path), forget)
@@ -52,7 +52,7 @@ def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
     "name, forgotten",
     [("AdagradDecay", "AdagradDecay_1"), ("LazyAdam", "global_step"), (HARDEST, "count")],
 )
-def test_what_checkpoints_lack_is_found(name, forgotten):
+def test_missing_state_in_checkpoints_is_found(name, forgotten):
     arguments = ["--kills", "5", "--optimizer", name, "--forget", forgotten]
     code, output, everything = kill_and_look(*arguments)
     assert code == 1, everything
@@ -70,7 +70,7 @@ FORKING = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", FORKING)
-def test_processes_end_with_the_one_that_forked_them(way):
+def test_forked_processes_end_with_their_parent(way):
     rest = "    print(number, flush=True)\n    time.sleep(600)\n"
     script = "import time\n" + FORKING[way] + rest
     process = subprocess.Popen(

@@ -91,7 +91,7 @@ def apply_behind_gate(name, gate, use_resource):
 
 @PARTS
 @REF_AND_RESOURCE
-def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
+def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
     with tf.Graph().as_default(), cluster.placing():
@@ -126,7 +126,7 @@ def unmoved(before, now):
 
 @PARTS
 @REF_AND_RESOURCE
-def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
+def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
     rows, ids = 20000, np.arange(32) * 7 % 40
     with tf.Graph().as_default(), cluster.placing():
         train_ops = {}
@@ -186,7 +186,7 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
 
 @REF_AND_RESOURCE
-def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_resource):
+def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_resource):
     """What a session reads that sees one server alone is on that server."""
     with tf.Graph().as_default(), cluster.placing():
         with scope_of("holding", use_resource):
@@ -217,7 +217,7 @@ def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_res
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
-def test_values_that_all_variables_share_are_read_on_every_server(cluster, name, use_resource):
+def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
     """Once "Cannot colocate" with resource variables."""
 
     def build():
@@ -248,7 +248,7 @@ def test_values_that_all_variables_share_are_read_on_every_server(cluster, name,
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(
+def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
     """One step waits for its gradient, with all else done that it can do; another decays."""

@@ -56,7 +56,7 @@ def test_help_names_the_commands(screen):
 @pytest.mark.parametrize(
     "words", [[], ["nonsense"], ["inspect"], ["convert", "a", "b", "--to", "x"]]
 )
-def test_a_wrong_word_is_one_line(screen, words):
+def test_a_usage_error_is_one_line(screen, words):
     assert "--help" in screen.refused(*words)
 
 
@@ -141,7 +141,7 @@ def outcome_of(error):
         (KeyboardInterrupt(), 130, "legacy-opt inspect: interrupted, nothing was written\n"),
     ],
 )
-def test_an_error_is_one_line_and_no_traceback(capsys, error, code, line):
+def test_an_error_is_printed_on_one_line_without_traceback(capsys, error, code, line):
     assert outcome_of(error) == code
     assert tuple(capsys.readouterr()) == ("", line)
 
@@ -153,7 +153,7 @@ def test_traceback_on_request(capsys, monkeypatch):
     assert errors.startswith("Traceback") and errors.endswith("\nlegacy-opt inspect: no\n")
 
 
-def test_a_reader_that_has_enough_is_no_error():
+def test_a_closed_pipe_is_no_error():
     process = start("inspect", "tests/data/adagrad-decay-1.15", cwd=str(ROOT))
     process.stdout.close()
     assert (process.wait(), process.stderr.read()) == (0, "")
@@ -178,7 +178,7 @@ def folder(tmp_path, monkeypatch):
         forget_module(name, monkeypatch)
 
 
-def test_objects_of_the_current_folder(folder):
+def test_objects_are_loaded_from_the_current_folder(folder):
     assert user_objects.load("of_a_user:settings").rate == 0.5
     assert user_objects.load("of_a_user:settings.rate") == 0.5
 
@@ -193,12 +193,12 @@ def test_objects_of_the_current_folder(folder):
         ("broken_one:build", "SystemExit: not today (broken_one.py, line 2)"),
     ],
 )
-def test_objects_that_cannot_be_used(folder, name, words):
+def test_errors_of_objects_that_cannot_be_loaded(folder, name, words):
     with pytest.raises(ImportError, match=re.escape(words)):
         user_objects.load(name)
 
 
-def test_a_function_that_raises_tells_where(folder):
+def test_the_error_of_a_users_function_names_file_and_line(folder):
     build = user_objects.load("of_a_user:build")
     words = "NameError: name 'undefined_name' is not defined (of_a_user.py, line 5)"
     with pytest.raises(ImportError, match=re.escape(words)):

@@ -24,7 +24,7 @@ def make():
 
 
 @pytest.mark.parametrize("number, name", NAMES)
-def test_a_bridged_training_goes_on_in_a_session(tmp_path, capsys, monkeypatch, number, name):
+def test_a_bridged_training_continues_in_a_session(tmp_path, capsys, monkeypatch, number, name):
     module = f"user_{number}"
     (tmp_path / (module + ".py")).write_text(USERS_MODULE % name)
     monkeypatch.syspath_prepend(str(tmp_path))

@@ -83,7 +83,7 @@ def test_parts_become_one_tensor(tmp_path, screen):
         np.testing.assert_array_equal(session.run(tf.convert_to_tensor(partitioned)), whole["x"])
 
 
-def test_parts_in_columns(tmp_path, screen):
+def test_parts_cut_along_columns(tmp_path, screen):
     value = draw(4, 5)
     write_tensors(tmp_path / "old", {"x/part_0": value[:, :3], "x/part_1": value[:, 3:]})
     assert screen.run("convert", tmp_path / "old", tmp_path / "new")[0] == 0
@@ -99,7 +99,7 @@ def test_parts_that_disagree_are_refused(tmp_path, screen):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_path, screen):
+def test_slots_of_parts_are_put_together_if_the_variable_is_saved_whole(tmp_path, screen):
     arrays = {"w": draw(4, 2), "tower/w/rows_0_to_1_of_4/AdamAsync_2": np.float32(1)}
     arrays["tower/w/rows_1_to_4_of_4/AdamAsync_2"] = np.float32(1)
     for number, (first, last) in enumerate([(0, 1), (1, 4)]):
@@ -112,7 +112,7 @@ def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_
     assert_equal(tensors(tmp_path / "new"), expected)
 
 
-def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
+def test_decay_counts_of_parts_cut_along_columns_are_refused(tmp_path, screen):
     arrays = {}
     for number, columns in enumerate([3, 2]):
         part = f"x/part_{number}"
@@ -124,7 +124,7 @@ def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-def test_counts_of_parts_are_those_of_one_variable(tmp_path, screen):
+def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
     counts = np.arange(1, 9)
     parts = {}
     for number, (first, last) in enumerate([(0, 3), (3, 8)]):
@@ -159,7 +159,7 @@ def write_map(tmp_path, name_map):
     return path
 
 
-def test_new_names_go_on_to_slots(tmp_path, screen, named):
+def test_new_names_apply_to_slots(tmp_path, screen, named):
     name_map = write_map(
         tmp_path,
         {
@@ -212,7 +212,7 @@ def test_bad_name_maps(tmp_path, screen, named, content, words):
 
 
 @pytest.mark.pairwise(use_resource=[False, True], parts=[0, 3], to=[1, 2])
-def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, parts, to):
+def test_training_continues_in_the_other_decay_layout(tmp_path, screen, use_resource, parts, to):
     make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)
     problem, options = training.problem(), dict(use_resource=use_resource, parts=parts)
     source = training.trained_in_v1(tmp_path / "old", problem, make, **options)
@@ -228,7 +228,7 @@ def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, pa
     assert counts and all(np.max(value) > 0 for value in counts)
 
 
-def test_layouts_there_and_back(tmp_path, screen):
+def test_decay_layouts_round_trip(tmp_path, screen):
     source = training.trained_in_v1(tmp_path / "old", training.problem(), decaying_v1)
     to = "adagrad-decay-v%d"
     assert screen.run("convert", source, tmp_path / "two", "--to", to % 2)[0] == 0
@@ -241,7 +241,7 @@ def test_layouts_there_and_back(tmp_path, screen):
     assert_equal(tensors(tmp_path / "same"), two)
 
 
-def test_counts_of_a_scalar(tmp_path, screen):
+def test_decay_counts_of_a_scalar(tmp_path, screen):
     arrays = {"x": np.float32(1), "x/AdagradDecay": np.float32(2), "x/AdagradDecay_1": np.int64(3)}
     write_tensors(tmp_path / "old", arrays)
     for to in ("adagrad-decay-v1", "adagrad-decay-v2"):
@@ -249,7 +249,7 @@ def test_counts_of_a_scalar(tmp_path, screen):
         assert_equal(tensors(tmp_path / to), arrays)
 
 
-def test_counts_where_there_can_be_none_are_refused(tmp_path, screen):
+def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
     arrays = {"x": draw(3, 2), "x/AdagradDecay": draw(3, 2)}
     arrays["x/AdagradDecay_1"] = np.arange(6).reshape(3, 2)
     write_tensors(tmp_path / "old" / "model", arrays)
@@ -312,7 +312,7 @@ def test_bad_input_is_one_line_and_writes_nothing(tmp_path, screen, bad, name, o
     assert sorted(os.listdir(str(bad))) == before
 
 
-def test_what_is_there_is_not_replaced_unless_asked_for(tmp_path, screen, bad):
+def test_an_existing_destination_needs_overwrite(tmp_path, screen, bad):
     write_tensors(tmp_path / "new", {"z": draw(2)})
     source = bad / "good"
     assert "--overwrite" in screen.refused("convert", source, tmp_path / "new")
@@ -323,7 +323,7 @@ def test_what_is_there_is_not_replaced_unless_asked_for(tmp_path, screen, bad):
     assert "is a folder" in screen.refused("convert", source, tmp_path / "folder", "--overwrite")
 
 
-def test_the_report_tells_what_went_where(tmp_path, screen, bad):
+def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
     code, output, errors = screen.run("convert", bad / "good", tmp_path / "new")
     assert (code, errors) == (0, "")
     assert output.splitlines()[2:] == [
@@ -378,7 +378,7 @@ def test_interrupted_midway_leaves_nothing(tmp_path, large):
     assert os.listdir(str(tmp_path)) == []
 
 
-def test_the_truncated_checkpoint_that_is_kept_here(tmp_path, screen, monkeypatch):
+def test_the_recorded_truncated_checkpoint_is_refused(tmp_path, screen, monkeypatch):
     monkeypatch.chdir(tmp_path)
     truncated = ROOT / "tests" / "data" / "truncated"
     assert "is truncated" in screen.refused("convert", truncated, "out")

@@ -101,7 +101,7 @@ def test_to_keras_and_back(tmp_path, screen, source, ending):
     assert_equal(train(5, restore=back), train(5, restore=source))
 
 
-def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
+def test_keras_loads_the_written_files(tmp_path, screen, source):
     screen.json("convert", source, tmp_path / "keras.h5", *options("--to", "keras"))
     path = str(tmp_path / "keras.h5")
     model = tf.keras.models.load_model(path, custom_objects=custom_objects())
@@ -113,7 +113,7 @@ def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
     assert set(os.listdir(str(tmp_path / "there"))) == names
 
 
-def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
+def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source):
     (tmp_path / "map.json").write_text('{"layer/kernel": "w", "layer/bias": "b"}')
     screen.json("convert", source, tmp_path / "keras", *options("--to", "keras", model="pair"))
     words = options("--name-map", "map.json", model="pair")
@@ -130,7 +130,7 @@ def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
 @pytest.mark.defect(21)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
-def test_the_name_map_that_is_told_can_be_pasted(tmp_path, screen, source, python, argument):
+def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):
     """The older form of a message, a dict of Python, is taken as well."""
     new = {"layer/kernel": "tower/w", "layer/bias": "b"}
     (tmp_path / "map.json").write_text(json.dumps(new))
@@ -144,7 +144,7 @@ def test_the_name_map_that_is_told_can_be_pasted(tmp_path, screen, source, pytho
     assert screen.json(*words + ("--name-map", "pasted.json"))["complete"]
 
 
-def test_like_an_old_checkpoint(tmp_path, screen, source):
+def test_the_option_like(tmp_path, screen, source):
     screen.json("convert", source, tmp_path / "keras", *options("--to", "keras"))
     words = options("--like", source)
     screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
@@ -168,7 +168,7 @@ def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, en
     assert not (tmp_path / "back.index").exists()
 
 
-def test_leftovers_that_may_be(tmp_path, screen, source):
+def test_the_option_ignore(tmp_path, screen, source):
     words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
     words += ("--ignore", "layer/.*/Adam", "--ignore", "beta[12]_power$")
     told = screen.json(*words, code=1)
@@ -183,7 +183,7 @@ def test_leftovers_that_may_be(tmp_path, screen, source):
     assert "strict=" not in output and "ignore=" not in output
 
 
-def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
+def test_ignored_leftovers_leave_the_conversion_complete(tmp_path, screen, source):
     words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="sgd")
     assert not screen.json(*words, code=1)["written"]
     told = screen.json(*(words + ("--ignore", ".*Adam", "--ignore", "beta")))
@@ -220,7 +220,7 @@ def daily_on_tensorflow_1(test):
 
 
 @daily_on_tensorflow_1
-def test_in_a_process_of_its_own(tmp_path, screen, source):
+def test_convert_in_a_new_process(tmp_path, screen, source):
     """On TensorFlow 1.15 that is a graph with a Session of Keras."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))

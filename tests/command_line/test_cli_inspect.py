@@ -21,7 +21,7 @@ def screen(capsys):
     return Screen(capsys)
 
 
-def test_adam_of_115(screen):
+def test_a_recorded_checkpoint_of_adam(screen):
     code, output, errors = screen.run("inspect", DATA / "adam_tf115")
     assert (code, errors) == (0, "")
     assert re.search(r"^optimizer: Adam \(slots Adam, \d+ variables?\)$", output, re.M)
@@ -29,7 +29,7 @@ def test_adam_of_115(screen):
     assert all(line == line.rstrip() for line in output.splitlines())
 
 
-def test_the_page_shows_what_is_printed(screen, monkeypatch):
+def test_the_page_shows_the_printed_table(screen, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, output, _ = screen.run("inspect", "tests/data/adam_tf115")
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
@@ -44,7 +44,7 @@ def test_the_page_shows_what_is_printed(screen, monkeypatch):
         ("optimize_loss_tf115", "Adam", "OptimizeLoss", "V2"),
     ],
 )
-def test_checkpoints_that_are_kept_here(screen, name, label, scope, format):
+def test_recorded_checkpoints(screen, name, label, scope, format):
     told = screen.json("inspect", DATA / name)
     assert (told["format"], told["kind"]) == (format, "name-based")
     (guess,) = told["optimizers"]
@@ -128,11 +128,11 @@ def test_compare_different(screen, folder):
         (["optimizers_of_a_user:ready", "--steps", "many"], "--steps: invalid int value"),
     ],
 )
-def test_compare_refuses(screen, folder, words, told):
+def test_compare_refuses_bad_input(screen, folder, words, told):
     assert told in screen.refused("compare", *words)
 
 
-def test_compare_without_that_keras(screen, folder):
+def test_compare_with_keras_3(screen, folder):
     if versions.keras_facts()["generation"] == 3:
         assert screen.json("compare", "optimizers_of_a_user:ready", "--api", "keras3")["equal"]
     else:
@@ -141,7 +141,7 @@ def test_compare_without_that_keras(screen, folder):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
+def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
     """Partitioned variables, and an optimizer in a scope: matrix/atrix/part_0/Adam."""
     problem = training.problem(("matrix", "table"))
     scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")

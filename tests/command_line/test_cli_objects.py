@@ -70,7 +70,7 @@ def convert(screen, source, destination, optimizer, *options, code=0):
     ["name", "into"],
     [("adam", "adam"), ("momentum", "momentum"), ("decay", "decay"), ("decay", "decay_v2")],
 )
-def test_a_bridged_training_goes_on_in_a_session(tmp_path, screen, api, name, into):
+def test_a_bridged_training_continues_in_a_session(tmp_path, screen, api, name, into):
     keras = trained_bridged(name, api)
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
     told = convert(screen, source, tmp_path / "v1", into)
@@ -112,7 +112,7 @@ def trained_by_keras(optimizer):
         (lambda: OWN.Ftrl(0.1), "ftrl", {"accumulator": "Ftrl", "linear": "Ftrl_1"}),
     ],
 )
-def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots):
+def test_slots_of_keras_2_optimizers_get_v1_names(tmp_path, screen, own, name, slots):
     optimizer = own()
     variables = trained_by_keras(optimizer)
     source = saved(tmp_path / "keras", optimizer, variables)
@@ -134,7 +134,7 @@ def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots)
 
 
 @pytest.mark.parametrize("beta", [0.9, 0.999])
-def test_powers_are_those_of_a_session(beta):
+def test_powers_of_beta_equal_those_of_a_session(beta):
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("x", [2], use_resource=True)
         optimizer = v1.train.AdamOptimizer(beta1=beta)
@@ -148,14 +148,14 @@ def test_powers_are_those_of_a_session(beta):
             session.run(train_op)
 
 
-def test_without_a_step_there_is_nothing_to_compute(screen, tmp_path):
+def test_a_checkpoint_of_variables_alone(screen, tmp_path):
     variable = tf.Variable([1.0, 2.0], name="x")
     source = tf.train.Checkpoint(x=variable).save(str(tmp_path / "keras"))
     assert screen.json("convert", source, tmp_path / "v1")["complete"]
     assert_equal(tensors(tmp_path / "v1"), {"x": np.float32([1, 2])})
 
 
-def test_names_of_ones_own(tmp_path, screen):
+def test_a_name_map(tmp_path, screen):
     keras = trained_bridged("adam", "optimizer_v2")
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
     assert convert(screen, source, tmp_path / "plain", "adam")["complete"]
@@ -171,7 +171,7 @@ def test_names_of_ones_own(tmp_path, screen):
     assert_equal(tensors(tmp_path / "v1"), expected)
 
 
-def test_another_optimizer_is_told_and_written_only_if_asked_for(tmp_path, screen):
+def test_the_state_of_another_optimizer_needs_partial(tmp_path, screen):
     keras = trained_bridged("adam", "optimizer_v2")
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
     told = convert(screen, source, tmp_path / "v1", "momentum", code=1)
@@ -201,7 +201,7 @@ def test_another_optimizer_is_told_and_written_only_if_asked_for(tmp_path, scree
         (["--to", "adagrad-decay-v2"], "is object-based"),
     ],
 )
-def test_refused(tmp_path, screen, options, words):
+def test_bad_options_are_refused(tmp_path, screen, options, words):
     optimizer = OWN.Adam(0.01)
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
     told = screen.refused("convert", source, tmp_path / "v1", *options)
@@ -209,7 +209,7 @@ def test_refused(tmp_path, screen, options, words):
     assert not (tmp_path / "v1.index").exists()
 
 
-def test_the_momentum_of_keras_own_sgd_is_another(tmp_path, screen):
+def test_the_momentum_of_keras_sgd_is_refused(tmp_path, screen):
     optimizer = OWN.SGD(0.1, momentum=0.9)
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
     words = ("convert", source, tmp_path / "v1", "--optimizer", "of_a_user:momentum")
@@ -224,7 +224,7 @@ def has_newer_optimizers():
     return NEW is not None and not hasattr(NEW.Adam, "get_slot_names") or training.KERAS_3
 
 
-def test_numbered_variables_are_refused(tmp_path, screen):
+def test_optimizers_with_numbered_variables_are_refused(tmp_path, screen):
     if not has_newer_optimizers():
         assert issubclass(KERAS.optimizers.Adam, versions.optimizer_v2())
         return
@@ -268,7 +268,7 @@ def test_inspect_shows_a_bridged_optimizer(tmp_path, screen, api):
         (lambda: OWN.RMSprop(0.1, centered=True), "centered RMSprop"),
     ],
 )
-def test_inspect_shows_keras_2s_own(tmp_path, screen, own, label):
+def test_inspect_shows_keras_2_optimizers(tmp_path, screen, own, label):
     optimizer = own()
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
     told = screen.json("inspect", source)

@@ -71,7 +71,7 @@ def test_text_names_the_versions(told):
     assert ("eager off" in output) == tf.__version__.startswith("1.")
 
 
-def test_json_holds_the_facts(told):
+def test_json_contains_the_facts(told):
     assert told["legacy_opt"]["version"] == legacy_opt.__version__
     assert told["python"]["version"] == sys.version.split()[0]
     assert told["packages"]["numpy"] == numpy.__version__
@@ -91,7 +91,7 @@ def test_diagnose_is_public_and_is_what_json_prints(capsys):
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_kernels_told_are_kernels_that_exist():
+def test_reported_kernels_exist():
     prefix = {"ref dense": "", "ref sparse": "Sparse"}
     prefix.update({"resource dense": "Resource", "resource sparse": "ResourceSparse"})
     for name, forms in diagnosis._kernels().items():
@@ -106,7 +106,7 @@ def test_kernels_told_are_kernels_that_exist():
         ("RuntimeError('the disk is on fire')", None),
     ],
 )
-def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
+def test_a_broken_tensorflow_is_reported(tmp_path, message, fix):
     (tmp_path / "tensorflow.py").write_text("raise " + message)
     code, output, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert (code, errors) == (1, "")
@@ -115,7 +115,7 @@ def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
     assert (f"fix: {fix}" in output) if fix else ("fix: pip install" not in output)
 
 
-def test_what_tensorflow_prints_while_it_breaks_stays_off_the_terminal(tmp_path):
+def test_output_of_a_failing_import_is_not_printed(tmp_path):
     noise = "import os\nos.write(2, b'noise')\nraise ImportError('no')"
     (tmp_path / "tensorflow.py").write_text(noise)
     _, _, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
@@ -154,7 +154,7 @@ def test_no_kernels():
 
 
 @pytest.mark.parametrize("wheel, no_deps", [("tensorflow", ""), ("tensorflow-cpu", "--no-deps ")])
-def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps):
+def test_with_keras_3_the_command_that_installs_tf_keras_is_shown(wheel, no_deps):
     told = facts(
         tensorflow={"version": "2.18.0"},
         keras={"generation": 3},
@@ -177,7 +177,7 @@ def test_keras_3_too_old_for_the_bridge():
     assert problem["fix"] == "pip install -U keras"
 
 
-def test_what_is_told_of_to_keras_is_so(told):
+def test_the_facts_on_to_keras_are_true(told):
     told = told["to_keras"]
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     auto = legacy_opt.compat.to_keras(optimizer)
@@ -191,7 +191,7 @@ def test_what_is_told_of_to_keras_is_so(told):
             assert told[api] == f"ImportError: {raised.value}"
 
 
-def test_legacy_keras_asked_for_and_missing():
+def test_legacy_keras_is_requested_but_missing():
     keras = {"version": None, "error": "ImportError: tf_keras", "TF_USE_LEGACY_KERAS": "1"}
     problem = only_problem(keras=keras)
     assert "tf.keras cannot be imported" in problem["text"]

@@ -36,7 +36,7 @@ def screen(capsys):
 @pytest.mark.defect(7)
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 @pytest.mark.parametrize("way", ["add", "copy"])
-def test_the_writer_refuses(tmp_path, name, way):
+def test_the_writer_refuses_impossible_names(tmp_path, name, way):
     write(tmp_path / "source", ARRAYS)
     with pytest.raises(CheckpointError, match="can be no tensor's name"), CheckpointWriter(
         tmp_path / "new" / "model"
@@ -48,7 +48,7 @@ def test_the_writer_refuses(tmp_path, name, way):
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_no_string(tmp_path):
+def test_the_writer_refuses_names_that_are_no_strings(tmp_path):
     with pytest.raises(CheckpointError, match="b'x' can be no tensor's name: it is no string"):
         write(tmp_path / "model", {b"x": 1})
 
@@ -119,7 +119,7 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
         (load_v1_checkpoint, "w"),
     ],
 )
-def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
+def test_reserved_names_in_a_name_map(tmp_path, work, old):
     w = tf.compat.v2.Variable([1.0], name="w")
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
     write(tmp_path / "there", {"w": np.float32([1])})
@@ -129,7 +129,7 @@ def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     assert not (tmp_path / "new.index").exists()
 
 
-def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
+def test_a_variable_name_with_a_line_break_is_refused(tmp_path):
     w = tf.compat.v2.Variable([1.0], name="w")
     with pytest.raises(ValueError, match="can be the name of no variable"):
         save_v1_checkpoint(tmp_path / "new", {"w\n": w}, None)
@@ -177,14 +177,14 @@ def test_inspect_prints_names_as_one_line_each(tmp_path, screen):
     assert "x\\n  forged  float32" in table and "\\x1b[31mred" in table and "日本語" in table
 
 
-def test_json_has_the_names_as_they_are(tmp_path, screen):
+def test_json_has_unescaped_names(tmp_path, screen):
     write(tmp_path / "model", HOSTILE)
     told = screen.json("inspect", tmp_path / "model")
     assert {each["name"] for each in told["variables"]} == set(HOSTILE)
 
 
 @pytest.mark.defect(12)
-def test_convert_takes_hostile_names_and_prints_them_on_a_line_each(tmp_path, screen):
+def test_convert_prints_each_hostile_name_on_one_line(tmp_path, screen):
     write(tmp_path / "old", HOSTILE)
     code, output, errors = screen.run("convert", tmp_path / "old", tmp_path / "new")
     assert (code, errors) == (0, "")
@@ -194,7 +194,7 @@ def test_convert_takes_hostile_names_and_prints_them_on_a_line_each(tmp_path, sc
     assert_printable(screen.refused("convert", tmp_path / "old", tmp_path / "no\x1b[31m\n/new/\n"))
 
 
-def test_convert_gives_hostile_names(tmp_path, screen):
+def test_convert_writes_hostile_names(tmp_path, screen):
     names = {f"x{number:02d}": name for number, name in enumerate(HOSTILE)}
     write(tmp_path / "old", {old: HOSTILE[new] for old, new in names.items()})
     (tmp_path / "map.json").write_text(json.dumps(names))
@@ -216,7 +216,7 @@ def test_audit_prints_paths_on_one_line(tmp_path, screen):
 
 
 @pytest.mark.defect(12)
-def test_what_the_environment_and_the_words_hold(screen, monkeypatch):
+def test_control_characters_of_arguments_and_environment_are_escaped(screen, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "\x1b[31m")
     assert_printable(screen.run("doctor")[1])
     assert_printable(screen.run("\x1b[31m")[2])
@@ -225,7 +225,7 @@ def test_what_the_environment_and_the_words_hold(screen, monkeypatch):
 
 
 @pytest.mark.defect(12)
-def test_what_a_stream_cannot_write_is_escaped():
+def test_characters_that_a_stream_cannot_encode_are_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     tables.show(("ü\n", tables.Table(("name",), [("日\x1b",)])), stream)
     stream.flush()

@@ -151,7 +151,7 @@ def test_missing_names_stop_the_script(name, tmp_path):
 
 
 @pytest.mark.full
-def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp_path):
+def test_a_script_of_deeprec_resumes_from_its_checkpoint_with_each_optimizer(tmp_path):
     shutil.copy(str(SCRIPTS / "deeprec_style_wdl.py"), str(tmp_path))
     each = tmp_path / "each.py"
     each.write_text(
@@ -177,14 +177,14 @@ def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp
 
 
 @pytest.mark.full
-def test_a_script_of_contrib_trains_in_all_its_ways():
+def test_a_script_of_contrib_trains():
     code, output, errors = run_to_the_end(SCRIPTS / "contrib_opt_style.py")
     assert code == 0, errors
     assert len(re.findall(r"loss 7\.122 at first, 0\.00\d at last", output)) == 4
 
 
 @pytest.mark.full
-def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
+def test_with_force_a_script_runs_despite_missing_names(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('begun')\nimport tensorflow as tf\ntf.get_embedding_variable\n")
     code, output, errors = run_to_the_end("--force", script)
@@ -194,7 +194,7 @@ def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
 
 
 @pytest.mark.full
-def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
+def test_a_module_runs_by_its_name_with_its_own_exit_code(probe):
     (probe.parent / "beside" / "__main__.py").write_text(
         "import sys\nfrom . import package\nprint(__name__, sys.argv)\nsys.exit(7)\n"
     )
@@ -203,7 +203,7 @@ def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
     assert (code, output) == (7, f"__main__ {[main, '-x']}\n")
 
 
-def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
+def test_bad_input_is_one_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", ["replaced by the command"] + sys.path)
     screen = Screen(capsys)
     assert "no_such_script.py" in screen.refused("run", "no_such_script.py")
@@ -218,7 +218,7 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
 # Imports.
 
 
-def test_installed_modules_get_the_tensorflow_that_is_installed(monkeypatch):
+def test_installed_modules_import_the_installed_tensorflow(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", runner._importing(builtins.__import__, v1))
     code = "import tensorflow as tf\nfrom tensorflow import train"
     installed = os.path.join(os.path.dirname(tf.__path__[0]), "some_package", "module.py")

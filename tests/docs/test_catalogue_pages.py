@@ -11,7 +11,7 @@ from tests.tools.catalogue_pages import PAGES
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_arguments_and_slots_are_those_of_today(name):
+def test_arguments_and_slots_are_up_to_date(name):
     page, text = PAGES[name], text_of(name)
     assert catalogue_pages.written(text, page, catalogue_pages.FACTS) == text
     for fact in ("arguments", "slots"):
@@ -43,7 +43,7 @@ REPLACEMENTS = [
 
 @pytest.mark.keras3
 @pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
-def test_the_page_tells_by_how_much_keras_differs(name, replacement, generation):
+def test_the_measured_differences_to_keras_are_up_to_date(name, replacement, generation):
     start = f"| `{replacement.v1}` | {generation}: `{replacement.expression(generation)}` |"
     (row,) = [line for line in text_of(name).splitlines() if line.startswith(start)]
     told = row[len(start) :].strip(" |").split(" | ")

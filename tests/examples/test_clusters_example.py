@@ -50,7 +50,7 @@ def test_differences_are_named():
     assert keras_clusters.first_difference(one, {"iterations": 3}) == "only one has variable 0"
 
 
-def test_powers_and_iterations_advance_once_a_step():
+def test_powers_of_beta_and_iterations_advance_once_a_step():
     beta1, beta2 = np.float32(0.9), np.float32(0.999)
     values = {"iterations": 1, "beta1_power": beta1 * beta1, "beta2_power": beta2 * beta2}
     assert keras_clusters.once_per_step(values, 1)
@@ -82,7 +82,7 @@ def test_a_process_that_fails_ends_the_others(tmp_path):
     assert all(process.poll() is not None for process, _ in cluster.processes.values())
 
 
-def test_waiting_has_an_end(tmp_path):
+def test_waiting_times_out(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import time\ntime.sleep(60)\n")
     with processes.Cluster(0.5, worker=1) as cluster:

@@ -95,7 +95,7 @@ def test_features_do_not_depend_on_the_outcome(tables):
     assert not known_afterwards & set(data.FLIGHT_COLUMNS)
 
 
-def test_every_field_has_rows_of_its_own(flights):
+def test_fields_do_not_share_rows(flights):
     lowest, highest = flights.ids.min(axis=0), flights.ids.max(axis=0)
     np.testing.assert_array_equal(lowest[1:], highest[:-1] + 1)
 
@@ -137,7 +137,7 @@ def test_score_against_hand_computed():
     assert np.isnan(report.score(late, np.full(4, np.nan))).all()
 
 
-def test_table_and_summary_tell_where_decay_loses(thin):
+def test_table_and_summary_show_where_decay_loses(thin):
     late = thin.late
     good, bad = np.where(late > 0, 0.9, 0.1), np.where(late > 0, 0.8, 0.2)
     decay = np.where(thin.month == 3, bad, good)
@@ -183,7 +183,7 @@ def test_logistic_starts_undecided_and_learns(few):
     assert max(losses) < np.log(2)
 
 
-def test_towers_do_not_touch_each_other(few):
+def test_towers_do_not_influence_each_other(few):
     together = Trainer(few, settings(), 64).train_once()
     for number, (name, one) in enumerate(settings().items()):
         alone = Trainer(few, {name: one}, 64).train_once()
@@ -226,7 +226,7 @@ def test_resume_with_other_arguments_is_refused(few, tmp_path):
         other.run(4, resume=True)
 
 
-def test_a_new_run_forgets_older_checkpoints(few, tmp_path):
+def test_a_new_run_deletes_older_checkpoints(few, tmp_path):
     trainer = Trainer(few, settings(), 64)
     CheckpointedRun(trainer, str(tmp_path), 2).run(8)
     assert len(list(tmp_path.glob("*.index"))) == 3

@@ -69,7 +69,7 @@ def spoil(path, key, change):
 # --- a story that goes well
 
 
-def test_every_hand_over_is_bit_equal(told):
+def test_every_conversion_is_bit_equal(told):
     rows = json.loads((told[0] / "rows.json").read_text())
     for optimizer, tensors in TENSORS.items():
         moves = [row for row in rows[optimizer] if row["stage"] in "ABC"]
@@ -83,7 +83,7 @@ def test_every_hand_over_is_bit_equal(told):
     assert "All 6 hand-overs are bit-equal" in told[1]
 
 
-def test_exits(told):
+def test_exits_to_keras_own_optimizers(told):
     rows = json.loads((told[0] / "rows.json").read_text())
     exits = {row["to"]: row for row in rows["Adagrad"] if row["stage"] == "exit"}
     assert len(exits) == (2 if KERAS_3 else 1)
@@ -100,7 +100,7 @@ def test_exits(told):
     assert "AdagradDecayOptimizer has no counterpart" in told[1]
 
 
-def test_the_command_line_is_used(told):
+def test_the_story_uses_the_command_line(told):
     assert told[1].count("$ legacy-opt inspect") == 2
     assert told[1].count("$ legacy-opt convert") == (2 if KERAS_3 else 1)
     assert "optimizer: AdagradDecay" in told[1]
@@ -121,7 +121,7 @@ def test_plot_and_nothing_half_written(told):
     assert not [path for path in told[0].rglob("*") if "writing" in path.name]
 
 
-def test_the_nudge_grows_and_is_not_lost(told):
+def test_the_perturbation_grows_and_is_kept(told):
     story, _ = read_story(str(told[0]))
     for period in story.periods[1:]:
         stayed, nudged = (
@@ -152,7 +152,7 @@ def test_periods_are_months():
 # --- stories that go wrong
 
 
-def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
+def test_a_changed_checkpoint_fails_the_roll_back(story, capsys):
     from migration.stages import run_stage
 
     spoil(
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
 
 
 @pytest.mark.full
-def test_another_checkpoint_fails_the_way_to_keras(story):
+def test_a_wrong_checkpoint_fails_the_way_to_keras(story):
     from migration.stages import run_stage
 
     checkpoint = story / "AdagradDecay" / "checkpoints"
@@ -183,7 +183,7 @@ def test_another_checkpoint_fails_the_way_to_keras(story):
         tell(story)
 
 
-def test_an_exit_that_is_not_what_its_grade_says_fails(story):
+def test_an_exit_that_exceeds_its_grade_fails(story):
     (path,) = [
         path
         for path in (story / "Adagrad").glob("*eras*/Nov-Dec.npz")
@@ -194,7 +194,7 @@ def test_an_exit_that_is_not_what_its_grade_says_fails(story):
         tell(story)
 
 
-def test_only_what_has_no_exit_may_be_refused(story):
+def test_only_optimizers_without_exit_may_be_refused(story):
     for optimizer, fine in (("AdagradDecay", True), ("Adagrad", False)):
         for path in (story / optimizer / "rows").glob("4*.json"):
             row = json.loads(path.read_text())
@@ -210,7 +210,7 @@ def run_of(value, count=7):
     return Run(np.array([0.25, 0.5], np.float32), values, {("kernel", "m"): np.ones(2, np.float32)})
 
 
-def test_bound_by_hand():
+def test_the_bound_against_hand_computed():
     growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
     # 2 * sqrt(25) * 2**-10, and for what did not grow one unit in the last place of 1.
@@ -228,7 +228,7 @@ def test_bound_by_hand():
 @pytest.mark.parametrize(
     "moved, where", [(run_of(np.nan), "kernel"), (run_of(1.5, 8), "global_step")]
 )
-def test_a_number_that_is_none_and_a_wrong_count_are_beyond_any_bound(moved, where):
+def test_nan_and_a_wrong_global_step_exceed_any_bound(moved, where):
     growth = report.gaps(run_of(2.5), run_of(1.5))
     difference = report.Difference(moved, run_of(1.5), growth, 25)
     assert not difference.share <= 1 and difference.where == where

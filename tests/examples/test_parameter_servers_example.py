@@ -76,7 +76,7 @@ def test_estimators_in_a_cluster(tmp_path):
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
 @pytest.mark.parametrize("job, other", [("chief", "worker"), ("worker", "chief")])
-def test_an_estimator_does_not_wait_for_one_that_is_gone(job, other, monkeypatch, tmp_path):
+def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_path):
     cluster = {each: flights_processes.free_addresses(1) for each in ("ps", job, other)}
     place = {"cluster": cluster, "task": {"type": job, "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
@@ -164,7 +164,7 @@ def test_no_process_is_left_after_a_signal(small_cluster, name):
     assert_ended(program, processes, name + ": all processes are stopped.")
 
 
-def test_no_process_is_left_after_ctrl_c_which_all_of_them_get(small_cluster):
+def test_no_process_is_left_after_ctrl_c_to_the_process_group(small_cluster):
     program, processes = small_cluster
     os.killpg(program.pid, signal.SIGINT)
     assert_ended(program, processes, "SIGINT: all processes are stopped.")
@@ -176,7 +176,7 @@ def test_no_process_is_left_when_the_program_is_killed(small_cluster):
     wait_until(lambda: not any(map(is_running, processes)))
 
 
-def test_a_signal_that_comes_while_a_process_starts_finds_it(tmp_path, monkeypatch):
+def test_a_signal_during_the_start_of_a_process_stops_it(tmp_path, monkeypatch):
     class Popen(subprocess.Popen):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
@@ -245,7 +245,7 @@ def test_more_steps_than_flights(program, monkeypatch):
         program.main(["--steps", "12"])
 
 
-def test_the_line_that_tells_why_a_process_failed():
+def test_the_last_line_of_an_error():
     trace = "Traceback:\n  x\na.b.SomeError: no such name\n\nOriginal stack trace:\n  stack()"
     for text, line in (trace, "a.b.SomeError: no such name"), ("one\ntwo", "two"), ("", ""):
         assert flights_processes.last_line(io.StringIO(text)) == line

@@ -48,13 +48,13 @@ def left_as_it_was():
     assert everything() == before
 
 
-def test_an_import_patches_nothing():
+def test_importing_legacy_opt_patches_nothing():
     for module in tf.train, v1.train:
         assert not [name for name in DEEPREC if hasattr(module, name)]
     assert versions.has_contrib() or "tensorflow.contrib" not in sys.modules
 
 
-def test_deeprecs_names_are_ours_while_the_patch_is_in_force():
+def test_deeprecs_names_are_ours_while_the_patch_is_active():
     with compat.patch_tensorflow() as patch:
         for module in tf.train, v1.train:
             for name in DEEPREC:
@@ -77,7 +77,7 @@ def test_deeprecs_names_are_ours_while_the_patch_is_in_force():
                 getattr(module, name)
 
 
-def test_what_tensorflow_has_stays_its_own():
+def test_tensorflows_own_names_stay():
     own = {"AdamOptimizer": v1.train.AdamOptimizer, "Optimizer": v1.train.Optimizer}
     with compat.patch_tensorflow() as patch:
         assert {name: getattr(v1.train, name) for name in own} == own
@@ -129,7 +129,7 @@ if not versions.has_contrib():
                     module, _, last = ("tensorflow" + name[2:]).rpartition(".")
                     assert getattr(importlib.import_module(module), last) is today(fate.now)
 
-    def test_the_ways_to_import_a_module():
+    def test_all_ways_to_import_a_module():
         with compat.patch_tensorflow():
             import tensorflow.contrib.opt as opt
             from tensorflow import contrib
@@ -146,7 +146,7 @@ if not versions.has_contrib():
             exec("from tensorflow.contrib.opt import *", star)
             assert star["NadamOptimizer"] is legacy_opt.NadamOptimizer
 
-    def test_a_name_that_nobody_has_is_an_error_that_tells_what_to_do():
+    def test_the_error_for_a_name_without_replacement_gives_advice():
         with compat.patch_tensorflow():
             with pytest.raises(AttributeError, match="'tensorflow.contrib' .* 'slim' .*tf-slim"):
                 tf.contrib.slim  # noqa: B018
@@ -158,7 +158,7 @@ if not versions.has_contrib():
                 importlib.import_module("tensorflow.contrib.slim")
             assert not hasattr(tf.contrib, "seq2seq")
 
-    def test_the_project_itself_is_not_deceived():
+    def test_legacy_opt_itself_does_not_mistake_the_patch_for_contrib():
         with compat.patch_tensorflow():
             assert hasattr(tf, "contrib") and not versions.has_contrib()
 
@@ -176,13 +176,13 @@ def test_patches_may_overlap():
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_an_exception_takes_the_names_away():
+def test_an_exception_in_the_block_removes_the_names():
     with pytest.raises(KeyError), compat.patch_tensorflow():
         {}[tf.train.AdamAsyncOptimizer]
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_what_fails_halfway_leaves_nothing(monkeypatch):
+def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
     # Nothing can be put into a string; the names before it have been put by then.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
@@ -196,7 +196,7 @@ class Own(v1.train.GradientDescentOptimizer):
     """An optimizer that is no matter here."""
 
 
-def test_what_was_there_is_never_replaced():
+def test_existing_names_are_never_replaced():
     train = vars(versions.plain_module(tf.train))
     train["AdamAsyncOptimizer"] = Own  # as DeepRec does
     try:
@@ -219,7 +219,7 @@ def test_threads_share_the_names():
         assert list(threads.map(work, range(4))) == list(range(4))
 
 
-def test_what_somebody_put_in_its_place_stays():
+def test_undo_keeps_a_name_that_other_code_replaced():
     with compat.patch_tensorflow():
         vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"] = Own
     assert tf.train.AdamAsyncOptimizer is Own
@@ -229,7 +229,7 @@ def test_what_somebody_put_in_its_place_stays():
 # The table.
 
 
-def test_every_name_that_is_ours_or_tensorflows_is_there():
+def test_every_replacement_exists():
     for name, fate in old_names.FATES.items():
         for now in re.findall(r"[\w.]+", fate.now or ""):
             if now != "tf.compat.v1.train.experimental.MixedPrecisionLossScaleOptimizer":
@@ -237,7 +237,7 @@ def test_every_name_that_is_ours_or_tensorflows_is_there():
         assert fate.now or fate.advice, name
 
 
-def test_the_table_knows_all_that_contrib_published_and_no_more():
+def test_the_table_has_exactly_the_public_names_of_contrib():
     if not versions.has_contrib():
         return
     for module in "opt", "training", "estimator", "layers":
@@ -273,7 +273,7 @@ def test_the_table_knows_all_that_contrib_published_and_no_more():
         ("tf.zeros", None),
     ],
 )
-def test_a_name_is_found_however_it_is_written(name, found):
+def test_find_accepts_all_spellings_of_a_name(name, found):
     assert (old_names.find(name) and old_names.find(name).name) == found
 
 
@@ -290,7 +290,7 @@ def rows_of_the_page():
             yield [old for old in olds if old != "optimize.optimize"], cells[1]
 
 
-def test_the_page_says_what_the_table_says():
+def test_the_page_agrees_with_the_table():
     told = set()
     for olds, news in rows_of_the_page():
         for number, old in enumerate(olds):

@@ -93,7 +93,7 @@ def test_each_patch_has_the_same_names_and_modules():
 
 @pytest.mark.defect(18)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 0, 2, 1)])
-def test_in_whatever_order_patches_are_undone(order):
+def test_patches_may_be_undone_in_any_order(order):
     patches = [compat.patch_tensorflow() for _ in range(3)]
     held = importlib.import_module("tensorflow.python.training.adam_async")
     for number in order:
@@ -104,7 +104,7 @@ def test_in_whatever_order_patches_are_undone(order):
 
 
 @pytest.mark.defect(18)
-def test_an_error_in_the_block_takes_nothing_from_those_who_hold(module_of):
+def test_after_an_error_in_the_block_imported_modules_keep_their_names(module_of):
     code = "from tensorflow.python.training import adam_async\n"
     with pytest.raises(ZeroDivisionError), compat.patch_tensorflow():
         module = module_of(code)
@@ -113,7 +113,7 @@ def test_an_error_in_the_block_takes_nothing_from_those_who_hold(module_of):
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_a_module_is_loaded_again_inside_of_a_patch_only(module_of):
+def test_a_module_can_be_reloaded_only_while_a_patch_is_active(module_of):
     code = "from tensorflow.python.training import adam_async as held\n"
     with compat.patch_tensorflow():
         module = module_of(code)
@@ -125,7 +125,7 @@ def test_a_module_is_loaded_again_inside_of_a_patch_only(module_of):
 
 
 @pytest.mark.defect(18)
-def test_what_somebody_put_into_a_module_of_old_names_stays():
+def test_attributes_that_users_add_to_a_created_module_stay():
     home = "tensorflow.python.training.adam_async"
     with compat.patch_tensorflow():
         held = importlib.import_module(home)

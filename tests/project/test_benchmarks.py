@@ -34,7 +34,7 @@ def result(ratio, goal):
     "ratio, goal, hit",
     [(1.04, 1.05, True), (1.05, 1.05, True), (1.06, 1.05, False), (9, None, None)],
 )
-def test_hit_is_a_median_within_the_goal(ratio, goal, hit):
+def test_a_hit_is_a_median_within_the_goal(ratio, goal, hit):
     assert result(ratio, goal).hit is hit
     line = report.results_table([result(ratio, goal)]).splitlines()[1]
     assert ("hit" in line, "MISS" in line) == (hit is True, hit is False)
@@ -86,7 +86,7 @@ def test_zipf_ids_are_rows_with_duplicates():
     assert not np.array_equal(ids[0], ids[1])
 
 
-def test_all_workloads_and_goals_of_the_issue_are_measured():
+def test_workloads_and_goals():
     goals = {entry.name: entry for entry in optimizers.ENTRIES}
     for name in ("AdagradDecay", "AdagradDecayV2"):
         assert goals[name].goals == {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
@@ -337,7 +337,7 @@ def goals(workload, generation):
     "arguments, names",
     [([], "W1 W2 W3 W4 B1 B2 B3 B4"), (["--quick"], "W1 W2 W3 B1 B2 B3"), (["--only", "b4"], "B4")],
 )
-def test_everything_is_measured_unless_asked_otherwise(arguments, names, tmp_path, monkeypatch):
+def test_everything_is_measured_by_default(arguments, names, tmp_path, monkeypatch):
     asked = []
 
     def measure_all(names, *rest):
@@ -349,7 +349,7 @@ def test_everything_is_measured_unless_asked_otherwise(arguments, names, tmp_pat
     assert asked == names.split()
 
 
-def test_only_bridge_means_its_workloads():
+def test_the_option_only_bridge_selects_its_workloads():
     assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
 
 
@@ -383,7 +383,7 @@ def test_bridge_and_keras_train_the_same_rows(generation):
     np.testing.assert_array_equal(bridged.any(axis=1), own.any(axis=1))
 
 
-def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
+def test_keras_own_optimizers_are_of_the_same_keras_as_the_bridge(generation):
     for name in ("SGD", "Adam", "Adagrad"):
         own = keras_bridge.makers(generation)["Keras " + name](None)
         if generation == 2:
@@ -392,7 +392,7 @@ def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
             assert isinstance(own, tf.keras.optimizers.Optimizer)
 
 
-def test_a_bridge_is_measured_with_every_keras_that_is_here():
+def test_the_bridge_is_measured_with_every_installed_keras():
     for workload in keras_bridge.WORKLOADS:
         assert sorted({way.generation for way in keras_bridge.ways(workload)}) == GENERATIONS
     for generation in GENERATIONS:

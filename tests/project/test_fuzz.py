@@ -13,7 +13,7 @@ from tests.fuzz.__main__ import Account, main, run_block
 from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 
-def test_cases_that_nobody_has_chosen():
+def test_random_cases():
     account = Account()
     for number in range(3):  # the same every day
         run_block(number, 12, account)
@@ -22,7 +22,7 @@ def test_cases_that_nobody_has_chosen():
 
 
 @pytest.mark.full
-def test_many_of_them(capsys):
+def test_many_random_cases(capsys):
     assert not main(["--cases", "2000", "--seed", "1"])
     assert capsys.readouterr().out.splitlines()[-1].endswith("; 0 findings")
 
@@ -71,7 +71,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", list(FOUND))
-def test_what_was_found_stays_mended(name):
+def test_earlier_findings_stay_fixed(name):
     checking.check(FOUND[name])
 
 
@@ -86,7 +86,7 @@ WRONG_BY_LITTLE = {
 
 
 @pytest.mark.parametrize("wrong", list(WRONG_BY_LITTLE))
-def test_it_finds_what_is_wrong(wrong, monkeypatch):
+def test_it_finds_wrong_values(wrong, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, 2, 2))
     assert checking.check(case) == {"compared": 1}
     key, change = WRONG_BY_LITTLE[wrong]
@@ -98,7 +98,7 @@ def test_it_finds_what_is_wrong(wrong, monkeypatch):
         checking.check(case)
 
 
-def test_it_finds_arguments_that_are_not_refused():
+def test_it_finds_arguments_that_should_be_refused():
     with pytest.raises(checking.Finding, match="the constructor took"):
         checking.check(fuzzed("LazyAdam", learning_rate=0.1, kind="wrong"))
 
@@ -115,7 +115,7 @@ def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
         checking.check(case)
 
 
-def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
+def test_a_finding_is_printed_once_and_the_run_continues(monkeypatch, capsys):
     def check(case):
         if len(case.shape) == 2 and not case.wrapper:
             raise checking.Finding(f"{case.shape[0]} is wrong")

@@ -106,7 +106,7 @@ def test_imports_run_downwards():
     assert wrong_imports(modules()) == []
 
 
-def test_every_package_has_its_rights():
+def test_every_package_is_listed():
     assert {package_of(module) for module in modules()} == set(ALLOWED)
 
 
@@ -123,7 +123,7 @@ def test_every_package_has_its_rights():
         ("legacy_opt.compat", "HOMES = {'main': 'cli.terminal'}", True),
     ],
 )
-def test_what_is_wrong_is_found(module, source, wrong, tmp_path):
+def test_wrong_imports_are_found(module, source, wrong, tmp_path):
     files = dict(modules())
     path = tmp_path / ("__init__.py" if module == "legacy_opt.compat" else "module.py")
     path.write_text(source)

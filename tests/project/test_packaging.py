@@ -274,7 +274,7 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
     assert strangers == []
 
 
-def test_names_are_there_when_python_m_starts_another_package(tmp_path):
+def test_python_m_of_another_package_finds_the_names(tmp_path):
     package = tmp_path / "training"
     package.mkdir()
     (package / "__init__.py").write_text("from legacy_opt import AdagradDecayOptimizer\n")

@@ -3,5 +3,5 @@
 from tests.tools import public_api
 
 
-def test_the_page_shows_it():
+def test_the_page_is_up_to_date():
     assert public_api.PAGE.read_text(encoding="utf-8") == public_api.text()

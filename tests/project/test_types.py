@@ -52,7 +52,7 @@ def test_every_public_signature_has_types(name):
     assert set(typing.get_type_hints(function)) >= {*parameters, "return"}
 
 
-def test_what_is_none_by_default_may_be_none():
+def test_parameters_with_default_none_are_optional():
     # By their text: on old Pythons get_type_hints adds an Optional where it is missing.
     forgotten = [
         f"{name}({each})"
