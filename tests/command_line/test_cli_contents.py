@@ -1,4 +1,4 @@
-"""What a checkpoint is said to hold, against graphs whose optimizers are known."""
+"""The contents that `named_contents` finds in name-based checkpoints of known optimizers."""
 
 import collections
 import itertools
@@ -22,7 +22,7 @@ def info(*shape, **options):
 
 
 def tensors_of(train, shapes=None, use_resource=None):
-    """Returns the tensors that a Saver would save of a graph that `train` builds."""
+    """Returns the tensors that a Saver would save in a graph built by `train`."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = [
@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# This package's, which are called as the originals are.
+# This package's optimizers, labelled like the originals.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [
@@ -119,7 +119,7 @@ def slot_roles(variable):
 
 @pytest.mark.parametrize("label, make", MADE)
 def test_optimizers_are_recognized_by_their_slots(label, make):
-    """The witness is the optimizer's own get_slot."""
+    """Compares with the optimizer's own get_slot."""
     expected = {}
 
     def train(step, variables):
@@ -133,12 +133,12 @@ def test_optimizers_are_recognized_by_their_slots(label, make):
     found = named_contents(tensors_of(train))
     (guess,) = found.optimizers
     assert (guess.label, guess.variables, guess.scope) == (label, 3, "")
-    told = {
+    found_slots = {
         slot.item.name: (variable.item.name, slot.role)
         for variable in found.variables
         for slot in variable.slots
     }
-    assert told == expected
+    assert found_slots == expected
     assert found.step.name == "global_step"
     assert {item.name.split("_")[0] for item in found.shared} <= {"beta1", "beta2"}
     assert {variable.item.name for variable in found.variables} == set(SHAPES)
@@ -303,8 +303,7 @@ def test_joined_shape(shapes, whole):
 @pytest.mark.parametrize("names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"]])
 def test_incomplete_parts_are_not_put_together(names):
     found = named_contents({name: info(2, 3) for name in names})
-    told = [item.name for item in found.items()]
-    assert sorted(told) == sorted(names)
+    assert sorted(item.name for item in found.items()) == sorted(names)
 
 
 def test_slots_of_a_variable_partitioned_by_columns():

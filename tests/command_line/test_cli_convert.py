@@ -1,4 +1,4 @@
-"""`legacy-opt convert` from file to file, with TensorFlow's own Saver as the witness."""
+"""`legacy-opt convert` between checkpoint files, compared with TensorFlow's own Saver."""
 
 import functools
 import json
@@ -46,10 +46,10 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
     (tmp_path / "old").mkdir()
     source = training.trained_in_v1(tmp_path / "old" / "model", problem, adam, saver=saver)
     before = tensors(source)
-    told = screen.json("convert", source, tmp_path / "new" / "model")
+    result = screen.json("convert", source, tmp_path / "new" / "model")
     assert_equal(tensors(tmp_path / "new" / "model"), before)
-    assert sorted(each["source"] for each in told["transferred"]) == sorted(before)
-    assert (told["written"], told["complete"], told["to"]) == (True, True, "v1")
+    assert sorted(each["source"] for each in result["transferred"]) == sorted(before)
+    assert (result["written"], result["complete"], result["to"]) == (True, True, "v1")
     assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model")
     expected = training.continued_in_v1(source, problem, adam)
     actual = training.continued_in_v1(str(tmp_path / "new" / "model"), problem, adam)
@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """The tensors of a variable of 8 rows in 3 parts, with Adam's and AdamAsync's slots."""
+    """Returns a variable of 8 rows with Adam's and AdamAsync's slots: in 3 parts, and whole."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -73,9 +73,9 @@ def in_parts():
 def test_parts_become_one_tensor(tmp_path, screen):
     parts, whole = in_parts()
     source = write_tensors(tmp_path / "old", parts)
-    told = screen.json("convert", source, tmp_path / "new")
+    result = screen.json("convert", source, tmp_path / "new")
     assert_equal(tensors(tmp_path / "new"), whole)
-    notes = {each["target"]: each["note"] for each in told["transferred"]}
+    notes = {each["target"]: each["note"] for each in result["transferred"]}
     assert notes == dict(dict.fromkeys(whole, "3 parts"), global_step="")
     with tf.Graph().as_default(), v1.Session() as session:
         partitioned = v1.get_variable("x", [8, 4], partitioner=v1.fixed_size_partitioner(4))
@@ -143,7 +143,7 @@ def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
 
 @pytest.fixture
 def named(tmp_path):
-    """A checkpoint of two variables with Adam's slots in a scope."""
+    """A checkpoint of two variables; their slots, made by Adam, are in a scope."""
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
@@ -185,10 +185,10 @@ def test_new_names_apply_to_slots(tmp_path, screen, named):
 def test_null_leaves_a_variable_and_its_slots_out(tmp_path, screen, named):
     name_map = write_map(tmp_path, {"b": None})
     source = tmp_path / "old" / "model"
-    told = screen.json("convert", source, tmp_path / "new", "--name-map", name_map)
+    result = screen.json("convert", source, tmp_path / "new", "--name-map", name_map)
     left_out = {"b", "OptimizeLoss/b/Adam", "OptimizeLoss/b/Adam_1"}
     assert set(tensors(tmp_path / "new")) == set(named) - left_out
-    assert {note.split(": ")[1] for note in told["notes"]} == left_out
+    assert {note.split(": ")[1] for note in result["notes"]} == left_out
 
 
 @pytest.mark.parametrize(
@@ -204,10 +204,10 @@ def test_null_leaves_a_variable_and_its_slots_out(tmp_path, screen, named):
 def test_bad_name_maps(tmp_path, screen, named, content, words):
     path = tmp_path / "old" / "names.json"
     path.write_text(content)
-    told = screen.refused(
+    result = screen.refused(
         "convert", tmp_path / "old" / "model", tmp_path / "new", "--name-map", path
     )
-    assert words in told
+    assert words in result
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
@@ -262,7 +262,7 @@ def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """Sources that are not right, by what is wrong with them."""
+    """A folder of damaged and unsupported checkpoints, named by what is wrong, and a good one."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -306,8 +306,8 @@ def bad(tmp_path):
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, screen, bad, name, options, words):
     before = sorted(os.listdir(str(bad)))
-    told = screen.refused("convert", bad / name, tmp_path / "new" / "out", *options)
-    assert words in told
+    result = screen.refused("convert", bad / name, tmp_path / "new" / "out", *options)
+    assert words in result
     assert os.listdir(str(tmp_path)) == ["old"]
     assert sorted(os.listdir(str(bad))) == before
 
@@ -335,7 +335,7 @@ def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A checkpoint of 300 MB, which takes some time to convert."""
+    """A checkpoint of 300 MB, large enough to interrupt its conversion."""
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
@@ -348,9 +348,10 @@ def large(tmp_path_factory):
 
 
 def stop_midway(source, folder, how):
-    """Sends a signal to a conversion that is writing; returns (exit code, stdout, stderr)."""
-    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in background
-    process = start("convert", source, folder / "out", preexec_fn=hear)  # ignore Ctrl-C
+    """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
+    # Background jobs of a shell ignore SIGINT; reset it.
+    reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
@@ -359,7 +360,7 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# Every day the instants are tried one by one: test_checkpoint_writer.py, TestBeingKilled.
+# The daily test of this: TestBeingKilled in test_checkpoint_writer.py tries each moment.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -369,12 +370,12 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# Every day: Ctrl-C in test_cli.py, and an exception while it is written in
+# The daily tests of this: Ctrl-C in test_cli.py, an exception during writing in
 # test_checkpoint_writer.py.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
-    told = stop_midway(large, tmp_path, signal.SIGINT)
-    assert told == (130, "", "legacy-opt convert: interrupted, nothing was written\n")
+    result = stop_midway(large, tmp_path, signal.SIGINT)
+    assert result == (130, "", "legacy-opt convert: interrupted, nothing was written\n")
     assert os.listdir(str(tmp_path)) == []
 
 

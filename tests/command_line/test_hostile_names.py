@@ -1,4 +1,4 @@
-"""Names that are empty, reserved, or hold what a terminal takes for commands."""
+"""Names that are empty, reserved, or contain control characters of terminals."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 RESERVED = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# An empty name ends the process on which nobody refuses it: those are for a process of its own.
+# TensorFlow aborts the process on an empty name, so that one is tested in a new process.
 IMPOSSIBLE = [RESERVED, "\0", "\0part", "\udc80"]
 HOSTILE = {
     name: np.float32(number)
@@ -71,9 +71,9 @@ import tensorflow as tf
 from legacy_opt.compat import cli, load_v1_checkpoint, save_v1_checkpoint, to_keras
 from legacy_opt.compat.checkpoint_files import CheckpointWriter
 
-def told(work, *arguments, **options):
+def print_error(function, *arguments, **options):
     try:
-        work(*arguments, **options)
+        function(*arguments, **options)
     except ValueError as error:
         print(str(error).splitlines()[0])
 
@@ -85,10 +85,10 @@ folder = sys.argv[1]
 w = tf.compat.v2.Variable([1.0], name="w")
 optimizer = to_keras(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
 write(folder + "/source", "w")
-told(write, folder + "/new/a", "")
+print_error(write, folder + "/new/a", "")
 for work, path in (save_v1_checkpoint, "/new/b"), (load_v1_checkpoint, "/source"):
     for old in "w/Momentum", "w":
-        told(work, folder + path, [w], optimizer, name_map={old: ""})
+        print_error(work, folder + path, [w], optimizer, name_map={old: ""})
 with open(folder + "/map.json", "w") as file:
     file.write('{"w": ""}')
 words = ["convert", folder + "/source", folder + "/new/c", "--name-map", folder + "/map.json"]
@@ -103,8 +103,8 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     lines = done.stdout.splitlines()
     assert "'' can be no tensor's name: it is empty" in lines[0]
     assert len(lines) == 6 and all("name_map: '' is no name" in each for each in lines[1:5])
-    told = done.stderr.splitlines()[-1]
-    assert lines[5] == "2" and "map.json' calls 'w' '', but that can be no tensor's name" in told
+    error = done.stderr.splitlines()[-1]
+    assert lines[5] == "2" and "map.json' calls 'w' '', but that can be no tensor's name" in error
     assert files_in(tmp_path) == ["checkpoint", "map.json"] + [
         "source" + ending for ending in (".data-00000-of-00001", ".index")
     ]
@@ -155,10 +155,10 @@ def test_a_variable_name_with_a_line_break_is_refused(tmp_path):
 def test_name_maps_that_are_refused(tmp_path, screen, content, words):
     write(tmp_path / "source", {"x": np.float32(1)})
     (tmp_path / "map.json").write_text(content)
-    told = screen.refused(
+    error = screen.refused(
         "convert", tmp_path / "source", tmp_path / "new", "--name-map", tmp_path / "map.json"
     )
-    assert words in told and "map.json" in told
+    assert words in error and "map.json" in error
     assert not [name for name in files_in(tmp_path) if "new" in name]
 
 
@@ -179,8 +179,8 @@ def test_inspect_prints_names_as_one_line_each(tmp_path, screen):
 
 def test_json_has_unescaped_names(tmp_path, screen):
     write(tmp_path / "model", HOSTILE)
-    told = screen.json("inspect", tmp_path / "model")
-    assert {each["name"] for each in told["variables"]} == set(HOSTILE)
+    result = screen.json("inspect", tmp_path / "model")
+    assert {each["name"] for each in result["variables"]} == set(HOSTILE)
 
 
 @pytest.mark.defect(12)

@@ -1,4 +1,4 @@
-"""`legacy-opt run`."""
+"""`legacy-opt run`: scripts, modules, missing names and exit codes."""
 
 import builtins
 import json
@@ -19,7 +19,7 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# It tells what it finds around it, and what it finds of TensorFlow into the file in PROBE.
+# A script that prints facts on its process, and writes those on TensorFlow to the file $PROBE.
 PROBE = """
 import json
 import os
@@ -102,7 +102,7 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
-# Each of these three takes a process with TensorFlow; two have turns on different lanes, by name.
+# Each of the next three tests starts a process with TensorFlow.
 
 
 @pytest.mark.every_lane
@@ -116,15 +116,15 @@ def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monk
     code, output, errors = run_to_the_end(*words, cwd=str(tmp_path))
     assert (code, output) == (plain.returncode, plain.stdout), errors
     assert traceback_in(errors) == traceback_in(plain.stderr)
-    told = json.loads(facts.read_text())
-    assert all(told["v1"] + told["graph"] + told["same"]), told
+    found = json.loads(facts.read_text())
+    assert all(found["v1"] + found["graph"] + found["same"]), found
     contrib = "tensorflow" if versions.has_contrib() else "legacy_opt"
-    assert [home.split(".")[0] for home in told["homes"]] == [contrib, "legacy_opt"]
-    assert not told["keras_3"]
+    assert [home.split(".")[0] for home in found["homes"]] == [contrib, "legacy_opt"]
+    assert not found["keras_3"]
 
 
 def losses(output):
-    """Returns pairs of the first loss and the last."""
+    """Returns the printed pairs of first and last loss."""
     found = re.findall(r"loss ([\d.]+) at first, ([\d.]+)", output)
     return [(float(first), float(last)) for first, last in found]
 
@@ -213,6 +213,7 @@ def test_bad_input_is_one_line(capsys, monkeypatch, tmp_path):
     assert "the following arguments are required: SCRIPT" in screen.refused("run")
     code, output, _ = screen.run("run", "--help")
     assert code == 0 and "example: legacy-opt run" in output
+    assert "builtins.__import__ is replaced" in output
 
 
 # Imports.
