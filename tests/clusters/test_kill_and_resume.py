@@ -1,4 +1,4 @@
-"""tests/support/faults/kill_and_resume.py: nothing is lost, and what is lost is found."""
+"""tests/support/faults/kill_and_resume.py: no state is lost, and lost state is detected."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from tests.support.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
-HARDEST = "accumulated AdagradDecay"  # its position is more than a step
+HARDEST = "accumulated AdagradDecay"  # its position has more than the global step
 
 
 def kill_and_look(*arguments):
@@ -30,7 +30,7 @@ def test_no_bits_are_lost(full):
     each = kills // len(names)
     for name in names:
         in_saves = re.search(rf"{name}: {each} kills .* (\d+) left", output).group(1)
-        assert int(in_saves) >= each // 2, everything  # those that were to
+        assert int(in_saves) >= each // 2, everything  # half of the kills are aimed at saves
 
 
 def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
@@ -40,7 +40,7 @@ def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
         life.live(lambda event, **values: messages.append(dict(values, event=event)), stop=30)
         return messages
 
-    whole = live()  # saves at 20; the others go on from there to 30
+    whole = live()  # saves at step 20; later runs resume there and stop at 30
     expected = {message["batch"]: message["digests"] for message in whole}
     assert kill_and_resume.losses([whole, live()], expected) == []
     lost = "begins at batch 20: other bits in hidden/Adam_1, output/Adam_1, table/Adam_1"

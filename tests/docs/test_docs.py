@@ -1,4 +1,4 @@
-"""The code that README.md and docs/ show runs, and does what they say."""
+"""README.md and docs/: their code runs and prints what they show; links and tables are right."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
     assert float(capsys.readouterr().out) < 1e-6
 
 
-# A block of Python, and what it prints if that is told in a block of text after it.
+# A block of Python, and its output if a block of text follows.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
@@ -82,7 +82,7 @@ def test_links_lead_somewhere():
 
 
 def from_to():
-    """Returns the rows of the table: what each of the first three cells says, and the last cell."""
+    """Returns the rows of the table: the names in the first two cells, and the other two cells."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
     names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
@@ -96,16 +96,16 @@ def optimizers_in(module):
 
 
 def test_the_page_lists_every_optimizer_of_tensorflow_1():
-    told = {name for names, *_ in from_to() for name in names}
-    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= told
+    listed = {name for names, *_ in from_to() for name in names}
+    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= listed
     if versions.has_contrib():
         public = {name for name in dir(tf.contrib.opt) if not name.startswith("_")}
-        assert {"tf.contrib.opt." + name for name in public} <= told
-    assert len(told) == sum(len(names) for names, *_ in from_to())
+        assert {"tf.contrib.opt." + name for name in public} <= listed
+    assert len(listed) == sum(len(names) for names, *_ in from_to())
 
 
 def test_every_replacement_exists():
-    told = set()
+    listed = set()
     for names, instead, equal, _ in from_to():
         assert bool(instead) == (equal != "nothing here"), names
         for text in instead:
@@ -113,9 +113,9 @@ def test_every_replacement_exists():
                 found = {"tf": tf, "legacy_opt": legacy_opt}[name.split(".")[0]]
                 for attribute in name.split(".")[1:]:
                     found = getattr(found, attribute)
-                told.add(name)
+                listed.add(name)
     ours = optimizers_in(legacy_opt) - {"RuleOptimizer", "OptimizerWrapper"}
-    assert {"legacy_opt." + name for name in ours} <= told
+    assert {"legacy_opt." + name for name in ours} <= listed
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""examples_graph_mode/keras_clusters.py: its verdicts, and that it leaves no process behind."""
+"""examples_graph_mode/keras_clusters.py: its results, and that it leaves no process behind."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,7 @@ def test_program_finds_equal_bits():
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout
-    # Both workers, and the coordinator; of Keras 2 that of TensorFlow 2.4 alone.
+    # With Keras 3 both workers and the coordinator; with Keras 2 the coordinator on 2.4 only.
     fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
     expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
     assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout

@@ -1,4 +1,4 @@
-"""examples_graph_mode/compare_optimizers.py: all optimizers on a stream of flights."""
+"""examples_graph_mode/compare_optimizers.py: all optimizers, trained on the flights."""
 
 import importlib.util
 import sys
@@ -61,7 +61,7 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # Weights are 10,741 x (8 + 1) embeddings and 3,680 others; a slot is as large.
+    # There are 10,741 x (8 + 1) embedding weights and others; each slot has the same size.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
@@ -155,5 +155,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # of two, either is
+    assert "the end of the range" in printed  # each of two trials is at an end
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

@@ -1,3 +1,5 @@
+"""The examples on flights: data, metrics, training, and the programs in one process."""
+
 import dataclasses
 import importlib.util
 import re
@@ -55,7 +57,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def thin(flights):
-    """Every 200th flight: the whole year, small."""
+    """Every 200th flight of the year."""
     return flights._slice(slice(None, None, 200))
 
 
@@ -114,7 +116,16 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
     here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
     later = here.assign(hour=here["hour"] + 1, temp=0.0)
     encoded = data.encode_dense(row, pd.concat([later, here]))[0]
-    expected = [1, 0, 0, 2, 1, 0, 0, -2]  # the gust is the wind, the pressure the ordinary one
+    expected = [
+        1,
+        0,
+        0,
+        2,
+        1,
+        0,
+        0,
+        -2,
+    ]  # a missing gust is the wind speed; a missing pressure is the usual one
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
@@ -359,7 +370,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
 
     exports = tmp_path / "exports"
     straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
-    whole = estimator_flights.main(straight)  # without the stop in between
+    whole = estimator_flights.main(straight)  # in one run
     assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
     parsed = estimator_flights.parse_arguments([*common, "3"])

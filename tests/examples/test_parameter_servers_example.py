@@ -1,4 +1,4 @@
-"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: processes, and their end."""
+"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: results and processes."""
 
 import importlib.util
 import io
@@ -40,7 +40,7 @@ def run(program, *options):
 
 
 def log_losses(options, first, reached):
-    """Runs 200 steps; returns the log-loss of the cluster and of one process, if they are told."""
+    """Runs 200 steps; returns the printed log-loss of the cluster and of one process, or None."""
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"from step {first}." in done.stdout, done.stdout
@@ -55,7 +55,7 @@ def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
     options, reached = options + ["--out", tmp_path], 100 if options else 200
     cluster, alone = log_losses(options, 0, reached)
     assert abs(cluster - alone) < 0.04
-    # The second run goes on from the checkpoint of the first, in a cluster of another size.
+    # The second run resumes from the checkpoint of the first, in a cluster of another size.
     options += ["--servers", "1", "--workers", "1"]
     assert log_losses(options, reached, reached + 200) is None
 
@@ -69,8 +69,8 @@ def test_estimators_in_a_cluster(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
-    # Each of the two reads the step before its own update: it may take another step after the end,
-    # and one of them may be in the midst of a step then.
+    # Both workers read the global step before their own update, so that each may take a step too
+    # many, and one of them may be within a step at the end.
     assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
@@ -86,21 +86,21 @@ def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_
     estimator = estimator_flights.make_estimator(arguments, 10, filters)
     found = []
 
-    def answer():
+    def run_on_the_server():
         graph, config = tf.Graph(), estimator.config.session_config
         with graph.as_default(), tf.compat.v1.device("/job:ps/task:0"):
             one = tf.constant(1)
         with tf.compat.v1.Session(servers[job].target, graph, config) as session:
             found.append(session.run(one))
 
-    # In a thread, as no time limit of TensorFlow's ends the wait for a server.
-    thread = threading.Thread(target=answer, daemon=True)
+    # In a thread, as TensorFlow has no time limit for waiting for a server.
+    thread = threading.Thread(target=run_on_the_server, daemon=True)
     thread.start()
     thread.join(30)
     assert found == [1]
 
 
-# How programs end: the one that users run, daily one that has its processes and no TensorFlow.
+# How programs end. The daily tests use a program with the same processes and no TensorFlow.
 
 
 @pytest.mark.full
@@ -146,7 +146,7 @@ time.sleep(60)
 
 @pytest.fixture
 def small_cluster(tmp_path, monkeypatch):
-    """A program of three processes, and these."""
+    """A program with three child processes, and their pids."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)
@@ -232,12 +232,12 @@ def wait_until(condition):
     programs.wait_until(condition, SECONDS)
 
 
-# What the program concludes.
+# The checks and messages of the programs.
 
 
 @pytest.mark.parametrize("program", [parameter_servers, estimator_cluster])
 def test_more_steps_than_flights(program, monkeypatch):
-    monkeypatch.setattr(program, "Cluster", None)  # nothing is started
+    monkeypatch.setattr(program, "Cluster", None)  # the program must not start processes
     few = data.load_flights().first(640)
     monkeypatch.setattr(program, "load_flights", lambda: few)
     monkeypatch.setattr(estimator_cluster, "has_estimator", lambda: True)

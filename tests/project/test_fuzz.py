@@ -1,4 +1,4 @@
-"""A few cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
+"""A few random cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
 
 import collections
 
@@ -15,7 +15,7 @@ from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 def test_random_cases():
     account = Account()
-    for number in range(3):  # the same every day
+    for number in range(3):  # fixed seeds: the same cases in each run
         run_block(number, 12, account)
     assert not account.findings
     assert account.outcomes["compared"] > 20
@@ -28,7 +28,7 @@ def test_many_random_cases(capsys):
 
 
 def fuzzed(name, shape=(3, 2), ids=None, way="eager", **arguments):
-    """Returns a case of three steps, of float32."""
+    """Returns a case of three training steps, in float32 by default."""
     last = arguments.pop("ids_of_the_last", ids)
     gradients = (Gradient(1, 1.0, ids), Gradient(2, 1.0, ids), Gradient(3, 1.0, last))
     kind = arguments.pop("kind", "usual")
@@ -47,18 +47,18 @@ def test_every_extreme_number(name):
                 checking.check(fuzzed(name, ids=ids, kind="extreme", **{key: number}))
 
 
-# What it has found, in the optimizers, the oracles and how they are compared.
+# Earlier findings: errors in the optimizers, in the oracles and in their comparison.
 FOUND = {
-    "an id, and rows without elements": fuzzed("AdamGS", (1, 0), (0,)),
+    "an id in a table whose rows are empty": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
-    "a number beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
-    "a number beyond float64": fuzzed("LazyAdam", learning_rate=10**400, kind="extreme"),
+    "a value beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
+    "a value beyond float64": fuzzed("LazyAdam", learning_rate=10**400, kind="extreme"),
     "an integer beyond int64": fuzzed("LazyAdam", learning_rate=10**30, kind="extreme"),
     "a period beyond int64": fuzzed("AdagradDecay", accumulator_decay_step=2**63, kind="extreme"),
     "matrices below zero": fuzzed("Shampoo", mat_gbar_weight=-1e-3, kind="extreme"),
     "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
     "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
-    "numbers that were NaN before a step that failed": fuzzed(
+    "values that were NaN before a failing step": fuzzed(
         "AdagradDecayV2",
         ids=(0, 1),
         ids_of_the_last=(-1,),
@@ -107,7 +107,7 @@ def test_it_finds_arguments_that_should_be_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # TensorFlow's kernel writes the rows that come before the wrong one.
+    # With LARS, TensorFlow's kernel writes the rows before the invalid id.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)
@@ -124,7 +124,7 @@ def test_a_finding_is_printed_once_and_the_run_continues(monkeypatch, capsys):
     monkeypatch.setattr("tests.fuzz.__main__.check", check)
     monkeypatch.setattr("tests.fuzz.cases.CASES", {"LazyAdam": CASES["LazyAdam"]})
     assert main(["--cases", "300"])
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1].endswith("; 1 findings") and int(told[-1].split()[0]) >= 300
-    (found,) = [line for line in told if line.startswith("FOUND")]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].endswith("; 1 findings") and int(printed[-1].split()[0]) >= 300
+    (found,) = [line for line in printed if line.startswith("FOUND")]
     assert eval(found[len("FOUND ") :], {"Fuzzed": Fuzzed, "Gradient": Gradient}).name == "LazyAdam"

@@ -1,4 +1,4 @@
-"""The table of lanes, what is made from it, and the account of a run."""
+"""The table of lanes, the sharing of tests between lanes, and the report of a run."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ def test_size(full):
     assert full in (True, False)
 """
 MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
-# What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
+# A replacement of `legacy_opt.versions` for conftest.py that does not import TensorFlow.
 VERSIONS = """
 def keras_facts():
     return {"generation": %d}
@@ -153,7 +153,7 @@ def test_in_turn_each_value_of_the_first_axis_meets_one_of_the_others():
 
 
 class Item:
-    """What `turns.share` asks of a collected test."""
+    """A collected test, with the attributes that `turns.share` reads."""
 
     def __init__(self, test, *markers, **parameters):
         identity = "-".join(str(value) for value in parameters.values())
@@ -165,7 +165,7 @@ class Item:
 
 @pytest.fixture
 def lanes_of(tmp_path, monkeypatch):
-    """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
+    """Returns a function from tests and their seconds to the lanes, of five, that run each test."""
 
     def find(items, cost):
         costs = dict.fromkeys(map(turns.test_of, items), cost)
@@ -183,7 +183,7 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        assert min(loads) > 0 and max(loads) < 20 * times  # about the same, by chance
+        assert min(loads) > 0 and max(loads) < 20 * times  # shares are random
 
 
 def test_the_turn_of_a_cell_does_not_depend_on_other_cells(lanes_of):
@@ -236,7 +236,7 @@ def test_tests_without_tensorflow_run_on_one_lane(lanes_of):
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # With the oldest Keras 3, which is told that it has the first of two turns.
+    # `make oldest-keras` runs with --turn=1/2.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]

@@ -1,4 +1,4 @@
-"""The mutations of `make mutations` fit the code, each by itself, and a stale one is told."""
+"""Each mutation of `make mutations` applies to the code; a mutation that does not is an error."""
 
 import ast
 from pathlib import Path

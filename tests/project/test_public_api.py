@@ -1,4 +1,4 @@
-"""The public API is what its page says; `python -m tests.tools.public_api` writes it anew."""
+"""docs/public_api.txt lists the public API; `python -m tests.tools.public_api` updates it."""
 
 from tests.tools import public_api
 
