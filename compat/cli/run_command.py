@@ -23,8 +23,9 @@ Runs an unchanged TensorFlow 1 script on the installed TensorFlow, like `python 
 script, `import tensorflow` returns tf.compat.v1 with TensorFlow 2's behaviour disabled. Optimizers
 and helpers of tf.contrib and DeepRec that the installed TensorFlow lacks come from legacy_opt.
 
-While the script runs, builtins.__import__ is replaced by a function that does this for the script
-and for your own modules. Modules in site-packages import the installed TensorFlow as usual.
+While the script runs, builtins.__import__ is replaced, so that `import tensorflow` returns
+tf.compat.v1 in the script and in your own modules. Installed packages import the installed
+TensorFlow as usual.
 
 Names that neither TensorFlow nor legacy_opt has are listed first. If the script is certain to use
 one of them, it is not run.

@@ -66,7 +66,7 @@ def _explain_missing_attributes(module, names):
     def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
-            raise AttributeError(_line(names[name], frame))
+            raise AttributeError(_message(names[name], frame))
         if before is not None:
             return before(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -91,11 +91,11 @@ def _importing(import_, missing):
             found = _of_full_name(missing, name)
             if not found:
                 raise
-            raise type(error)(_line(found, _users_frame()), name=error.name) from None
+            raise type(error)(_message(found, _users_frame()), name=error.name) from None
         for each in fromlist or ():
             found = _of_full_name(missing, f"{name}.{each}")
             if found and not hasattr(module, each):
-                raise ImportError(_line(found, _users_frame()), name=name)
+                raise ImportError(_message(found, _users_frame()), name=name)
         return module
 
     return __import__
@@ -118,7 +118,7 @@ def _is_machinery(module):
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 
-def _line(uses, frame):
+def _message(uses, frame):
     """Returns the message for the use of a missing name in a frame.
 
     Args:
