@@ -77,7 +77,7 @@ $(TOOLS): Makefile
 		if $$python -c 'import ensurepip, sys, venv; sys.exit(sys.version_info < (3, 8))' 2>/dev/null; then \
 			set -e; \
 			$$python -m venv --clear .venv; \
-			$(TOOLS) -m pip install -qq --disable-pip-version-check nox 'ruff==0.17.*' 'basedpyright==1.40.*'; \
+			$(TOOLS) -m pip install --disable-pip-version-check nox 'ruff==0.17.*' 'basedpyright==1.40.*'; \
 			touch $(TOOLS); \
 			exit 0; \
 		fi; \

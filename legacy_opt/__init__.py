@@ -28,6 +28,10 @@ def __getattr__(name):
         # Only identifiers: for a dotted name find_spec would import the parent module.
         if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
+        if name in _importlib.import_module("legacy_opt.compat").__all__:  # needs no TensorFlow
+            raise AttributeError(
+                f"legacy_opt has no attribute {name!r}: it is legacy_opt.compat.{name}"
+            )
         public = _importlib.import_module("legacy_opt.public")
         if name == "__all__" or name in public.__all__:
             return getattr(public, name)

@@ -13,8 +13,8 @@ from . import (
 )
 
 _EPILOG = """\
-Exit codes: 0, all is well; 1, something needs manual work; 2, bad input: one line on stderr says
-which, and nothing has been written. COMMAND --help tells more, with an example.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it, and
+nothing was written. COMMAND --help prints the options and an example.
 """
 
 
@@ -22,11 +22,11 @@ def main(arguments=None):
     """Runs the command line and returns the exit code.
 
     Args:
-      arguments: the words after the program's name; None takes those of the process.
+      arguments: the command-line arguments after the program's name; by default `sys.argv[1:]`.
     """
     parser = terminal.Parser(
         prog="legacy-opt",
-        description="Tools for optimizers of TensorFlow 1 graphs.",
+        description="Tools for TensorFlow 1 optimizers, scripts and checkpoints.",
         epilog=_EPILOG,
     )
     parser.add_argument("--version", action="version", version="legacy-opt " + __version__)

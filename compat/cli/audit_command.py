@@ -1,16 +1,16 @@
-"""`legacy-opt audit`: every optimizer use of a code base, and what replaces it."""
+"""`legacy-opt audit`: lists the uses of optimizers in source code, with their replacements."""
 
 from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Lists, line by line, every use of an optimizer in Python files and notebooks: what replaces it, and
-what needs manual work. Nothing of it is run, and TensorFlow is not needed.
+Lists every use of an optimizer in Python files and notebooks with its replacement, and the uses
+that need manual work. The code is read, not run; TensorFlow is not needed.
 """
 _EPILOG = """\
 example: legacy-opt audit training models/wide_and_deep.py
 
-exit codes: 0; 1, something needs manual work; 2, there is no such path, or no Python below it
+exit codes: 0, success; 1, something needs manual work; 2, no such path, or no Python code in it
 """
 _TO_DO = {"stays": "stays", "change": "change", "manual": "MANUAL"}
 
@@ -20,20 +20,22 @@ def add_command(commands):
     parser = terminal.add_parser(
         commands,
         "audit",
-        "list the optimizers that code uses, and what replaces them",
+        "list the optimizers that code uses, and their replacements",
         _DESCRIPTION,
         _EPILOG,
     )
     parser.add_argument(
-        "paths", metavar="PATH", nargs="+", help="a file, or a folder with Python files below it"
+        "paths", metavar="PATH", nargs="+", help="a Python file, a notebook, or a folder of these"
     )
     parser.set_defaults(
-        run=lambda arguments: terminal.run("audit", work, arguments, with_tensorflow=False)
+        run=lambda arguments: terminal.run_command(
+            "audit", execute, arguments, with_tensorflow=False
+        )
     )
 
 
-def work(arguments, screen):
-    """Audits; returns an `Outcome`."""
+def execute(arguments, screen):
+    """Audits the given paths and returns an `Outcome`."""
     del screen
     from ..source_analysis.optimizer_uses import audit
 
@@ -45,7 +47,7 @@ def work(arguments, screen):
         "counts": counts,
         "uses": [use._asdict() for use in uses],
     }
-    code = terminal.NEEDS_A_PERSON if counts["manual"] else terminal.FINE
+    code = terminal.MANUAL_WORK if counts["manual"] else terminal.SUCCESS
     return terminal.Outcome(code, facts, tuple(_blocks(uses, files, counts)))
 
 

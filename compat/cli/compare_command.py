@@ -1,15 +1,16 @@
-"""`legacy-opt compare`: does a v1 optimizer compute the same in Keras as in a Session?"""
+"""`legacy-opt compare`: compares training through to_keras with training in a Session."""
 
 from . import terminal
 
 _DESCRIPTION = """\
-Trains with a v1 optimizer in a graph-mode Session and through to_keras, with the same gradients,
-and compares all variables after each step and all slots at the end, bit for bit.
+Applies the same gradients with a v1 optimizer in a graph-mode Session and with the Keras optimizer
+that to_keras makes of it. Compares all variables after each step, and all slot variables at the
+end, bit for bit.
 """
 _EPILOG = """\
 example: legacy-opt compare training.optimizers:make_optimizer --steps 50
 
-exit codes: 0, equal bit for bit; 1, different; 2, the optimizer cannot be imported or bridged
+exit codes: 0, equal bit for bit; 1, different; 2, the optimizer cannot be imported or converted
 """
 
 
@@ -18,7 +19,7 @@ def add_command(commands):
     parser = terminal.add_parser(
         commands,
         "compare",
-        "see whether an optimizer computes the same in Keras as in a Session",
+        "check that an optimizer computes the same in Keras as in a Session",
         _DESCRIPTION,
         _EPILOG,
     )
@@ -27,18 +28,20 @@ def add_command(commands):
         metavar="MODULE:OBJECT",
         help="a tf.compat.v1.train.Optimizer, or a function that returns one",
     )
-    parser.add_argument("--steps", type=int, default=20, help="how many (default: %(default)s)")
+    parser.add_argument(
+        "--steps", type=int, default=20, help="training steps (default: %(default)s)"
+    )
     parser.add_argument(
         "--api",
         choices=("auto", "optimizer_v2", "keras3"),
         default="auto",
-        help="the kind of Keras optimizer (default: what tf.keras is here)",
+        help="the kind of Keras optimizer (default: the one that the installed tf.keras uses)",
     )
-    parser.set_defaults(run=lambda arguments: terminal.run("compare", work, arguments))
+    parser.set_defaults(run=lambda arguments: terminal.run_command("compare", execute, arguments))
 
 
-def work(arguments, screen):
-    """Compares; returns an `Outcome`."""
+def execute(arguments, screen):
+    """Compares the two trainings and returns an `Outcome`."""
     del screen
     from legacy_opt import versions
 
@@ -52,5 +55,5 @@ def work(arguments, screen):
     facts = dict(found._asdict(), optimizer=type(optimizer).__name__)
     facts.update(tensorflow=versions.tensorflow_version(), api=arguments.api)
     line = f"{facts['optimizer']} on TensorFlow {facts['tensorflow']}: {found}"
-    code = terminal.FINE if found else terminal.NEEDS_A_PERSON
+    code = terminal.SUCCESS if found else terminal.MANUAL_WORK
     return terminal.Outcome(code, facts, (line,))

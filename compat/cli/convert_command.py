@@ -1,4 +1,4 @@
-"""`legacy-opt convert`: a checkpoint in another form."""
+"""`legacy-opt convert`: converts checkpoints between formats, with the optimizer's state."""
 
 import os
 
@@ -6,16 +6,17 @@ from .. import plain_text, special_files
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Writes a checkpoint in another form, state and all. --to says which:
+Converts a checkpoint, with the optimizer's state, to the form that --to names:
 
-  v1                a checkpoint by names, as tf.compat.v1.train.Saver writes and restores it (V2
-                    format): of one in V1 format, of variables in parts (x/part_0), of a
-                    tf.train.Checkpoint (with --optimizer or --model), of a Keras file (with
+  v1                a name-based checkpoint of tf.compat.v1.train.Saver in V2 format. SRC may be in
+                    V1 format, may hold partitioned variables (x/part_0), may be written by
+                    tf.train.Checkpoint (with --optimizer or --model), or may be a Keras file (with
                     --model)
-  adagrad-decay-v1  the same checkpoint with the counts of AdagradDecay as AdagradDecayOptimizer has
-  adagrad-decay-v2  them; or as AdagradDecayOptimizerV2 has them
-  keras             of a v1 checkpoint: with --model, a file of Keras (.keras, .h5, .weights.h5 by
-                    the ending of DST), or else a tf.train.Checkpoint with that prefix
+  adagrad-decay-v1  the same checkpoint, with AdagradDecay's decay counts in the shapes that
+                    AdagradDecayOptimizer uses
+  adagrad-decay-v2  the same, in the shapes that AdagradDecayOptimizerV2 uses
+  keras             SRC is a v1 checkpoint and --model is needed. Writes a Keras file if DST ends in
+                    .keras, .h5 or .weights.h5, else a tf.train.Checkpoint with the prefix DST
 """
 _EPILOG = """\
 examples:
@@ -23,8 +24,9 @@ examples:
   legacy-opt convert keras/ckpt-7 v1/model.ckpt --optimizer training:make_optimizer
   legacy-opt convert training/model.ckpt-1000 model.keras --to keras --model training:build
 
-DST appears whole or not at all. exit codes: 0, all of the state has gone over; 1, some has not, and
-nothing was written, or with --partial only what fits; 2, bad input, nothing was written
+DST is written completely or not at all.
+exit codes: 0, all of the state was converted; 1, some of it was not: nothing was written, or with
+--partial only what matches; 2, bad input, nothing was written
 """
 FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
 
@@ -32,48 +34,50 @@ FORMS = ("v1", "adagrad-decay-v1", "adagrad-decay-v2", "keras")
 def add_command(commands):
     """Adds `convert` to the command line."""
     parser = terminal.add_parser(
-        commands, "convert", "write a checkpoint in another form", _DESCRIPTION, _EPILOG
+        commands, "convert", "convert a checkpoint to another form", _DESCRIPTION, _EPILOG
     )
-    parser.add_argument("source", metavar="SRC", help="the checkpoint, or a file of Keras")
-    parser.add_argument("destination", metavar="DST", help="what to write")
+    parser.add_argument("source", metavar="SRC", help="the checkpoint, or a Keras file")
+    parser.add_argument("destination", metavar="DST", help="the checkpoint or Keras file to write")
     parser.add_argument("--to", choices=FORMS, default="v1", help="default: %(default)s")
     parser.add_argument(
         "--model",
         metavar="MODULE:FUNCTION",
-        help="a function that returns a built Keras model, compiled with to_keras(…), or a pair "
-        "(model, optimizer); also looked for in the current folder",
+        help="a function that returns a built Keras model compiled with to_keras(…), or a pair "
+        "(model, optimizer); MODULE may be in the current folder",
     )
     parser.add_argument(
         "--optimizer",
         metavar="MODULE:OBJECT",
-        help="the v1 optimizer, or a function that returns one, whose names the slots get",
+        help="the v1 optimizer, or a function that returns one; it names the slot variables",
     )
     parser.add_argument(
         "--name-map",
         metavar="FILE.json",
-        help="new names, {old: new}, as JSON or as a dict of Python; with --model, from Keras' "
-        "names to those of the v1 checkpoint; null leaves something out",
+        help="new names of variables, {old: new}, as JSON or as a Python dict; with --model, from "
+        "names in Keras to names in the v1 checkpoint; null leaves a variable out",
     )
     parser.add_argument(
         "--like",
         metavar="CKPT",
-        help="with --model: a v1 checkpoint of the graph that is to restore DST, whose names, "
-        "scopes and parts to follow",
+        help="with --model: a v1 checkpoint of the graph that will restore DST; names, scopes and "
+        "partitions are taken from it",
     )
     parser.add_argument(
         "--ignore",
         metavar="REGEX",
         action="append",
-        help="with --to keras: names in SRC that may be left over, matched from the beginning; may "
-        "be given several times",
+        help="with --to keras: names in SRC that may stay unused (re.match); may be given several "
+        "times",
     )
-    parser.add_argument("--partial", action="store_true", help="write what fits, if not all does")
-    parser.add_argument("--overwrite", action="store_true", help="replace DST if it is there")
-    parser.set_defaults(run=lambda arguments: terminal.run("convert", work, arguments))
+    parser.add_argument(
+        "--partial", action="store_true", help="write what matches, even if not all does"
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
+    parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
 
 
-def work(arguments, screen):
-    """Converts; returns an `Outcome`."""
+def execute(arguments, screen):
+    """Converts the checkpoint and returns an `Outcome`."""
     _check(arguments)
     special_files.refuse_existing(arguments.destination, arguments.overwrite)
     from ..checkpoints import name_maps
@@ -93,26 +97,26 @@ def work(arguments, screen):
 
 
 def _check(arguments):
-    """Refuses options that do not go together."""
+    """Raises ValueError for options that cannot be combined."""
     to, source = arguments.to, arguments.source
     if to == "keras" and arguments.model is None:
         raise ValueError(
-            "--to keras needs --model module:function, which returns the Keras model to load "
-            f"{source!r} into, compiled with to_keras(…)."
+            "--to keras needs --model module:function. The function returns the Keras model, "
+            f"compiled with to_keras(…), into which {source!r} is loaded."
         )
     if arguments.model is None and _is_keras_file(source) and os.path.exists(source):
         raise ValueError(
-            f"{source!r} is a file of Keras, whose variables only their model can name: pass "
-            "--model module:function, which returns it."
+            f"{source!r} is a Keras file, and only its model knows the names of the variables: "
+            "pass --model module:function. The function returns the model."
         )
-    for option, given, needed in (
+    for option, value, has_meaning in (
         ("--like", arguments.like, arguments.model is not None and to == "v1"),
         ("--optimizer", arguments.optimizer, arguments.model is None and to == "v1"),
         ("--ignore", arguments.ignore, to == "keras"),
         ("--name-map", arguments.name_map, to in ("v1", "keras")),
         ("--model", arguments.model, to in ("v1", "keras")),
     ):
-        if given is not None and not needed:
+        if value is not None and not has_meaning:
             beside = " and --model" if arguments.model is not None else ""
             raise ValueError(f"{option} has no meaning with --to {to}{beside}.")
 
@@ -136,14 +140,14 @@ def _convert_files(arguments, name_map, screen):
 
 
 def _plan(arguments, checkpoint, name_map):
-    """Returns the moves and the report of them."""
+    """Returns the list of tensors to write, as `conversion_by_name` plans it, and its report."""
     from ..checkpoints import conversion_by_name
 
     if checkpoint.object_graph is not None:
         if arguments.to != "v1":
             raise ValueError(
-                f"{checkpoint.path!r} is object-based, as tf.train.Checkpoint writes it. Make "
-                "a v1 checkpoint of it first: --to v1"
+                f"{checkpoint.path!r} is object-based, as tf.train.Checkpoint writes it. Convert "
+                "it to a v1 checkpoint first: --to v1"
             )
         from ..checkpoints import conversion_from_objects
 
@@ -152,7 +156,7 @@ def _plan(arguments, checkpoint, name_map):
         )
     if arguments.optimizer is not None:
         raise ValueError(
-            "--optimizer is for checkpoints of tf.train.Checkpoint; the slots of "
+            "--optimizer is for checkpoints of tf.train.Checkpoint; the slot variables of "
             f"{checkpoint.path!r} have their v1 names already."
         )
     if arguments.to == "v1":
@@ -179,7 +183,7 @@ def _outcome(arguments, report, mismatch=None):
         "missing_in_source": [_facts_of(each) for each in report.left_in_model],
         "notes": list(report.notes),
     }
-    code = terminal.FINE if complete else terminal.NEEDS_A_PERSON
+    code = terminal.SUCCESS if complete else terminal.MANUAL_WORK
     return terminal.Outcome(code, facts, tuple(_blocks(arguments, report, mismatch)))
 
 
@@ -198,7 +202,7 @@ def _blocks(arguments, report, mismatch):
         ]
         yield tables.Table(("from", "to", "dtype", "shape", "note"), rows)
     for heading, left in (
-        ("left over in the source", report.left_in_checkpoint),
+        ("unused in the source", report.left_in_checkpoint),
         ("not found in the source", report.left_in_model),
     ):
         if left:

@@ -1,4 +1,4 @@
-"""`legacy-opt doctor`: what is installed here, what is missing, and the pip line for it."""
+"""`legacy-opt doctor`: prints what `diagnose` finds: versions, problems and how to fix them."""
 
 import json
 import sys
@@ -9,13 +9,13 @@ from . import tables
 
 def add_command(commands):
     """Adds `doctor` to the command line."""
-    parser = commands.add_parser("doctor", help="tell what is installed and what is missing")
-    parser.add_argument("--json", action="store_true", help="the same facts for machines")
-    parser.set_defaults(run=run)
+    parser = commands.add_parser("doctor", help="show what is installed and what is missing")
+    parser.add_argument("--json", action="store_true", help="print the same facts as JSON")
+    parser.set_defaults(run=execute)
 
 
-def run(arguments):
-    """Prints the diagnosis; returns 1 if something stands in the way of legacy_opt, else 0."""
+def execute(arguments):
+    """Prints the diagnosis; returns 1 if a problem prevents the use of legacy_opt, else 0."""
     facts = diagnose()
     if arguments.json:
         print(json.dumps(facts, indent=2))
@@ -25,7 +25,7 @@ def run(arguments):
 
 
 def _lines(facts):
-    """Yields the diagnosis as text."""
+    """Yields the lines that show the diagnosis."""
     packages = facts["packages"]
     rows = [
         ("legacy_opt", "{version}  ({path})".format(**facts["legacy_opt"])),
@@ -54,7 +54,7 @@ def _lines(facts):
         if problem["fix"]:
             yield "  fix: " + problem["fix"]
     if not facts["problems"]:
-        yield "All is well."
+        yield "No problems found."
 
 
 def _tensorflow_text(facts):
@@ -71,27 +71,27 @@ def _modes_text(facts):
 
 
 def _keras_text(facts):
-    asked = f"; TF_USE_LEGACY_KERAS={facts['TF_USE_LEGACY_KERAS']}"
-    asked = asked if facts["TF_USE_LEGACY_KERAS"] is not None else ""
+    legacy = facts["TF_USE_LEGACY_KERAS"]
+    setting = "" if legacy is None else f"; TF_USE_LEGACY_KERAS={legacy}"
     if facts["error"] is not None:
-        return "cannot be imported" + asked
+        return "cannot be imported" + setting
     home = {"tensorflow": "built into TensorFlow", "tf_keras": "from tf-keras"}
     where = home.get(facts["home"], "from the package keras")
-    return "Keras {generation}: {version}, ".format(**facts) + where + asked
+    return "Keras {generation}: {version}, ".format(**facts) + where + setting
 
 
 def _to_keras_texts(facts):
-    """Yields one line for each `api` that there is, and how to come by Keras 2."""
-    told = facts["to_keras"]
+    """Yields one line for each `api` that works, and the command that installs Keras 2."""
+    errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
-        if told[api] is None:
-            yield f"api={api!r}{', the default' if api == told['auto'] else ''}"
-    if told["auto"] == "keras3" and "tf-keras" not in facts["packages"]:
+        if errors[api] is None:
+            yield f"api={api!r}{', the default' if api == errors['auto'] else ''}"
+    if errors["auto"] == "keras3" and "tf-keras" not in facts["packages"]:
         yield "api='optimizer_v2' after " + pip_tf_keras(facts)
 
 
 def _kernel_texts(kernels):
-    """Yields one line for each set of forms; most kernels have all four."""
+    """Yields one line for all kernels that have the same forms; most have all four."""
     by_forms = {}
     for name, forms in kernels.items():
         by_forms.setdefault(tuple(forms), []).append(name)
@@ -100,5 +100,5 @@ def _kernel_texts(kernels):
         yield f"{heading}: {', '.join(by_forms[forms])}"
 
 
-def _yes_no(there):
-    return "yes" if there else "no"
+def _yes_no(condition):
+    return "yes" if condition else "no"

@@ -1,32 +1,33 @@
-"""`legacy-opt inspect`: what a checkpoint holds."""
+"""`legacy-opt inspect`: shows the variables, slot variables and optimizers of a checkpoint."""
 
 from .. import plain_text
 from . import tables, terminal
 
 _DESCRIPTION = """\
-Tells what a checkpoint holds: its variables, each with its slots below it, what all variables
-share, the global step, and which optimizer the slots look like. It reads the index, no tensors.
+Shows the contents of a checkpoint: its variables, each with its slot variables below it, the
+variables that an optimizer keeps once for all of them, the global step, and the optimizer that such
+slot variables belong to. Reads the checkpoint's index and the global step, no other tensor.
 """
 _EPILOG = """\
-CKPT is a prefix, as model.ckpt-1000, a folder (its latest checkpoint), or a file in V1 format.
+CKPT is a prefix such as model.ckpt-1000, a folder (its latest checkpoint), or a file in V1 format.
 
 example: legacy-opt inspect training/model.ckpt-1000
 
-exit codes: 0; 2, there is no such checkpoint, or it is damaged
+exit codes: 0, success; 2, there is no such checkpoint, or it is damaged
 """
 
 
 def add_command(commands):
     """Adds `inspect` to the command line."""
     parser = terminal.add_parser(
-        commands, "inspect", "tell what a checkpoint holds", _DESCRIPTION, _EPILOG
+        commands, "inspect", "show the contents of a checkpoint", _DESCRIPTION, _EPILOG
     )
     parser.add_argument("checkpoint", metavar="CKPT", help="the checkpoint")
-    parser.set_defaults(run=lambda arguments: terminal.run("inspect", work, arguments))
+    parser.set_defaults(run=lambda arguments: terminal.run_command("inspect", execute, arguments))
 
 
-def work(arguments, screen):
-    """Inspects; returns an `Outcome`."""
+def execute(arguments, screen):
+    """Inspects the checkpoint and returns an `Outcome`."""
     del screen
     from .. import checkpoint_contents
     from ..checkpoint_files import open_checkpoint
@@ -34,15 +35,15 @@ def work(arguments, screen):
     checkpoint = open_checkpoint(arguments.checkpoint)
     found = checkpoint_contents.contents(checkpoint)
     facts = as_facts(checkpoint, found)
-    return terminal.Outcome(terminal.FINE, facts, (*_heading(facts), _table(found)))
+    return terminal.Outcome(terminal.SUCCESS, facts, (*_heading(facts), _table(found)))
 
 
 def as_facts(checkpoint, found):
-    """Returns what is in a checkpoint as a dict that `json` can write.
+    """Returns the contents of a checkpoint as a JSON-serializable dict.
 
     Args:
-      checkpoint: from `open_checkpoint`.
-      found: its `Contents`.
+      checkpoint: a checkpoint opened by `open_checkpoint`.
+      found: the `Contents` of the checkpoint.
     """
     items = list(found.items())
     return {
@@ -95,7 +96,9 @@ def _heading(facts):
         where = plain_text.counted(guess["variables"], "variable")
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
-        lines.append("optimizer: no slots; one without, as GradientDescent, or weights alone")
+        lines.append(
+            "optimizer: unknown, as there are no slot variables (GradientDescent has none)"
+        )
     return lines + [""]
 
 
@@ -116,9 +119,9 @@ def _row(indent, item, what):
     if item.kind == "parts":
         notes.append(plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "of each part":
-        notes.append(f"of each of {plain_text.counted(len(item.pieces), 'part')} its own")
+        notes.append(f"a separate one for each of {plain_text.counted(len(item.pieces), 'part')}")
     elif item.kind == "incomplete":
-        notes.append("INCOMPLETE: parts of it are not in the file")
+        notes.append("INCOMPLETE: parts are missing in the checkpoint")
     elif item.kind == "EmbeddingVariable":
         notes.append(f"EmbeddingVariable of DeepRec, {plain_text.counted(item.shape[0], 'row')}")
     shape = "?" if item.shape is None else str(list(item.shape))

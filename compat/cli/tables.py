@@ -1,21 +1,21 @@
-"""Tables and progress bars: those of rich on a terminal, where it is installed; else plain text.
+"""Plain-text tables, and a progress bar for terminals.
 
-Plain text is complete and without control characters: for files, pipes and logs.
+Tables contain no control characters, so that terminals, files, pipes and logs get the same text.
 """
 
 import contextlib
 from typing import NamedTuple
 
-from ..plain_text import printable, size
+from ..plain_text import printable
 
 
 class Table(NamedTuple):
-    """Rows of text.
+    """A table of text cells.
 
     Attributes:
-      columns: a tuple of headings; one that begins with ">" heads numbers, which go to the right.
-      rows: a list of tuples of strings, as many as there are columns.
-      title: what stands above, or "".
+      columns: a tuple of column headings; a heading that begins with ">" right-aligns its column.
+      rows: a list of tuples of strings, one string per column.
+      title: the line above the table, or "".
     """
 
     columns: tuple
@@ -27,113 +27,56 @@ def show(blocks, stream):
     """Prints lines of text and tables.
 
     Args:
-      blocks: strings, each of which is a line, and `Table`s.
+      blocks: an iterable of strings, one line each, and `Table`s.
       stream: the file to print to.
     """
-    rich = _rich(stream)
     for block in blocks:
-        if isinstance(block, str):
-            print(printable(block, stream), file=stream)
-            continue
-        block = block._replace(rows=[[printable(c, stream) for c in row] for row in block.rows])
-        if rich is None:
-            print("\n".join(plain_lines(block)), file=stream)
+        if isinstance(block, Table):
+            rows = [[printable(cell, stream) for cell in row] for row in block.rows]
+            print("\n".join(plain_lines(block._replace(rows=rows))), file=stream)
         else:
-            _show_with_rich(block, stream)
+            print(printable(block, stream), file=stream)
 
 
 def plain_lines(table):
     """Yields the lines of a table, aligned."""
     headings = [heading.lstrip(">") for heading in table.columns]
     widths = [max(map(len, column)) for column in zip(headings, *table.rows)]
-    to_the_right = [heading.startswith(">") for heading in table.columns]
+    right_aligned = [heading.startswith(">") for heading in table.columns]
     if table.title:
         yield table.title
     for row in [headings, ["-" * width for width in widths]] + list(table.rows):
         cells = [
             cell.rjust(width) if right else cell.ljust(width)
-            for cell, width, right in zip(row, widths, to_the_right)
+            for cell, width, right in zip(row, widths, right_aligned)
         ]
         yield "  ".join(cells).rstrip()
 
 
-def _rich(stream):
-    """Returns rich, or None where it is not installed or `stream` is no terminal."""
-    if not stream.isatty():
-        return None
-    try:
-        import rich
-    except ImportError:
-        return None
-    return rich
-
-
-def _show_with_rich(table, stream):
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table as RichTable
-    from rich.text import Text
-
-    shown = RichTable(title=table.title or None, box=box.SIMPLE_HEAD, title_justify="left")
-    for heading in table.columns:
-        justify = "right" if heading.startswith(">") else "left"
-        shown.add_column(Text(heading.lstrip(">")), justify=justify, overflow="fold")
-    for row in table.rows:
-        shown.add_row(*map(Text, row))  # names may hold what rich takes for markup
-    Console(file=stream).print(shown)
-
-
 @contextlib.contextmanager
 def progress(label, total, stream):
-    """Shows on a terminal how far some work has come; elsewhere nothing.
+    """Shows a progress bar if `stream` is a terminal and tqdm is installed, else nothing.
 
     Args:
-      label: what is being done.
-      total: how many bytes there are to do.
-      stream: the terminal.
+      label: the name of the work.
+      total: the number of bytes to process.
+      stream: the file to print to.
 
     Yields:
-      A function to be called with the number of bytes that have just been done.
+      A function that advances the bar by a number of bytes.
     """
-    if not stream.isatty():
+    tqdm = _tqdm() if stream.isatty() else None
+    if tqdm is None:
         yield lambda count: None
-    elif _rich(stream) is None:
-        yield _PlainProgress(label, total, stream).advance
-    else:
-        from rich.console import Console
-        from rich.progress import (
-            BarColumn,
-            DownloadColumn,
-            Progress,
-            TextColumn,
-            TimeRemainingColumn,
-        )
-
-        columns = [TextColumn("{task.description}"), BarColumn(), DownloadColumn()]
-        console = Console(file=stream)
-        shown = Progress(
-            *columns,
-            TimeRemainingColumn(),
-            console=console,
-            redirect_stdout=False,
-            redirect_stderr=False,
-        )
-        with shown:
-            task = shown.add_task(label, total=total)
-            yield lambda count: shown.advance(task, count)
+        return
+    with tqdm(desc=label, total=total, file=stream, unit="B", unit_scale=True) as bar:
+        yield bar.update
 
 
-class _PlainProgress:
-    """Prints a line at each tenth."""
-
-    def __init__(self, label, total, stream):
-        self._label, self._total, self._stream = label, max(total, 1), stream
-        self._done, self._told = 0, 0
-
-    def advance(self, count):
-        self._done += count
-        tenth = 10 * self._done // self._total
-        if tenth > self._told:
-            self._told = tenth
-            amount = f"{10 * tenth} % of {size(self._total)}"
-            print(f"{self._label}: {amount}", file=self._stream, flush=True)
+def _tqdm():
+    """Returns the class `tqdm.tqdm`, or None if tqdm is not installed."""
+    try:
+        from tqdm import tqdm
+    except ImportError:
+        return None
+    return tqdm

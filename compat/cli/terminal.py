@@ -1,7 +1,7 @@
-"""What the commands have in common: how they end, and what they keep off the terminal.
+"""The parts that all commands share: argument parsers, exit codes, and how a command is run.
 
-Exit codes: 0, all is well; 1, something needs manual work; 2, bad input, of which one line on
-stderr tells, and nothing has been written.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it, and
+nothing was written.
 """
 
 import argparse
@@ -16,17 +16,17 @@ from .. import messages, plain_text
 from ..quiet import silence
 from . import tables
 
-FINE, NEEDS_A_PERSON, BAD_INPUT = 0, 1, 2
-_INTERRUPTED = 130  # what a shell makes of Ctrl-C
+SUCCESS, MANUAL_WORK, BAD_INPUT = 0, 1, 2
+_INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
 class Outcome(NamedTuple):
-    """What a command has found or done.
+    """The result of a command.
 
     Attributes:
       code: the exit code.
-      facts: what `--json` prints: a dict that `json` can write.
-      blocks: what people see: lines and `tables.Table`s.
+      facts: a JSON-serializable dict, printed with `--json`.
+      blocks: lines and `tables.Table`s, printed without `--json`.
     """
 
     code: int
@@ -35,16 +35,16 @@ class Outcome(NamedTuple):
 
 
 class Parser(argparse.ArgumentParser):
-    """Tells of a wrong word in one line."""
+    """Prints usage errors on one line."""
 
     def error(self, message):
-        """Ends the process."""
+        """Prints the error and ends the process."""
         message = plain_text.printable(message, sys.stderr)
-        self.exit(BAD_INPUT, f"{self.prog}: {message} ({self.prog} --help tells more)\n")
+        self.exit(BAD_INPUT, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def add_parser(commands, name, help, description, epilog):
-    """Adds a command, with what all commands take, and returns its parser."""
+    """Adds a command with the options that all commands have, and returns its parser."""
     parser = commands.add_parser(
         name,
         help=help,
@@ -52,22 +52,22 @@ def add_parser(commands, name, help, description, epilog):
         epilog=epilog,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--json", action="store_true", help="the same for machines")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
     parser.add_argument(
-        "--traceback", action="store_true", help="show where in the code an error comes from"
+        "--traceback", action="store_true", help="print the Python traceback of an error"
     )
     return parser
 
 
-def run(name, work, arguments, with_tensorflow=True):
-    """Runs a command and prints what comes of it.
+def run_command(name, execute, arguments, with_tensorflow=True):
+    """Runs a command and prints its outcome.
 
     Args:
       name: the command's name, for messages.
-      work: called with the arguments and the stream for progress, returns an `Outcome`. What it
-        and TensorFlow write by the way is dropped.
-      arguments: the parsed words; `json` and `traceback` are among them.
-      with_tensorflow: whether it needs TensorFlow.
+      execute: a function of the parsed arguments and of the stream for progress bars. It returns
+        an `Outcome`. Everything else that it and TensorFlow print is dropped.
+      arguments: the parsed arguments; `json` and `traceback` are among them.
+      with_tensorflow: whether the command needs TensorFlow.
 
     Returns:
       The exit code.
@@ -75,12 +75,13 @@ def run(name, work, arguments, with_tensorflow=True):
     try:
         with silence() as screen:
             if with_tensorflow:
-                importlib.import_module("legacy_opt.public")  # tells how to come by it
-            outcome = work(arguments, screen)
+                # Raises an ImportError with the pip command if TensorFlow is not installed.
+                importlib.import_module("legacy_opt.public")
+            outcome = execute(arguments, screen)
     except KeyboardInterrupt:
         print(f"legacy-opt {name}: interrupted, nothing was written", file=sys.stderr)
         return _INTERRUPTED
-    except Exception as error:  # of TensorFlow, of Keras, of a user's module: any may come
+    except Exception as error:  # TensorFlow, Keras and a user's module may raise any exception
         if arguments.traceback:
             for line in traceback.format_exc().splitlines():
                 print(plain_text.printable(line, sys.stderr), file=sys.stderr)
@@ -92,15 +93,16 @@ def run(name, work, arguments, with_tensorflow=True):
         else:
             tables.show(outcome.blocks, sys.stdout)
         sys.stdout.flush()
-    except BrokenPipeError:  # as in `| head`; Python would complain once more at its end
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        # Python flushes stdout once more when it exits, and would print a second error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return outcome.code
 
 
 def one_line(error):
-    """Returns what an error says, on one line."""
+    """Returns the message of an exception on one line."""
     text = plain_text.printable(" ".join(messages.text_of(error).split()), sys.stderr)
-    # Those are written for people; the others do not say what they are about.
+    # Messages of these classes are written for users; other messages need the class name.
     if isinstance(error, (ValueError, ImportError)) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,10 +1,10 @@
-"""The one table of old names: what became of the optimizers and helpers that TF1 code uses.
+"""The replacements of the optimizers and helpers that TF1 code uses, by their old names.
 
-`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` go by it, and docs/from_to.md is
-tested against it. Its rows are in `old_names_rows`. Names are written as code has them, with `tf`
-for TensorFlow. What is told of a module holds for all in it that is not told of by itself.
+`compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
+docs/from_to.md with it. The rows are in `table.py`. Old names are written as in code, with `tf` for
+TensorFlow. A module's entry applies to every name in it that has no entry of its own.
 
-Nothing of TensorFlow is imported here.
+This package does not import TensorFlow.
 """
 
 from typing import NamedTuple, Optional
@@ -15,11 +15,11 @@ OURS, TENSORFLOWS, NOBODYS = "ours", "TensorFlow's", "nobody's"
 
 
 class Fate(NamedTuple):
-    """What became of a name.
+    """The replacement of an old name.
 
     Attributes:
-      now: its name today, "legacy_opt.X" or "tf.compat.v1.….X"; None where nobody has it.
-      advice: what to do where nobody has it, what to look out for elsewhere; may be "".
+      now: the new name, "legacy_opt.X" or "tf.compat.v1.….X"; None if there is no replacement.
+      advice: what to do if there is no replacement, else what to watch out for; may be "".
     """
 
     now: Optional[str]
@@ -27,18 +27,18 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """OURS, TENSORFLOWS (which has it still, perhaps elsewhere) or NOBODYS."""
+        """OURS, TENSORFLOWS (perhaps in another module than before) or NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
 
 
 class Found(NamedTuple):
-    """What `find` tells of a name.
+    """The table entry that `find` returns.
 
     Attributes:
-      name: the name in the table; that of a module if the name itself is not there.
-      fate: a `Fate`.
+      name: the name of the entry; a module's name if the table has no entry for the name itself.
+      fate: the `Fate` of the entry.
     """
 
     name: str
@@ -46,14 +46,15 @@ class Found(NamedTuple):
 
 
 def find(name):
-    """Looks a name up.
+    """Looks up an old name in the table.
 
     Args:
-      name: with dots, as "tf.contrib.opt.AdamWOptimizer". "tensorflow" and "tf.compat.v1" do as
-        well as "tf", and the module that defined a name as well as the one that published it.
+      name: a dotted name such as "tf.contrib.opt.AdamWOptimizer". It may begin with "tensorflow" or
+        "tf.compat.v1" instead of "tf", and may name the private module that defined the object
+        instead of the public one.
 
     Returns:
-      A `Found`, or None if neither the name nor a module that it is in is known.
+      A `Found`, or None if the table has neither the name nor one of its parent modules.
     """
     name = public_name(name)
     while name:
@@ -64,7 +65,7 @@ def find(name):
 
 
 def public_name(name):
-    """Returns a name as the table has it: short, and of the module that published it."""
+    """Returns a name as the table writes it: short, and in its public module."""
     name += "."
     for long, short in _PREFIXES:
         if name.startswith(long):
@@ -73,7 +74,7 @@ def public_name(name):
     return PUBLIC_NAMES.get(name, name)
 
 
-_PREFIXES = (  # one after the other
+_PREFIXES = (  # replaced one after the other
     ("tensorflow_core.", "tensorflow."),
     ("tensorflow_estimator.contrib.", "tf.contrib."),
     ("tensorflow_addons.", "tfa."),

@@ -1,4 +1,4 @@
-"""`compat.patch_tensorflow`: names that TensorFlow lost, or never had, put where old code looks."""
+"""`compat.patch_tensorflow`: puts old names back into TensorFlow for code that still uses them."""
 
 from __future__ import annotations
 
@@ -18,36 +18,36 @@ from legacy_opt import versions
 from .. import old_names
 
 _lock = threading.RLock()
-_patches = set()  # those in force
-_names = {}  # what they put back: old name, new name
-_removals = []  # functions that take it away again, to be called from the last to the first
-_own_modules = {}  # those made here, by name; they outlive patches, as others may hold them
+_patches = set()  # the active patches
+_names = {}  # the names that the patches put back: {old name: new name}
+_removals = []  # functions that undo the changes, to be called in reverse order
+_own_modules = {}  # created modules by name; kept after a patch, as user code may refer to them
 
 
 def patch_tensorflow() -> Patch:
-    """Puts names that TensorFlow lost, or that only DeepRec had, where old code looks for them.
+    """Adds the optimizer names that TensorFlow removed, and DeepRec's, to TensorFlow's modules.
 
-    `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and
-    `AdamWOptimizer`, the optimizers of `tf.contrib.opt`, `tf.contrib.layers.optimize_loss`,
-    `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm` are
-    then those of `legacy_opt`, and `tf.contrib.tpu.CrossShardOptimizer` and
-    `tf.contrib.framework.get_or_create_global_step` TensorFlow's own: in `tf` and in
-    `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has stays its own, so
-    do all of `tf.contrib` on 1.15. Nothing else changes: TensorFlow 1's behaviour comes by
-    `tf.compat.v1.disable_v2_behavior()`.
+    These names become those of `legacy_opt`: `tf.train.AdagradDecayOptimizer`,
+    `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and `AdamWOptimizer`, the optimizers of
+    `tf.contrib.opt`, `tf.contrib.layers.optimize_loss`, `tf.contrib.training.create_train_op` and
+    `tf.contrib.estimator.clip_gradients_by_norm`. `tf.contrib.tpu.CrossShardOptimizer` and
+    `tf.contrib.framework.get_or_create_global_step` become TensorFlow's own. The names are added to
+    `tf` and to `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is never
+    replaced; this includes all of `tf.contrib` on 1.15. Nothing else changes: call
+    `tf.compat.v1.disable_v2_behavior()` for TensorFlow 1's behaviour.
 
     Example::
 
         with compat.patch_tensorflow():
             import old_model_code
 
-    What the code has imported there it keeps: `from tensorflow.contrib import opt`, or `import
-    tensorflow.contrib.opt as opt`. What it looks up in `tf` or imports later, in a function, it
-    finds only while a patch is in force.
+    Modules that the code imports inside the block keep their names after it: `from
+    tensorflow.contrib import opt`, or `import tensorflow.contrib.opt as opt`. Names that the code
+    looks up in `tf`, or imports in a function, are found only while a patch is active.
 
     Returns:
-      A `Patch`: a context manager, which without `with` lasts until its `undo()`. Patches may
-      overlap: the names go with the last of them.
+      A `Patch`, a context manager. Without `with` the patch is active until its `undo()`. Patches
+      may overlap: the names are removed with the last of them.
     """
     patch = Patch()
     with _lock:
@@ -63,10 +63,10 @@ def patch_tensorflow() -> Patch:
 
 
 class Patch:
-    """What `patch_tensorflow` returns.
+    """An active patch of TensorFlow's names, returned by `patch_tensorflow`.
 
     Attributes:
-      names: what has been put back, as a dict from old name to new name:
+      names: a dict from each added name to the new name of the object:
         `{"tf.train.AdamAsyncOptimizer": "legacy_opt.AdamAsyncOptimizer", …}`.
     """
 
@@ -77,9 +77,9 @@ class Patch:
         self.undo()
 
     def undo(self) -> None:
-        """Takes the names away, if no other patch is in force; then TensorFlow is as before.
+        """Removes the names from TensorFlow, unless another patch is still active.
 
-        A module of old names that somebody holds still has them.
+        A module of old names that user code has imported keeps them.
         """
         with _lock:
             _patches.discard(self)
@@ -107,7 +107,7 @@ def _put_all():
 
 
 def _value(name):
-    """Returns what stands under a name of today, or None where there is no such thing here."""
+    """Returns the object that a new name refers to, or None if this TensorFlow lacks it."""
     if name is None:
         return None
     root, *path = name.split(".")
@@ -118,10 +118,14 @@ def _value(name):
 
 
 def _put(old, value):
-    """Puts a value under an old name wherever that is missing; returns whether it was."""
+    """Adds an object under an old name wherever the name is missing.
+
+    Returns:
+      Whether the name was added.
+    """
     *path, name = old.split(".")[1:]
     places = [(tf, "tensorflow"), (tf.compat.v1, "tensorflow.compat.v1")]
-    if path[0] == "python":  # TensorFlow's private modules, which are not attributes of it
+    if path[0] == "python":  # private modules, which are not attributes of `tf`
         places = [(importlib.import_module("tensorflow.python"), "tensorflow.python")]
         path = path[1:]
     put = [_set(_module(root, at, path), name, value) for root, at in places]
@@ -129,14 +133,15 @@ def _put(old, value):
 
 
 def _module(root, name, path):
-    """Returns the module at the end of a path from `root`; makes those that are missing.
+    """Returns a submodule of `root`; creates the modules that are missing on the way.
 
     Args:
       root: a module.
-      name: by which it is imported.
-      path: names in it.
+      name: the name under which `root` is imported.
+      path: the names that lead from `root` to the submodule.
     """
-    # Else an import of one would load another one, and put that in its place.
+    # Register the existing module in sys.modules; otherwise `import` would load a second copy and
+    # replace it.
     _register(name, root)
     for part in path:
         name += "." + part
@@ -159,7 +164,7 @@ def _new_module(name):
     )
     module.__spec__ = ModuleSpec(name, None, is_package=True)
     module.__package__, module.__path__ = name, []
-    module.__getattr__ = functools.partial(_tell_of_missing, name)
+    module.__getattr__ = functools.partial(_raise_with_advice, name)
     return module
 
 
@@ -169,14 +174,14 @@ def _register(name, module):
         _removals.append(functools.partial(sys.modules.pop, name, None))
 
 
-def _tell_of_missing(module, name):
+def _raise_with_advice(module, name):
     found = old_names.find(f"{module}.{name}")
     advice = f" ({found.fate.advice})" if found and not name.startswith("__") else ""
     raise AttributeError(f"module {module!r} has no attribute {name!r}{advice}")
 
 
 def _set(module, name, value):
-    """Gives a module an attribute that it lacks; returns whether it has it from here."""
+    """Adds an attribute to a module that lacks it; returns whether the attribute is now ours."""
     is_own = module in _own_modules.values()
     if hasattr(module, name):
         return is_own and getattr(module, name) is value

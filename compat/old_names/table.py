@@ -1,12 +1,12 @@
-"""What `old_names` makes its table of: facts alone, in the shortest form to read and to edit."""
+"""The rows of the table of old names, in the shortest form to read and to edit."""
 
-_PARAMETER_SERVERS = "Take any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
+_PARAMETER_SERVERS = "Use any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
 
-# The module that had the names, the names (old=new where they differ), the module that has them
-# now or None, and the advice.
+# Rows of: the old module, its names (old=new if the new name differs), the new module or None, and
+# the advice.
 NAMES = (
-    # What tf.train had and has.
+    # Still in tf.compat.v1.train.
     (
         "tf.train",
         """
@@ -18,7 +18,7 @@ NAMES = (
         "tf.compat.v1.train",
         "",
     ),
-    # What DeepRec added.
+    # Added by DeepRec.
     (
         "tf.train",
         "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer",
@@ -29,7 +29,7 @@ NAMES = (
         "tf.train",
         "AdamWOptimizer",
         "legacy_opt",
-        "This one decays weights as tf.contrib.opt's does, DeepRec's otherwise.",
+        "It decays weights as tf.contrib.opt's AdamWOptimizer does; DeepRec's decays differently.",
     ),
     (
         "tf",
@@ -38,20 +38,20 @@ NAMES = (
         CounterFilter GlobalStepEvict InitializerOption L2WeightEvict StorageOption
         """,
         None,
-        "EmbeddingVariables are DeepRec's alone: take tf.get_variable with as many rows as there "
-        "can be.",
+        "EmbeddingVariables are DeepRec's alone: use tf.get_variable with a row for each possible "
+        "id.",
     ),
     (
         "tf.feature_column",
         "categorical_column_with_embedding",
         None,
-        "EmbeddingVariables are DeepRec's alone: take categorical_column_with_hash_bucket.",
+        "EmbeddingVariables are DeepRec's alone: use categorical_column_with_hash_bucket.",
     ),
     (
         "tf",
         "SmartStageOptions make_prefetch_hook staged",
         None,
-        "It is DeepRec's alone: let tf.data prefetch.",
+        "It is DeepRec's alone: use tf.data.Dataset.prefetch.",
     ),
     # tf.contrib.opt.
     (
@@ -83,13 +83,13 @@ NAMES = (
         "tf.contrib.opt",
         "DropStaleGradientOptimizer",
         None,
-        "tf.train.SyncReplicasOptimizer drops gradients that come too late.",
+        "Use tf.train.SyncReplicasOptimizer, which drops stale gradients.",
     ),
     (
         "tf.contrib.opt",
         "GGTOptimizer",
         None,
-        "legacy_opt.ShampooOptimizer also preconditions with matrices, by another rule.",
+        "legacy_opt.ShampooOptimizer also preconditions with matrices, but by another rule.",
     ),
     (
         "tf.contrib.opt",
@@ -97,14 +97,14 @@ NAMES = (
         None,
         "Call scipy.optimize.minimize with a function that evaluates loss and gradients.",
     ),
-    # What else in tf.contrib was an optimizer, or trained with one.
+    # Other optimizers and training helpers of tf.contrib.
     (
         "tf.contrib.layers",
         "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
         "legacy_opt",
         "",
     ),
-    (  # never published
+    (  # was private
         "tf.contrib.layers.python.layers.optimizers",
         "adaptive_clipping_fn",
         "legacy_opt",
@@ -130,13 +130,13 @@ NAMES = (
         "LossScaleOptimizer LossScaleManager FixedLossScaleManager "
         "ExponentialUpdateLossScaleManager",
         None,
-        "Take tf.compat.v1.mixed_precision.enable_mixed_precision_graph_rewrite.",
+        "Use tf.compat.v1.mixed_precision.enable_mixed_precision_graph_rewrite.",
     ),
     (
         "tf.contrib.estimator",
         "TowerOptimizer replicate_model_fn",
         None,
-        "Take tf.distribute.MirroredStrategy, which needs no wrapper.",
+        "Use tf.distribute.MirroredStrategy, which needs no wrapper.",
     ),
     # BERT, ALBERT, tensor2tensor.
     (
@@ -180,32 +180,33 @@ NAMES = (
         _T2T + "yellowfin",
         "YellowFinOptimizer",
         None,
-        "It tunes a tf.train.MomentumOptimizer: take that.",
+        "Use tf.train.MomentumOptimizer, the optimizer that YellowFin tunes.",
     ),
     # TensorFlow Addons.
     (
         "tfa.optimizers",
         "AdamW=AdamWOptimizer LazyAdam=LazyAdamOptimizer",
         "legacy_opt",
-        "Its epsilon is 1e-8 here, 1e-7 there.",
+        "The default epsilon is 1e-8, and 1e-7 in TensorFlow Addons.",
     ),
     (
         "tfa.optimizers",
         "SGDW=MomentumWOptimizer",
         "legacy_opt",
-        "The same while the learning rate is constant; there the velocity holds it.",
+        "It computes the same while the learning rate is constant; the momentum slot of TensorFlow "
+        "Addons' includes the learning rate.",
     ),
     (
         "tfa.optimizers",
         "extend_with_decoupled_weight_decay DecoupledWeightDecayExtension",
         "legacy_opt",
-        "It extends v1 classes; for exclude_from_weight_decay pass decay_var_list.",
+        "It extends v1 classes; instead of exclude_from_weight_decay pass decay_var_list.",
     ),
     (
         "tfa.optimizers",
         "LAMB=LAMBOptimizer",
         "legacy_opt",
-        "weight_decay is weight_decay_rate here.",
+        "The argument weight_decay is called weight_decay_rate.",
     ),
     (
         "tfa.optimizers",
@@ -217,7 +218,7 @@ NAMES = (
         "tfa.optimizers",
         "MultiOptimizer",
         "legacy_opt",
-        "It goes by variables, not by layers.",
+        "It assigns optimizers to variables, not to layers.",
     ),
     (
         "tfa.optimizers",
@@ -229,15 +230,15 @@ NAMES = (
         "tfa.optimizers",
         "SWA AveragedOptimizerWrapper",
         None,
-        "Take use_ema of Keras 3's optimizers, or legacy_opt.MovingAverageOptimizer.",
+        "Use the argument use_ema of Keras 3's optimizers, or legacy_opt.MovingAverageOptimizer.",
     ),
     (
         "tfa.optimizers",
         "AdaBelief COCOB ConditionalGradient NovoGrad RectifiedAdam Yogi",
         None,
-        "legacy_opt.compat.to_v1 runs it in a TF1 graph where TensorFlow Addons is installed.",
+        "legacy_opt.compat.to_v1 runs it in a TF1 graph if TensorFlow Addons is installed.",
     ),
-    ("tfa.optimizers", "Lookahead", None, "Nothing here takes its place."),
+    ("tfa.optimizers", "Lookahead", None, "There is no replacement."),
     (
         "tfa.optimizers",
         """
@@ -245,59 +246,59 @@ NAMES = (
         ExponentialCyclicalLearningRate
         """,
         None,
-        "Any Keras schedule may be the learning rate of what legacy_opt.compat.to_keras makes.",
+        "Optimizers made by legacy_opt.compat.to_keras take any Keras schedule as learning rate.",
     ),
 )
 
 _NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that nobody has, the names above left aside.
+# Modules that were removed. Their entries apply to all names that are not in NAMES.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
-    "tf.contrib.bayesflow": "TensorFlow Probability took it over.",
+    "tf.contrib.bayesflow": "TensorFlow Probability has it.",
     "tf.contrib.boosted_trees": "TensorFlow Decision Forests does that.",
-    "tf.contrib.cluster_resolver": "It went to tf.distribute.cluster_resolver.",
+    "tf.contrib.cluster_resolver": "It moved to tf.distribute.cluster_resolver.",
     "tf.contrib.constrained_optimization": "tensorflow_constrained_optimization has it.",
     "tf.contrib.crf": "tfa.text of TensorFlow Addons has it.",
     "tf.contrib.cudnn_rnn": "tf.keras.layers.LSTM and GRU use cuDNN by themselves.",
-    "tf.contrib.data": "It went to tf.data and tf.data.experimental.",
-    "tf.contrib.distribute": "It went to tf.distribute and tf.distribute.experimental.",
+    "tf.contrib.data": "It moved to tf.data and tf.data.experimental.",
+    "tf.contrib.distribute": "It moved to tf.distribute and tf.distribute.experimental.",
     "tf.contrib.distributions": "TensorFlow Probability has it.",
-    "tf.contrib.eager": "Most of it went to tf and tf.train.",
-    "tf.contrib.estimator": "Some of it went to tf.estimator and tf.estimator.experimental, which "
+    "tf.contrib.eager": "Most of it moved to tf and tf.train.",
+    "tf.contrib.estimator": "Some of it moved to tf.estimator and tf.estimator.experimental, which "
     "TensorFlow has up to 2.15.",
-    "tf.contrib.feature_column": "It went to tf.feature_column.",
-    "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); what reads checkpoints "
-    "went to tf.train, nest to tf.nest.",
+    "tf.contrib.feature_column": "It moved to tf.feature_column.",
+    "tf.contrib.framework": "tf_slim has most of it (pip install tf-slim); the checkpoint "
+    "readers moved to tf.train, nest to tf.nest.",
     "tf.contrib.kfac": "The package kfac has it.",
     "tf.contrib.layers": "tf_slim.layers has most of it (pip install tf-slim).",
-    "tf.contrib.learn": "Take tf.estimator, which TensorFlow has up to 2.15.",
+    "tf.contrib.learn": "Use tf.estimator, which TensorFlow has up to 2.15.",
     "tf.contrib.linear_optimizer": "tf.train.FtrlOptimizer trains such models.",
-    "tf.contrib.lookup": "It went to tf.lookup.",
-    "tf.contrib.losses": "It went to tf.losses.",
+    "tf.contrib.lookup": "It moved to tf.lookup.",
+    "tf.contrib.losses": "It moved to tf.losses.",
     "tf.contrib.metrics": "tf_slim.metrics has most of it (pip install tf-slim).",
     "tf.contrib.model_pruning": "TensorFlow Model Optimization does that.",
-    "tf.contrib.opt": "docs/from_to.md tells what to import for which optimizer.",
-    "tf.contrib.optimizer_v2": "Take the optimizers of tf.train; slots get other names.",
+    "tf.contrib.opt": "docs/from_to.md lists the replacement of each optimizer.",
+    "tf.contrib.optimizer_v2": "Use the optimizers of tf.train; their slots have other names.",
     "tf.contrib.predictor": "Load the model with tf.saved_model.load.",
     "tf.contrib.quantize": "TensorFlow Model Optimization does that.",
     "tf.contrib.rnn": "The common cells are in tf.nn.rnn_cell and tf.keras.layers, others in "
     "tfa.rnn of TensorFlow Addons.",
     "tf.contrib.seq2seq": "tfa.seq2seq of TensorFlow Addons has it.",
     "tf.contrib.slim": "The package tf_slim has it (pip install tf-slim).",
-    "tf.contrib.summary": "It went to tf.compat.v2.summary.",
+    "tf.contrib.summary": "It moved to tf.compat.v2.summary.",
     "tf.contrib.tensor_forest": "TensorFlow Decision Forests does that.",
-    "tf.contrib.tpu": "It went to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
+    "tf.contrib.tpu": "It moved to tf.compat.v1.tpu and tf.compat.v1.estimator.tpu.",
     "tf.contrib.training": "tf_slim.training and tf_slim.evaluation have some of it (pip install "
-    "tf-slim); for HParams take argparse.Namespace.",
-    # What TensorFlow 2 gave up in the course of time.
+    "tf-slim); instead of HParams use argparse.Namespace.",
+    # Removed in later versions of TensorFlow 2.
     "tf.estimator": "TensorFlow has it up to 2.15.",
     "tf.layers": _NEEDS_KERAS_2,
     "tf.nn.rnn_cell": _NEEDS_KERAS_2,
 }
 
 
-# The modules in which names are defined that are published elsewhere, for code that imports them
-# from there.
+# The private modules that defined public names, for code that imports the names from these: the
+# public module, the package of the private modules, and the names by private module.
 DEFINED_IN = (
     (
         "tf.contrib.opt",

@@ -1,1 +1,1 @@
-"""Runs TensorFlow 1 scripts unchanged."""
+"""Runs unchanged TensorFlow 1 scripts on newer TensorFlow."""

@@ -1,4 +1,4 @@
-"""The errors of a script that uses a name of TensorFlow that nobody provides."""
+"""Error messages for names that a script uses and that neither TensorFlow nor legacy_opt has."""
 
 import builtins
 import functools
@@ -7,30 +7,34 @@ import sys
 
 from ..source_analysis import missing_names, script_modules
 
-_GENERATED = "__autograph_generated_file"  # by TensorFlow, from a function of a file that was read
+_GENERATED = "__autograph_generated_file"  # in the names of files that AutoGraph generates
 
 
 def install(missing, tensorflow):
-    """Makes the errors of missing names tell where they are used, and what to do.
+    """Replaces Python's errors for missing names by messages with file, line and advice.
 
-    It lasts as long as the process. Installed packages get the errors that Python gives.
+    The replacement lasts as long as the process. Installed packages keep Python's own errors.
 
     Args:
       missing: a list of `missing_names.Missing`.
-      tensorflow: the module that `import tensorflow` gives to the script.
+      tensorflow: the module that the script's `import tensorflow` returns.
     """
-    lacking = {}  # module: name in it: list of `Missing`
+    missing_in = {}  # {module: {name: list of `Missing`}}
     for each in missing:
         module, name = missing_names.look_up(each.full_name, tensorflow)
-        lacking.setdefault(_plain(module), {}).setdefault(name, []).append(each)
-    for module, names in lacking.items():
-        _let_attributes_tell(module, names)
+        missing_in.setdefault(_plain(module), {}).setdefault(name, []).append(each)
+    for module, names in missing_in.items():
+        _explain_missing_attributes(module, names)
     if missing:
         builtins.__import__ = _importing(builtins.__import__, missing)
 
 
 def is_users_own(names):
-    """Whether the module with these global names is neither installed nor one of ours."""
+    """Whether a module is the user's: neither an installed package nor part of legacy_opt.
+
+    Args:
+      names: the globals of the module.
+    """
     if str(names.get("__name__")).partition(".")[0] == "legacy_opt":
         return False
     return "__file__" not in names or _is_local(names["__file__"])
@@ -40,38 +44,43 @@ _is_local = functools.lru_cache(maxsize=None)(script_modules.is_local)
 
 
 def _plain(module):
-    """Returns the module whose `__getattr__` is asked, of one that TensorFlow may have wrapped."""
-    from legacy_opt import versions  # the command line imports this file without TensorFlow
+    """Returns the module that TensorFlow's module wrapper contains, or the module itself."""
+    from legacy_opt import versions  # here, as `legacy-opt doctor` imports this file without TF
 
     try:
         return versions.plain_module(module)
-    except Exception:  # of lazy loaders: any may come
+    except Exception:  # a lazy loader may raise any exception
         return module
 
 
-def _let_attributes_tell(module, names):
-    """Gives a module a `__getattr__` that knows the names that the module lacks."""
+def _explain_missing_attributes(module, names):
+    """Gives a module a `__getattr__` whose error explains each missing name.
+
+    Args:
+      module: a module of TensorFlow.
+      names: a dict from missing name to a list of `Missing`.
+    """
     lazy = getattr(type(module), "__getattr__", None)
     before = functools.partial(lazy, module) if lazy else vars(module).get("__getattr__")
 
-    def tell(name):
+    def getattr_(name):
         frame = _users_frame() if name in names else None
         if frame is not None:
-            raise AttributeError(_line(names[name], frame))
+            raise AttributeError(_message(names[name], frame))
         if before is not None:
             return before(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
 
-    if lazy:  # of TensorFlow's lazy modules; they load what they stand for in their classes' own
+    if lazy:  # a lazy module of TensorFlow: the `__getattr__` of its class loads the real module
         type(module).__getattr__ = lambda self, name: (
-            tell(name) if self is module else lazy(self, name)
+            getattr_(name) if self is module else lazy(self, name)
         )
     else:
-        vars(module)["__getattr__"] = tell
+        vars(module)["__getattr__"] = getattr_
 
 
 def _importing(import_, missing):
-    """Returns an `__import__` whose errors tell of missing names."""
+    """Returns an `__import__` whose errors explain missing names."""
 
     def __import__(name, globals=None, locals=None, fromlist=(), level=0):
         if level or name.partition(".")[0] != "tensorflow" or not is_users_own(globals or {}):
@@ -82,11 +91,11 @@ def _importing(import_, missing):
             found = _of_full_name(missing, name)
             if not found:
                 raise
-            raise type(error)(_line(found, _users_frame()), name=error.name) from None
+            raise type(error)(_message(found, _users_frame()), name=error.name) from None
         for each in fromlist or ():
             found = _of_full_name(missing, f"{name}.{each}")
             if found and not hasattr(module, each):
-                raise ImportError(_line(found, _users_frame()), name=name)
+                raise ImportError(_message(found, _users_frame()), name=name)
         return module
 
     return __import__
@@ -97,19 +106,25 @@ def _of_full_name(missing, name):
 
 
 def _users_frame():
-    """Returns the frame that uses a name, or None if that is not one of a user's own modules."""
+    """Returns the frame that uses the missing name, or None if it is not in the user's code."""
     frame = sys._getframe(1)
-    while frame is not None and _is_on_the_way(str(frame.f_globals.get("__name__"))):
+    while frame is not None and _is_machinery(str(frame.f_globals.get("__name__"))):
         frame = frame.f_back
     return frame if frame is not None and is_users_own(frame.f_globals) else None
 
 
-def _is_on_the_way(module):
+def _is_machinery(module):
+    """Whether frames of a module can stand between the user's frame and this file's."""
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 
-def _line(uses, frame):
-    """Returns what is told of the use, among uses of one name, that a frame is at."""
+def _message(uses, frame):
+    """Returns the message for the use of a missing name in a frame.
+
+    Args:
+      uses: a list of `Missing`, all of the same name.
+      frame: the frame that uses the name.
+    """
     file, number = frame.f_code.co_filename, frame.f_lineno
     here = [each for each in uses if os.path.realpath(each.path) == os.path.realpath(file)]
     if here:

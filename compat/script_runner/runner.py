@@ -1,4 +1,4 @@
-"""Runs a script as the main module, with TensorFlow 1's names."""
+"""Runs a script as `__main__`, with tf.compat.v1 imported as tensorflow."""
 
 import builtins
 import importlib
@@ -14,16 +14,21 @@ from .. import special_files
 from ..source_analysis import script_modules
 from . import missing_errors
 
-_KEYBOARD = 130  # what a shell makes of Ctrl-C
+_INTERRUPTED = 130  # the exit code that shells report after Ctrl-C
 
 
 def prepare():
-    """Brings TensorFlow 1 back, as far as that goes, and returns it as a module."""
-    # Keras 2, with tf.layers, which newer TensorFlow takes from there. It is asked for once, when
-    # TensorFlow is imported.
+    """Sets up TensorFlow 1's names and behaviour for the script's modules.
+
+    Returns:
+      The module that the script's `import tensorflow` returns.
+    """
+    # Make tf.layers available: from 2.16 on it needs Keras 2 (tf_keras). TensorFlow reads
+    # TF_USE_LEGACY_KERAS at import.
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
-    importlib.import_module("legacy_opt.public")  # tells how to come by TensorFlow
+    # Raises an ImportError with the pip command if TensorFlow is not installed.
+    importlib.import_module("legacy_opt.public")
     import tensorflow as tf
 
     from legacy_opt import versions
@@ -35,25 +40,25 @@ def prepare():
         return tf
     logger = logging.getLogger("tensorflow")
     level = logger.level
-    logger.setLevel(logging.ERROR)  # not to be told that this is not what one does nowadays
+    logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # its own has other modules of the same names, or none
+    tf.compat.v1.compat = tf.compat  # v1's own lacks v1 and v2, or has other module objects
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
 
 
 def path_of_script(path):
-    """Returns the path of a script that can be read, more than once."""
+    """Returns the path of a script after checking that it is a readable regular file."""
     special_files.refuse(path)
     with open(path, "rb"):
         if not os.path.isfile(path):
-            raise OSError(f"{path!r} is no file.")
+            raise OSError(f"{path!r} is not a file.")
     return path
 
 
 def module_called(name):
-    """Returns the path and the full name of what runs as a module."""
+    """Returns the path and the full name of a module, or of its `__main__` if it is a package."""
     for each in (name + ".__main__", name):
         path = script_modules.file_of(each, sys.path)
         if path is not None:
@@ -62,12 +67,12 @@ def module_called(name):
 
 
 def _importing(import_, v1):
-    """Returns an `__import__` that gives users' own modules `tf.compat.v1` for `tensorflow`.
+    """Returns an `__import__` that imports `tf.compat.v1` as `tensorflow` in the user's modules.
 
-    Installed packages expect the TensorFlow that is installed.
+    Installed packages import the installed TensorFlow as usual.
 
     Args:
-      import_: the `__import__` there was.
+      import_: the original `__import__`.
       v1: `tf.compat.v1`.
     """
 
@@ -77,7 +82,7 @@ def _importing(import_, v1):
             module = _module(v1, path)
             if module and all(each == "*" or hasattr(module, each) for each in fromlist or ()):
                 return module if fromlist else v1
-            if not (fromlist or hasattr(v1, path[0])):  # tensorflow.python
+            if not (fromlist or hasattr(v1, path[0])):  # such as tensorflow.python
                 import_(name, globals, locals, fromlist, level)
                 setattr(v1, path[0], sys.modules["tensorflow." + path[0]])
                 return v1
@@ -87,7 +92,7 @@ def _importing(import_, v1):
 
 
 def _module(v1, path):
-    """Returns the module that `tf.compat.v1` has there, or None."""
+    """Returns the submodule of `tf.compat.v1` at a path of names, or None."""
     for name in path:
         v1 = getattr(v1, name, None)
     return v1 if isinstance(v1, types.ModuleType) else None
@@ -95,7 +100,7 @@ def _module(v1, path):
 
 def run_file(path):
     """Runs a file as the module `__main__`."""
-    if sys.version_info >= (3, 9):  # which says so in tracebacks, too
+    if sys.version_info >= (3, 9):  # since then Python itself makes the script's path absolute
         path = os.path.abspath(path)
     loader = SourceFileLoader("__main__", path)
     module = types.ModuleType("__main__")
@@ -110,20 +115,29 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code; errors are told as Python tells them."""
+    """Runs the script and returns its exit code; prints an uncaught exception as Python does.
+
+    Args:
+      start: a function that runs the script.
+    """
     try:
         start()
     except SystemExit:
         raise
     except BaseException as error:
-        _leave_out_our_frames(error, set())
+        _hide_our_frames(error, set())
         sys.excepthook(type(error), error, error.__traceback__)
-        return _KEYBOARD if isinstance(error, KeyboardInterrupt) else 1
+        return _INTERRUPTED if isinstance(error, KeyboardInterrupt) else 1
     return 0
 
 
-def _leave_out_our_frames(error, seen):
-    """Takes the frames of this file and of runpy from an error's traceback, and of its causes."""
+def _hide_our_frames(error, seen):
+    """Removes the frames of this file and of runpy from the tracebacks of an error and its causes.
+
+    Args:
+      error: an exception or None.
+      seen: the ids of the exceptions that are done.
+    """
     if error is None or id(error) in seen:
         return
     seen.add(id(error))
@@ -136,8 +150,8 @@ def _leave_out_our_frames(error, seen):
     for each, following in zip(kept, kept[1:] + [None]):
         each.tb_next = following
     error.__traceback__ = kept[0] if kept else None
-    _leave_out_our_frames(error.__cause__, seen)
-    _leave_out_our_frames(error.__context__, seen)
+    _hide_our_frames(error.__cause__, seen)
+    _hide_our_frames(error.__context__, seen)
 
 
 _OUR_FILES = {

@@ -1,4 +1,4 @@
-"""Clusters whose parameter server, chief or worker is killed with SIGKILL and started again."""
+"""Clusters whose parameter server, chief or worker is killed with SIGKILL and restarted."""
 
 import pytest
 

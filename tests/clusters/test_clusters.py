@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy and ParameterServerStrategy in processes of their own."""
+"""MultiWorkerMirroredStrategy and ParameterServerStrategy, with one process per task."""
 
 import contextlib
 import json
@@ -15,22 +15,22 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-# The oldest Keras 3 refuses what newer ones do.
+# On every lane: the oldest Keras 3 refuses some of this.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240
 
 
 def run(**jobs):
-    """Runs a cluster until the processes of its last job have ended well; returns what they write.
+    """Runs a cluster until the processes of its last job end; returns their output.
 
     Args:
-      **jobs: for each job, the number of its tasks, and the words of their command line for
-        `tests.support.processes.clusters`.
+      **jobs: for each job a list: the number of its tasks, and their arguments for the command
+        line of `tests.support.processes.clusters`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}
-    everybody = []
+    started = []
     with contextlib.ExitStack() as stack:
         for job, (count, *words) in jobs.items():
             for index in range(count):
@@ -39,13 +39,13 @@ def run(**jobs):
                     *["-m", "tests.support.processes.clusters", *words],
                     environment={"TF_CONFIG": json.dumps(place)},
                 )
-                everybody.append(stack.enter_context(program))
-        last, stop = everybody[-count:], time.monotonic() + SECONDS
+                started.append(stack.enter_context(program))
+        last, stop = started[-count:], time.monotonic() + SECONDS
         while any(program.code is None for program in last) and time.monotonic() < stop:
-            if any(program.code for program in everybody):
-                break  # the others would wait for it
+            if any(program.code for program in started):
+                break  # the others would wait for the failed process
             time.sleep(0.1)
-        texts = ["".join(program.texts()) for program in everybody]
+        texts = ["".join(program.texts()) for program in started]
         codes = [program.code for program in last]
     assert codes == [0] * count, "{}\n{}".format(codes, "\n---\n".join(t[-5000:] for t in texts))
     return texts[-count:]
@@ -61,7 +61,7 @@ def assert_passed(text, *checks):
 
 
 def has_coordinator():
-    """Whether this TensorFlow has what is tested here, in one namespace or the other."""
+    """Whether this TensorFlow has the coordinator of ParameterServerStrategy."""
     return hasattr(tf.distribute.experimental, "coordinator")
 
 

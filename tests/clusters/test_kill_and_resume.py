@@ -1,4 +1,4 @@
-"""tests/support/faults/kill_and_resume.py: nothing is lost, and what is lost is found."""
+"""tests/support/faults/kill_and_resume.py: no state is lost, and lost state is detected."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from tests.support.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
-HARDEST = "accumulated AdagradDecay"  # its position is more than a step
+HARDEST = "accumulated AdagradDecay"  # its position has more than the global step
 
 
 def kill_and_look(*arguments):
@@ -20,7 +20,7 @@ def kill_and_look(*arguments):
     return done.returncode, done.stdout, done.stdout + done.stderr
 
 
-def test_nothing_is_lost(full):
+def test_no_bits_are_lost(full):
     kills, names = (15, training.NAMES) if full else (2, [HARDEST])
     chosen = [word for name in names for word in ("--optimizer", name)]
     code, output, everything = kill_and_look("--kills", str(kills), *chosen)
@@ -30,17 +30,17 @@ def test_nothing_is_lost(full):
     each = kills // len(names)
     for name in names:
         in_saves = re.search(rf"{name}: {each} kills .* (\d+) left", output).group(1)
-        assert int(in_saves) >= each // 2, everything  # those that were to
+        assert int(in_saves) >= each // 2, everything  # half of the kills are aimed at saves
 
 
-def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
+def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
     def live(forget=None):
         messages = []
         life = training.Training("LazyAdam", str(tmp_path), forget)
         life.live(lambda event, **values: messages.append(dict(values, event=event)), stop=30)
         return messages
 
-    whole = live()  # saves at 20; the others go on from there to 30
+    whole = live()  # saves at step 20; later runs resume there and stop at 30
     expected = {message["batch"]: message["digests"] for message in whole}
     assert kill_and_resume.losses([whole, live()], expected) == []
     lost = "begins at batch 20: other bits in hidden/Adam_1, output/Adam_1, table/Adam_1"
@@ -52,7 +52,7 @@ def test_a_slot_that_checkpoints_lack_is_found(tmp_path):
     "name, forgotten",
     [("AdagradDecay", "AdagradDecay_1"), ("LazyAdam", "global_step"), (HARDEST, "count")],
 )
-def test_what_checkpoints_lack_is_found(name, forgotten):
+def test_missing_state_in_checkpoints_is_found(name, forgotten):
     arguments = ["--kills", "5", "--optimizer", name, "--forget", forgotten]
     code, output, everything = kill_and_look(*arguments)
     assert code == 1, everything
@@ -70,7 +70,7 @@ FORKING = {
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", FORKING)
-def test_processes_end_with_the_one_that_forked_them(way):
+def test_forked_processes_end_with_their_parent(way):
     rest = "    print(number, flush=True)\n    time.sleep(600)\n"
     script = "import time\n" + FORKING[way] + rest
     process = subprocess.Popen(

@@ -1,4 +1,4 @@
-"""Parameter servers the TF1 way: where state lives, what is sent, and who waits for whom."""
+"""TF1 parameter servers: placement of slots, transferred bytes, and waiting between servers."""
 
 import contextlib
 import threading
@@ -16,9 +16,14 @@ from tests.support.running import REF_AND_RESOURCE
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-# Every so manieth class: all classes at once would take one lane too long.
+# A quarter of the classes: with all at once, one test would take too long.
 PARTS = pytest.mark.parametrize("part", range(4))
-BETA_POWERS = ["LazyAdam", "Nadam", "AdaMax", "DiffGrad"]  # on one server, needed on both
+BETA_POWERS = [
+    "LazyAdam",
+    "Nadam",
+    "AdaMax",
+    "DiffGrad",
+]  # their powers of beta are on one server, and read on both
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +43,7 @@ def server_of(item):
 
 
 def scope_of(name, use_resource):
-    """Returns a variable scope of one test's own; servers keep variables as long as they live."""
+    """Returns a variable scope for one test; servers keep variables until they end."""
     return v1.variable_scope("".join(filter(str.isalnum, f"{name}{use_resource}")))
 
 
@@ -54,15 +59,15 @@ def make_step(use_resource, start=0):
 
 
 def waits_for_gradients(name):
-    """Whether a class waits for all gradients: before its decay, which they must not see."""
+    """Whether a class waits for all gradients before it decays variables."""
     return issubclass(CASES[name].optimizer, DecoupledWeightDecayExtension)
 
 
 def apply_behind_gate(name, gate, use_resource):
-    """Applies a gradient to variables of both servers; those of server 1 come through the gate.
+    """Applies gradients to variables of both servers; gradients of server 1 wait for the gate.
 
     Returns:
-      The operation, and the variables by server.
+      The train op, and a dict from server to its variables.
     """
     with scope_of(name, use_resource):
         step = make_step(use_resource, start=1000)  # late enough for decays to be due
@@ -91,7 +96,7 @@ def apply_behind_gate(name, gate, use_resource):
 
 @PARTS
 @REF_AND_RESOURCE
-def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
+def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
     with tf.Graph().as_default(), cluster.placing():
@@ -119,14 +124,14 @@ def test_slots_lie_beside_their_variables_and_no_server_waits_for_another(
 
 
 def unmoved(before, now):
-    """Returns which variables still have the value that they had."""
+    """Returns the names of variables whose values have not changed."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
 
 
 @PARTS
 @REF_AND_RESOURCE
-def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
+def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_resource, part):
     rows, ids = 20000, np.arange(32) * 7 % 40
     with tf.Graph().as_default(), cluster.placing():
         train_ops = {}
@@ -140,16 +145,16 @@ def test_what_is_sent_is_the_rows_of_the_batch_not_the_table(cluster, use_resour
         with cluster.session() as session:
             session.run(v1.global_variables_initializer())
             for name, train_op in train_ops.items():
-                # Of some transfers the trace of a step does not tell.
+                # The trace of a step lacks some transfers, so take the larger of two.
                 sent = max(bytes_between_servers(session, train_op) for _ in range(2))
                 assert ids.size * 2 * 4 <= sent < 1000, (name, sent)
             sent = max(bytes_between_servers(session, dense) for _ in range(2))
-            assert sent >= rows * 2 * 4  # what a whole table takes is seen, too
+            assert sent >= rows * 2 * 4  # the measurement also sees a whole table
 
 
 @REF_AND_RESOURCE
 def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_resource):
-    """Each worker has a graph and a thread of its own; their steps are at the same time."""
+    """Each worker has its own graph and thread; they train at the same time."""
     steps, failures, start = (60, 40), [], threading.Barrier(2)
     graphs = []
     for worker in range(2):
@@ -186,8 +191,8 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
 
 @REF_AND_RESOURCE
-def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_resource):
-    """What a session reads that sees one server alone is on that server."""
+def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_resource):
+    """The session sees this server only, so the variables that it reads are there."""
     with tf.Graph().as_default(), cluster.placing():
         with scope_of("holding", use_resource):
             step = make_step(use_resource)
@@ -217,8 +222,8 @@ def test_each_server_holds_the_slots_of_its_variables_by_itself(cluster, use_res
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
-def test_values_that_all_variables_share_are_read_on_every_server(cluster, name, use_resource):
-    """Once "Cannot colocate" with resource variables."""
+def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
+    """With resource variables this used to fail with "Cannot colocate"."""
 
     def build():
         with scope_of("sharing" + name, use_resource):
@@ -248,21 +253,21 @@ def test_values_that_all_variables_share_are_read_on_every_server(cluster, name,
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
-def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(
+def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """One step waits for its gradient, with all else done that it can do; another decays."""
+    """A step has done all but wait for its gradient while a step of another worker decays."""
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():
         with scope_of(scope, use_resource):
             step = make_step(use_resource)
             table = make_variable("table", [3, 2], use_resource)
         made = optimizer(1.0, step, 1.0, accumulator_decay_step=1, accumulator_decay_rate=0.5)
-        gate, tell = (
+        gate, signals = (
             tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=name + scope + str(use_resource))
-            for name in ("gate", "tell")
+            for name in ("gate", "signals")
         )
-        let_go, told = gate.enqueue(True), tell.dequeue()
+        open_gate, signal = gate.enqueue(True), signals.dequeue()
         behind_gate = gate.dequeue()
 
         def apply_zeros(after):
@@ -274,23 +279,23 @@ def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(
             return made.apply_gradients([(grad, table)], global_step=step)
 
         slow, quick = apply_zeros([behind_gate.op]), apply_zeros([])
-        with tf.control_dependencies(what_does_not_wait(slow, behind_gate.op)):
-            tell_that_it_waits = tell.enqueue(True)
+        with tf.control_dependencies(operations_before(slow, behind_gate.op)):
+            signal_that_it_waits = signals.enqueue(True)
         accumulator = made.get_slot(table, "accumulator")
         power = made.get_slot(table, "accumulator_decay_power")
         set_accumulator = accumulator.assign(tf.fill([3, 2], 64.0))
         with cluster.session() as session, cluster.session(worker=1) as other:
             session.run(v1.global_variables_initializer())
             session.run(set_accumulator.op)
-            fetches = [slow, tell_that_it_waits]
+            fetches = [slow, signal_that_it_waits]
             waiting = threading.Thread(target=session.run, args=(fetches,), daemon=True)
             waiting.start()
-            other.run(told)
-            assert (other.run(accumulator) == 64).all()  # who waits has not written either
+            other.run(signal)
+            assert (other.run(accumulator) == 64).all()  # the waiting step has written nothing
             other.run(quick)
             once = other.run([accumulator, power])
             assert once[0][0, 0] == 32 and once[1].flat[0] == 1
-            other.run(let_go)
+            other.run(open_gate)
             waiting.join(SECONDS)
             assert not waiting.is_alive()
             twice = other.run([accumulator, power, step])
@@ -299,8 +304,8 @@ def test_a_decay_that_another_worker_has_done_meanwhile_is_not_done_again(
             assert twice[2] == 2
 
 
-def what_does_not_wait(operation, gate):
-    """Returns all operations that an operation needs and that do not need the gate."""
+def operations_before(operation, gate):
+    """Returns the inputs of an operation, direct and indirect, that do not depend on the gate."""
     needs = {}
 
     def visit(each):

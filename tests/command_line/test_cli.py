@@ -1,4 +1,4 @@
-"""The command line: help, tables, progress, and how a command ends when something is wrong."""
+"""The command line: help, tables, progress bars, errors, and loading objects by name."""
 
 import io
 import re
@@ -25,14 +25,6 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(params=[True, False], ids=["rich", "no rich"])
-def rich(request, monkeypatch):
-    """With rich, and as if it were not installed."""
-    if not request.param:
-        monkeypatch.setitem(sys.modules, "rich", None)
-    return request.param
-
-
 @pytest.fixture
 def screen(capsys):
     return Screen(capsys)
@@ -56,56 +48,41 @@ def test_help_names_the_commands(screen):
 @pytest.mark.parametrize(
     "words", [[], ["nonsense"], ["inspect"], ["convert", "a", "b", "--to", "x"]]
 )
-def test_a_wrong_word_is_one_line(screen, words):
+def test_a_usage_error_is_one_line(screen, words):
     assert "--help" in screen.refused(*words)
 
 
-def test_a_file_gets_plain_text_with_and_without_rich(rich):
-    stream = io.StringIO()
+@pytest.mark.parametrize("kind", [io.StringIO, Terminal])
+def test_tables_are_plain_text(kind):
+    stream = kind()
     tables.show(("before", TABLE, "after"), stream)
     assert stream.getvalue() == "before\n" + PLAIN + "after\n"
-
-
-def test_a_terminal_gets_richs_tables_where_rich_is_installed(rich, monkeypatch):
-    monkeypatch.setenv("COLUMNS", "60")
-    stream = Terminal()
-    tables.show(("before", TABLE), stream)
-    shown = stream.getvalue()
-    assert "a/[bold]kernel" in shown and "9,000" in shown
-    assert (shown == "before\n" + PLAIN) == (not rich)
-
-
-def test_a_long_name_is_shown_whole_on_a_narrow_terminal(monkeypatch):
-    monkeypatch.setenv("COLUMNS", "40")
-    stream = Terminal()
-    name = "".join(f"layer_{number}/" for number in range(9)) + "kernel"
-    tables.show((tables.Table(("name", ">size"), [(name, "1")]),), stream)
-    letters = re.sub(r"\x1b\[[0-9;]*m|[\s1─-]", "", stream.getvalue())
-    assert letters == "namesize" + name.replace("1", "")
 
 
 def test_an_empty_table_has_headings():
     assert list(tables.plain_lines(tables.Table(("a", ">bc"), []))) == ["a  bc", "-  --"]
 
 
-def test_progress_is_for_terminals_alone(rich):
-    stream = io.StringIO()
-    with tables.progress("convert", 100, stream) as advance:
-        advance(50)
-    assert stream.getvalue() == ""
-
-
-def test_progress_on_a_terminal(rich):
-    stream = Terminal()
+def progress_on(stream):
     with tables.progress("convert", 10**7, stream) as advance:
         for _ in range(20):
             advance(500000)
-    shown = stream.getvalue()
-    if rich:
-        assert "convert" in shown and "10.0/10.0 MB" in shown
-    else:
-        lines = [f"convert: {percent} % of 10 MB" for percent in range(10, 101, 10)]
-        assert shown.splitlines() == lines
+    return stream.getvalue()
+
+
+def test_progress_on_a_terminal():
+    pytest.importorskip("tqdm")
+    shown = progress_on(Terminal())
+    assert "convert: 100%" in shown and "10.0M/10.0M" in shown
+
+
+def test_no_progress_without_a_terminal():
+    assert progress_on(io.StringIO()) == ""
+
+
+def test_no_progress_without_tqdm(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # lets `import tqdm` raise ImportError
+    assert progress_on(Terminal()) == ""
 
 
 @pytest.mark.parametrize(
@@ -120,12 +97,12 @@ class Arguments:
     json = traceback = False
 
 
-def outcome_of(error):
-    def work(arguments, screen):
-        print("a module's own words")
+def exit_code_of_a_command_that_raises(error):
+    def execute(arguments, screen):
+        print("output of a user's module")
         raise error
 
-    return terminal.run("inspect", work, Arguments)
+    return terminal.run_command("inspect", execute, Arguments)
 
 
 @pytest.mark.parametrize(
@@ -141,19 +118,19 @@ def outcome_of(error):
         (KeyboardInterrupt(), 130, "legacy-opt inspect: interrupted, nothing was written\n"),
     ],
 )
-def test_an_error_is_one_line_and_no_traceback(capsys, error, code, line):
-    assert outcome_of(error) == code
+def test_an_error_is_printed_on_one_line_without_traceback(capsys, error, code, line):
+    assert exit_code_of_a_command_that_raises(error) == code
     assert tuple(capsys.readouterr()) == ("", line)
 
 
 def test_traceback_on_request(capsys, monkeypatch):
     monkeypatch.setattr(Arguments, "traceback", True)
-    assert outcome_of(ValueError("no")) == 2
+    assert exit_code_of_a_command_that_raises(ValueError("no")) == 2
     errors = capsys.readouterr().err
     assert errors.startswith("Traceback") and errors.endswith("\nlegacy-opt inspect: no\n")
 
 
-def test_a_reader_that_has_enough_is_no_error():
+def test_a_closed_pipe_is_no_error():
     process = start("inspect", "tests/data/adagrad-decay-1.15", cwd=str(ROOT))
     process.stdout.close()
     assert (process.wait(), process.stderr.read()) == (0, "")
@@ -178,7 +155,7 @@ def folder(tmp_path, monkeypatch):
         forget_module(name, monkeypatch)
 
 
-def test_objects_of_the_current_folder(folder):
+def test_objects_are_loaded_from_the_current_folder(folder):
     assert user_objects.load("of_a_user:settings").rate == 0.5
     assert user_objects.load("of_a_user:settings.rate") == 0.5
 
@@ -193,12 +170,12 @@ def test_objects_of_the_current_folder(folder):
         ("broken_one:build", "SystemExit: not today (broken_one.py, line 2)"),
     ],
 )
-def test_objects_that_cannot_be_used(folder, name, words):
+def test_errors_of_objects_that_cannot_be_loaded(folder, name, words):
     with pytest.raises(ImportError, match=re.escape(words)):
         user_objects.load(name)
 
 
-def test_a_function_that_raises_tells_where(folder):
+def test_the_error_of_a_users_function_names_file_and_line(folder):
     build = user_objects.load("of_a_user:build")
     words = "NameError: name 'undefined_name' is not defined (of_a_user.py, line 5)"
     with pytest.raises(ImportError, match=re.escape(words)):

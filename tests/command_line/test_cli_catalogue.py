@@ -1,4 +1,4 @@
-"""`legacy-opt convert` with each optimizer of this package: from Keras' checkpoints to v1's."""
+"""`legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of this package."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tests.support.keras.keras_cases import OURS
 from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
-# Those whose slots are not all like the variable, or have names of their own.
+# Optimizers with slots of other shapes than the variable, or with unusual slot names.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")
 NAMES = [
     pytest.param(number, name, marks=() if name.startswith(DAILY) else pytest.mark.full)
@@ -24,7 +24,7 @@ def make():
 
 
 @pytest.mark.parametrize("number, name", NAMES)
-def test_a_bridged_training_goes_on_in_a_session(tmp_path, capsys, monkeypatch, number, name):
+def test_a_bridged_training_continues_in_a_session(tmp_path, capsys, monkeypatch, number, name):
     module = f"user_{number}"
     (tmp_path / (module + ".py")).write_text(USERS_MODULE % name)
     monkeypatch.syspath_prepend(str(tmp_path))

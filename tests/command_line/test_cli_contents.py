@@ -1,4 +1,4 @@
-"""What a checkpoint is said to hold, against graphs whose optimizers are known."""
+"""The contents that `named_contents` finds in name-based checkpoints of known optimizers."""
 
 import collections
 import itertools
@@ -22,7 +22,7 @@ def info(*shape, **options):
 
 
 def tensors_of(train, shapes=None, use_resource=None):
-    """Returns the tensors that a Saver would save of a graph that `train` builds."""
+    """Returns the tensors that a Saver would save in a graph built by `train`."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = [
@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# This package's, which are called as the originals are.
+# This package's optimizers, labelled like the originals.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [
@@ -118,8 +118,8 @@ def slot_roles(variable):
 
 
 @pytest.mark.parametrize("label, make", MADE)
-def test_optimizers_are_known_by_their_slots(label, make):
-    """The witness is the optimizer's own get_slot."""
+def test_optimizers_are_recognized_by_their_slots(label, make):
+    """Compares with the optimizer's own get_slot."""
     expected = {}
 
     def train(step, variables):
@@ -133,18 +133,18 @@ def test_optimizers_are_known_by_their_slots(label, make):
     found = named_contents(tensors_of(train))
     (guess,) = found.optimizers
     assert (guess.label, guess.variables, guess.scope) == (label, 3, "")
-    told = {
+    found_slots = {
         slot.item.name: (variable.item.name, slot.role)
         for variable in found.variables
         for slot in variable.slots
     }
-    assert told == expected
+    assert found_slots == expected
     assert found.step.name == "global_step"
     assert {item.name.split("_")[0] for item in found.shared} <= {"beta1", "beta2"}
     assert {variable.item.name for variable in found.variables} == set(SHAPES)
 
 
-def test_without_slots():
+def test_a_checkpoint_without_slots():
     found = named_contents(tensors_of(minimizing(lambda step: TRAIN.GradientDescentOptimizer(0.1))))
     assert found.optimizers == ()
     assert [variable.slots for variable in found.variables] == [(), (), ()]
@@ -161,20 +161,20 @@ def test_without_slots():
         ),
     ],
 )
-def test_under_another_name_an_optimizer_is_unknown_but_what_it_is_like_is_told(make, label):
+def test_an_optimizer_with_a_custom_name_is_unknown_but_compared(make, label):
     (guess,) = named_contents(tensors_of(minimizing(make))).optimizers
     assert guess.label == "unknown, with slots like those of " + label
     assert guess.name == "Mine"
 
 
-def test_unknown():
+def test_unknown_slots():
     tensors = {"x": info(3), "x/Odd": info(3), "x/Odd_1": info(3), "x/Odd_2": info(3)}
     found = named_contents(tensors)
     assert [guess.label for guess in found.optimizers] == ["unknown, with 3 slots per variable"]
     assert slot_roles(found.variables[0]) == {"Odd": None, "Odd_1": None, "Odd_2": None}
 
 
-def test_layouts_of_vectors_alone_cannot_be_told_apart():
+def test_the_decay_layouts_of_vectors_look_the_same():
     shapes = {"bias": (4,)}
     train = minimizing(lambda step: legacy_opt.AdagradDecayOptimizer(0.1, step))
     (guess,) = named_contents(tensors_of(train, shapes)).optimizers
@@ -250,7 +250,7 @@ def test_deeprecs_adam_async_and_berts_adam():
     assert slot_roles(found.variables[1]) == {"adam_m": "m", "adam_v": "v"}
 
 
-def test_a_variable_below_another_is_no_slot():
+def test_a_variable_in_the_scope_of_another_is_not_a_slot():
     tensors = {"a/w": info(3, 2), "a/w/gain": info(7), "b/a/w": info(3, 2), "w": info(3, 2)}
     found = named_contents(tensors)
     assert [variable.item.name for variable in found.variables] == sorted(tensors)
@@ -263,7 +263,7 @@ def test_order_of_slots_is_by_number():
     assert [slot.suffix for slot in variable.slots][8:] == ["Odd_8", "Odd_9", "Odd_10", "Odd_11"]
 
 
-def test_parts_make_a_whole():
+def test_parts_are_put_together():
     tensors = {}
     for number, rows in enumerate([3, 3, 2]):
         part = f"x/part_{number}"
@@ -278,7 +278,7 @@ def test_parts_make_a_whole():
     assert shapes == [("Adam", (8, 4)), ("Adam_1", (8, 4)), ("AdamAsync_2", ())]
 
 
-def test_parts_in_their_order():
+def test_parts_are_sorted_by_number():
     tensors = {f"x/part_{number}": info(1, 2) for number in range(12)}
     (variable,) = named_contents(tensors).variables
     assert variable.item.pieces == tuple(f"x/part_{number}" for number in range(12))
@@ -301,13 +301,12 @@ def test_joined_shape(shapes, whole):
 
 
 @pytest.mark.parametrize("names", [["x/part_0", "x/part_2"], ["x/part_1"], ["x", "x/part_0"]])
-def test_parts_that_make_no_whole_stay_by_themselves(names):
+def test_incomplete_parts_are_not_put_together(names):
     found = named_contents({name: info(2, 3) for name in names})
-    told = [item.name for item in found.items()]
-    assert sorted(told) == sorted(names)
+    assert sorted(item.name for item in found.items()) == sorted(names)
 
 
-def test_slots_of_columns():
+def test_slots_of_a_variable_partitioned_by_columns():
     tensors = {}
     for number, columns in enumerate([3, 2]):
         part = f"x/part_{number}"
@@ -318,7 +317,7 @@ def test_slots_of_columns():
     assert [slot.item.shape for slot in found.variables[0].slots] == [(8, 5), (8, 5)]
 
 
-def test_slots_of_parts_belong_to_the_variable_that_is_there_as_a_whole():
+def test_slots_of_parts_belong_to_the_unpartitioned_variable():
     tensors = {"x": info(8, 4)}
     tensors.update({f"x/part_{number}/AdamAsync_2": info() for number in range(3)})
     (variable,) = named_contents(tensors).variables
@@ -353,7 +352,7 @@ def test_embedding_variables_of_deeprec():
     assert sum(len(item.pieces) for item in found.items()) == len(tensors)
 
 
-def test_a_variable_that_is_called_like_a_table_of_deeprec_is_none():
+def test_a_variable_named_like_an_embedding_variable_is_a_tensor():
     found = named_contents({"x-keys": info(3), "y-values": info(3, 2)})
     assert [variable.item.kind for variable in found.variables] == ["tensor", "tensor"]
 
@@ -366,17 +365,17 @@ def test_a_variable_that_is_called_like_a_table_of_deeprec_is_none():
         (["step"], None),
     ],
 )
-def test_the_step(names, step):
+def test_the_global_step_is_found_by_name(names, step):
     found = named_contents({name: info(dtype=tf.int64) for name in names})
     assert (found.step and found.step.name) == step
 
 
-def test_a_float_or_a_vector_is_no_step():
+def test_a_float_or_a_vector_is_not_the_global_step():
     assert named_contents({"global_step": info()}).step is None
     assert named_contents({"global_step": info(3, dtype=tf.int64)}).step is None
 
 
-def test_strings_and_types_that_tensorflow_does_not_know():
+def test_sizes_of_strings_and_of_unknown_dtypes():
     unknown = collections.namedtuple("Unknown", "name size")("type 99", 0)
     found = named_contents({"words": info(3, dtype=tf.string), "odd": Info(unknown, (4,))})
     sizes = {item.name: (item.numbers, item.bytes) for item in found.items()}
@@ -425,7 +424,7 @@ def test_keras_optimizers_in_graphs(label, times):
     assert {item.name for item in found.shared} == shared and len(shared) >= 2 * times
 
 
-def test_a_scope_of_the_model_is_no_optimizer_of_keras():
+def test_a_scope_of_the_model_is_not_a_keras_optimizer():
     tensors = {"tower/iter": info(dtype=tf.int64), "tower/scale": info(), "tower/kernel": info(3)}
     found = named_contents(tensors)
     assert {each.item.name for each in found.variables} == {"tower/scale", "tower/kernel"}

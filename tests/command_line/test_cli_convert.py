@@ -1,4 +1,4 @@
-"""`legacy-opt convert` from file to file, with TensorFlow's own Saver as the witness."""
+"""`legacy-opt convert` between checkpoint files, compared with TensorFlow's own Saver."""
 
 import functools
 import json
@@ -46,10 +46,10 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
     (tmp_path / "old").mkdir()
     source = training.trained_in_v1(tmp_path / "old" / "model", problem, adam, saver=saver)
     before = tensors(source)
-    told = screen.json("convert", source, tmp_path / "new" / "model")
+    result = screen.json("convert", source, tmp_path / "new" / "model")
     assert_equal(tensors(tmp_path / "new" / "model"), before)
-    assert sorted(each["source"] for each in told["transferred"]) == sorted(before)
-    assert (told["written"], told["complete"], told["to"]) == (True, True, "v1")
+    assert sorted(each["source"] for each in result["transferred"]) == sorted(before)
+    assert (result["written"], result["complete"], result["to"]) == (True, True, "v1")
     assert tf.train.latest_checkpoint(str(tmp_path / "new")) == str(tmp_path / "new" / "model")
     expected = training.continued_in_v1(source, problem, adam)
     actual = training.continued_in_v1(str(tmp_path / "new" / "model"), problem, adam)
@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """The tensors of a variable of 8 rows in 3 parts, with Adam's and AdamAsync's slots."""
+    """Returns a variable of 8 rows with Adam's and AdamAsync's slots: in 3 parts, and whole."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -73,9 +73,9 @@ def in_parts():
 def test_parts_become_one_tensor(tmp_path, screen):
     parts, whole = in_parts()
     source = write_tensors(tmp_path / "old", parts)
-    told = screen.json("convert", source, tmp_path / "new")
+    result = screen.json("convert", source, tmp_path / "new")
     assert_equal(tensors(tmp_path / "new"), whole)
-    notes = {each["target"]: each["note"] for each in told["transferred"]}
+    notes = {each["target"]: each["note"] for each in result["transferred"]}
     assert notes == dict(dict.fromkeys(whole, "3 parts"), global_step="")
     with tf.Graph().as_default(), v1.Session() as session:
         partitioned = v1.get_variable("x", [8, 4], partitioner=v1.fixed_size_partitioner(4))
@@ -83,7 +83,7 @@ def test_parts_become_one_tensor(tmp_path, screen):
         np.testing.assert_array_equal(session.run(tf.convert_to_tensor(partitioned)), whole["x"])
 
 
-def test_parts_in_columns(tmp_path, screen):
+def test_parts_cut_along_columns(tmp_path, screen):
     value = draw(4, 5)
     write_tensors(tmp_path / "old", {"x/part_0": value[:, :3], "x/part_1": value[:, 3:]})
     assert screen.run("convert", tmp_path / "old", tmp_path / "new")[0] == 0
@@ -99,7 +99,7 @@ def test_parts_that_disagree_are_refused(tmp_path, screen):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_path, screen):
+def test_slots_of_parts_are_put_together_if_the_variable_is_saved_whole(tmp_path, screen):
     arrays = {"w": draw(4, 2), "tower/w/rows_0_to_1_of_4/AdamAsync_2": np.float32(1)}
     arrays["tower/w/rows_1_to_4_of_4/AdamAsync_2"] = np.float32(1)
     for number, (first, last) in enumerate([(0, 1), (1, 4)]):
@@ -112,7 +112,7 @@ def test_slots_that_are_saved_by_parts_of_a_whole_variable_are_put_together(tmp_
     assert_equal(tensors(tmp_path / "new"), expected)
 
 
-def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
+def test_decay_counts_of_parts_cut_along_columns_are_refused(tmp_path, screen):
     arrays = {}
     for number, columns in enumerate([3, 2]):
         part = f"x/part_{number}"
@@ -124,7 +124,7 @@ def test_counts_of_rows_of_columns_are_refused(tmp_path, screen):
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
-def test_counts_of_parts_are_those_of_one_variable(tmp_path, screen):
+def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
     counts = np.arange(1, 9)
     parts = {}
     for number, (first, last) in enumerate([(0, 3), (3, 8)]):
@@ -143,7 +143,7 @@ def test_counts_of_parts_are_those_of_one_variable(tmp_path, screen):
 
 @pytest.fixture
 def named(tmp_path):
-    """A checkpoint of two variables with Adam's slots in a scope."""
+    """A checkpoint of two variables; their slots, made by Adam, are in a scope."""
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
@@ -159,7 +159,7 @@ def write_map(tmp_path, name_map):
     return path
 
 
-def test_new_names_go_on_to_slots(tmp_path, screen, named):
+def test_new_names_apply_to_slots(tmp_path, screen, named):
     name_map = write_map(
         tmp_path,
         {
@@ -185,10 +185,10 @@ def test_new_names_go_on_to_slots(tmp_path, screen, named):
 def test_null_leaves_a_variable_and_its_slots_out(tmp_path, screen, named):
     name_map = write_map(tmp_path, {"b": None})
     source = tmp_path / "old" / "model"
-    told = screen.json("convert", source, tmp_path / "new", "--name-map", name_map)
+    result = screen.json("convert", source, tmp_path / "new", "--name-map", name_map)
     left_out = {"b", "OptimizeLoss/b/Adam", "OptimizeLoss/b/Adam_1"}
     assert set(tensors(tmp_path / "new")) == set(named) - left_out
-    assert {note.split(": ")[1] for note in told["notes"]} == left_out
+    assert {note.split(": ")[1] for note in result["notes"]} == left_out
 
 
 @pytest.mark.parametrize(
@@ -204,15 +204,15 @@ def test_null_leaves_a_variable_and_its_slots_out(tmp_path, screen, named):
 def test_bad_name_maps(tmp_path, screen, named, content, words):
     path = tmp_path / "old" / "names.json"
     path.write_text(content)
-    told = screen.refused(
+    result = screen.refused(
         "convert", tmp_path / "old" / "model", tmp_path / "new", "--name-map", path
     )
-    assert words in told
+    assert words in result
     assert os.listdir(str(tmp_path)) == ["old"]
 
 
 @pytest.mark.pairwise(use_resource=[False, True], parts=[0, 3], to=[1, 2])
-def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, parts, to):
+def test_training_continues_in_the_other_decay_layout(tmp_path, screen, use_resource, parts, to):
     make, other = (decaying_v1, decaying_v2) if to == 2 else (decaying_v2, decaying_v1)
     problem, options = training.problem(), dict(use_resource=use_resource, parts=parts)
     source = training.trained_in_v1(tmp_path / "old", problem, make, **options)
@@ -228,7 +228,7 @@ def test_training_goes_on_in_the_other_layout(tmp_path, screen, use_resource, pa
     assert counts and all(np.max(value) > 0 for value in counts)
 
 
-def test_layouts_there_and_back(tmp_path, screen):
+def test_decay_layouts_round_trip(tmp_path, screen):
     source = training.trained_in_v1(tmp_path / "old", training.problem(), decaying_v1)
     to = "adagrad-decay-v%d"
     assert screen.run("convert", source, tmp_path / "two", "--to", to % 2)[0] == 0
@@ -241,7 +241,7 @@ def test_layouts_there_and_back(tmp_path, screen):
     assert_equal(tensors(tmp_path / "same"), two)
 
 
-def test_counts_of_a_scalar(tmp_path, screen):
+def test_decay_counts_of_a_scalar(tmp_path, screen):
     arrays = {"x": np.float32(1), "x/AdagradDecay": np.float32(2), "x/AdagradDecay_1": np.int64(3)}
     write_tensors(tmp_path / "old", arrays)
     for to in ("adagrad-decay-v1", "adagrad-decay-v2"):
@@ -249,7 +249,7 @@ def test_counts_of_a_scalar(tmp_path, screen):
         assert_equal(tensors(tmp_path / to), arrays)
 
 
-def test_counts_where_there_can_be_none_are_refused(tmp_path, screen):
+def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
     arrays = {"x": draw(3, 2), "x/AdagradDecay": draw(3, 2)}
     arrays["x/AdagradDecay_1"] = np.arange(6).reshape(3, 2)
     write_tensors(tmp_path / "old" / "model", arrays)
@@ -262,7 +262,7 @@ def test_counts_where_there_can_be_none_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """Sources that are not right, by what is wrong with them."""
+    """A folder of damaged and unsupported checkpoints, named by what is wrong, and a good one."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -306,13 +306,13 @@ def bad(tmp_path):
 )
 def test_bad_input_is_one_line_and_writes_nothing(tmp_path, screen, bad, name, options, words):
     before = sorted(os.listdir(str(bad)))
-    told = screen.refused("convert", bad / name, tmp_path / "new" / "out", *options)
-    assert words in told
+    result = screen.refused("convert", bad / name, tmp_path / "new" / "out", *options)
+    assert words in result
     assert os.listdir(str(tmp_path)) == ["old"]
     assert sorted(os.listdir(str(bad))) == before
 
 
-def test_what_is_there_is_not_replaced_unless_asked_for(tmp_path, screen, bad):
+def test_an_existing_destination_needs_overwrite(tmp_path, screen, bad):
     write_tensors(tmp_path / "new", {"z": draw(2)})
     source = bad / "good"
     assert "--overwrite" in screen.refused("convert", source, tmp_path / "new")
@@ -323,7 +323,7 @@ def test_what_is_there_is_not_replaced_unless_asked_for(tmp_path, screen, bad):
     assert "is a folder" in screen.refused("convert", source, tmp_path / "folder", "--overwrite")
 
 
-def test_the_report_tells_what_went_where(tmp_path, screen, bad):
+def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
     code, output, errors = screen.run("convert", bad / "good", tmp_path / "new")
     assert (code, errors) == (0, "")
     assert output.splitlines()[2:] == [
@@ -335,7 +335,7 @@ def test_the_report_tells_what_went_where(tmp_path, screen, bad):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A checkpoint of 300 MB, which takes some time to convert."""
+    """A checkpoint of 300 MB, large enough to interrupt its conversion."""
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
@@ -348,9 +348,10 @@ def large(tmp_path_factory):
 
 
 def stop_midway(source, folder, how):
-    """Sends a signal to a conversion that is writing; returns (exit code, stdout, stderr)."""
-    hear = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)  # jobs in background
-    process = start("convert", source, folder / "out", preexec_fn=hear)  # ignore Ctrl-C
+    """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
+    # Background jobs of a shell ignore SIGINT; reset it.
+    reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
         assert process.poll() is None, process.communicate()
         time.sleep(0.001)
@@ -359,7 +360,7 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# Every day the instants are tried one by one: test_checkpoint_writer.py, TestBeingKilled.
+# The daily test of this: TestBeingKilled in test_checkpoint_writer.py tries each moment.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -369,16 +370,16 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# Every day: Ctrl-C in test_cli.py, and an exception while it is written in
+# The daily tests of this: Ctrl-C in test_cli.py, an exception during writing in
 # test_checkpoint_writer.py.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
-    told = stop_midway(large, tmp_path, signal.SIGINT)
-    assert told == (130, "", "legacy-opt convert: interrupted, nothing was written\n")
+    result = stop_midway(large, tmp_path, signal.SIGINT)
+    assert result == (130, "", "legacy-opt convert: interrupted, nothing was written\n")
     assert os.listdir(str(tmp_path)) == []
 
 
-def test_the_truncated_checkpoint_that_is_kept_here(tmp_path, screen, monkeypatch):
+def test_the_recorded_truncated_checkpoint_is_refused(tmp_path, screen, monkeypatch):
     monkeypatch.chdir(tmp_path)
     truncated = ROOT / "tests" / "data" / "truncated"
     assert "is truncated" in screen.refused("convert", truncated, "out")

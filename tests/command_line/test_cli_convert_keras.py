@@ -1,4 +1,4 @@
-"""`legacy-opt convert` between v1 checkpoints and files of Keras, through the user's model."""
+"""`legacy-opt convert --model`: between v1 checkpoints and Keras files."""
 
 import json
 import os
@@ -14,7 +14,7 @@ from tests.support.processes.command_line import start, with_users_module
 
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
-# What Keras keeps an optimizer's state in: docs/keras_saving.md.
+# Whether Keras saves an optimizer's state in files with this ending: docs/keras_saving.md.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")  # to TensorFlow 2.10
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
@@ -24,9 +24,9 @@ keras = tf.keras
 def build(optimizer=tf.compat.v1.train.AdamOptimizer, before=lambda inputs: inputs):
     inputs = keras.Input((3,))
     model = keras.Model(inputs, keras.layers.Dense(2, name="layer")(before(inputs)))
-    # A loss as an object: Keras 3 loads .h5 files with no other.
+    # Keras 3 loads .h5 files only if the loss is an object.
     model.compile(to_keras(optimizer(0.01)), keras.losses.MeanSquaredError())
-    print("words of the user's own")
+    print("output of the user's module")
     return model
 def pair():
     model = build()
@@ -81,27 +81,29 @@ def options(*words, model="build"):
 @pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
-    """With a layer that Keras cannot make from the file, or refuses to: it need not."""
+    """The model has a Lambda layer that Keras cannot load from the file."""
     keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
     to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
     if not KEPT[ending]:
-        told = screen.json(*to_keras, code=1)
-        assert not told["written"] and "the optimizer's state" in told["left_in_source"][0]["name"]
+        result = screen.json(*to_keras, code=1)
+        assert (
+            not result["written"] and "the optimizer's state" in result["left_in_source"][0]["name"]
+        )
         assert not keras.exists()
-        told = screen.json(*(to_keras + ("--partial",)), code=1)
-        assert told["written"] and keras.exists()
+        result = screen.json(*(to_keras + ("--partial",)), code=1)
+        assert result["written"] and keras.exists()
         words = ("convert", keras, back) + options(model="with_code")
         assert "holds no state of an optimizer" in screen.refused(*words)
         return
-    told = screen.json(*to_keras)
-    assert told["written"] and len(told["transferred"]) == 9
+    result = screen.json(*to_keras)
+    assert result["written"] and len(result["transferred"]) == 9
     assert not [name for name in os.listdir(str(tmp_path)) if name.endswith(".writing")]
     assert screen.json("convert", keras, back, *options(model="with_code"))["complete"]
     assert_equal(tensors(back), tensors(source))
     assert_equal(train(5, restore=back), train(5, restore=source))
 
 
-def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
+def test_keras_loads_the_written_files(tmp_path, screen, source):
     screen.json("convert", source, tmp_path / "keras.h5", *options("--to", "keras"))
     path = str(tmp_path / "keras.h5")
     model = tf.keras.models.load_model(path, custom_objects=custom_objects())
@@ -113,7 +115,7 @@ def test_keras_itself_reads_what_is_written(tmp_path, screen, source):
     assert set(os.listdir(str(tmp_path / "there"))) == names
 
 
-def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
+def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source):
     (tmp_path / "map.json").write_text('{"layer/kernel": "w", "layer/bias": "b"}')
     screen.json("convert", source, tmp_path / "keras", *options("--to", "keras", model="pair"))
     words = options("--name-map", "map.json", model="pair")
@@ -130,21 +132,21 @@ def test_a_pair_and_names_of_ones_own(tmp_path, screen, source):
 @pytest.mark.defect(21)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
-def test_the_name_map_that_is_told_can_be_pasted(tmp_path, screen, source, python, argument):
-    """The older form of a message, a dict of Python, is taken as well."""
+def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):
+    """As JSON, and as the Python dict that older messages suggested."""
     new = {"layer/kernel": "tower/w", "layer/bias": "b"}
     (tmp_path / "map.json").write_text(json.dumps(new))
     assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
     words = ("convert", "renamed", "keras") + options("--to", "keras")
-    (told,) = screen.json(*words, code=1)["notes"]
-    told = told.partition("name_map=")[2]
-    assert json.loads(told) == new
-    text = argument + (repr(new) if python else told)
+    (note,) = screen.json(*words, code=1)["notes"]
+    suggested = note.partition("name_map=")[2]
+    assert json.loads(suggested) == new
+    text = argument + (repr(new) if python else suggested)
     (tmp_path / "pasted.json").write_text(text, encoding="utf-8")
     assert screen.json(*words + ("--name-map", "pasted.json"))["complete"]
 
 
-def test_like_an_old_checkpoint(tmp_path, screen, source):
+def test_the_option_like(tmp_path, screen, source):
     screen.json("convert", source, tmp_path / "keras", *options("--to", "keras"))
     words = options("--like", source)
     screen.json("convert", tmp_path / "keras", tmp_path / "back", *words)
@@ -153,9 +155,9 @@ def test_like_an_old_checkpoint(tmp_path, screen, source):
 
 def test_a_model_with_another_optimizer(tmp_path, screen, source):
     words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
-    told = screen.json(*words, code=1)
-    assert not told["written"]
-    left = {each["name"] for each in told["left_in_source"]}
+    result = screen.json(*words, code=1)
+    assert not result["written"]
+    left = {each["name"] for each in result["left_in_source"]}
     assert {"layer/kernel/Adam", "beta1_power"} <= left
     assert screen.json(*(words + ("--partial",)), code=1)["written"]
 
@@ -168,12 +170,12 @@ def test_a_file_with_the_state_of_another_optimizer(tmp_path, screen, source, en
     assert not (tmp_path / "back.index").exists()
 
 
-def test_leftovers_that_may_be(tmp_path, screen, source):
+def test_the_option_ignore(tmp_path, screen, source):
     words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="other")
     words += ("--ignore", "layer/.*/Adam", "--ignore", "beta[12]_power$")
-    told = screen.json(*words, code=1)
-    assert told["left_in_source"] == []
-    assert {each["name"] for each in told["missing_in_source"]} == {
+    result = screen.json(*words, code=1)
+    assert result["left_in_source"] == []
+    assert {each["name"] for each in result["missing_in_source"]} == {
         "layer/kernel, slot accumulator",
         "layer/bias, slot accumulator",
     }
@@ -183,15 +185,15 @@ def test_leftovers_that_may_be(tmp_path, screen, source):
     assert "strict=" not in output and "ignore=" not in output
 
 
-def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
+def test_ignored_leftovers_leave_the_conversion_complete(tmp_path, screen, source):
     words = ("convert", source, tmp_path / "keras") + options("--to", "keras", model="sgd")
     assert not screen.json(*words, code=1)["written"]
-    told = screen.json(*(words + ("--ignore", ".*Adam", "--ignore", "beta")))
-    assert told["written"] and told["complete"] and len(told["transferred"]) == 3
+    result = screen.json(*(words + ("--ignore", ".*Adam", "--ignore", "beta")))
+    assert result["written"] and result["complete"] and len(result["transferred"]) == 3
 
 
 @pytest.mark.parametrize(
-    ["words", "told"],
+    ["words", "message"],
     [
         (("v1", "out") + options("--to", "keras", model="nothing"), "must return a Keras model"),
         (("v1", "out") + options("--to", "keras", model="missing"), "there is no 'missing' in it"),
@@ -206,11 +208,11 @@ def test_ignored_leftovers_do_not_count(tmp_path, screen, source):
         (("v1", "out") + options("--to", "keras", "--name-map", "misspelled.json"), "layer/kernle"),
     ],
 )
-def test_bad_input(tmp_path, screen, source, words, told):
+def test_bad_input(tmp_path, screen, source, words, message):
     (tmp_path / "bad.keras").write_text("no file of Keras")
     (tmp_path / "misspelled.json").write_text('{"layer/kernle": "w"}')
     before = sorted(os.listdir(str(tmp_path)))
-    assert told in screen.refused("convert", *words)
+    assert message in screen.refused("convert", *words)
     after = [name for name in sorted(os.listdir(str(tmp_path))) if name != "__pycache__"]
     assert after == [name for name in before if name != "__pycache__"]
 
@@ -220,12 +222,12 @@ def daily_on_tensorflow_1(test):
 
 
 @daily_on_tensorflow_1
-def test_in_a_process_of_its_own(tmp_path, screen, source):
-    """On TensorFlow 1.15 that is a graph with a Session of Keras."""
+def test_convert_in_a_new_process(tmp_path, screen, source):
+    """On TensorFlow 1.15, Keras then works in a graph and a Session."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()
     assert (process.returncode, errors) == (0, "")
-    assert "words of the user" not in output and "\x1b" not in output
+    assert "output of the user" not in output and "\x1b" not in output
     assert screen.json("convert", "keras.h5", tmp_path / "back", *options())["complete"]
     assert_equal(tensors(tmp_path / "back"), tensors(source))

@@ -21,7 +21,7 @@ def screen(capsys):
     return Screen(capsys)
 
 
-def test_adam_of_115(screen):
+def test_a_recorded_checkpoint_of_adam(screen):
     code, output, errors = screen.run("inspect", DATA / "adam_tf115")
     assert (code, errors) == (0, "")
     assert re.search(r"^optimizer: Adam \(slots Adam, \d+ variables?\)$", output, re.M)
@@ -29,7 +29,7 @@ def test_adam_of_115(screen):
     assert all(line == line.rstrip() for line in output.splitlines())
 
 
-def test_the_page_shows_what_is_printed(screen, monkeypatch):
+def test_the_page_shows_the_printed_table(screen, monkeypatch):
     monkeypatch.chdir(ROOT)
     _, output, _ = screen.run("inspect", "tests/data/adam_tf115")
     page = (ROOT / "docs" / "command_line.md").read_text(encoding="utf-8")
@@ -44,24 +44,24 @@ def test_the_page_shows_what_is_printed(screen, monkeypatch):
         ("optimize_loss_tf115", "Adam", "OptimizeLoss", "V2"),
     ],
 )
-def test_checkpoints_that_are_kept_here(screen, name, label, scope, format):
-    told = screen.json("inspect", DATA / name)
-    assert (told["format"], told["kind"]) == (format, "name-based")
-    (guess,) = told["optimizers"]
+def test_recorded_checkpoints(screen, name, label, scope, format):
+    result = screen.json("inspect", DATA / name)
+    assert (result["format"], result["kind"]) == (format, "name-based")
+    (guess,) = result["optimizers"]
     assert (guess["label"], guess["scope"]) == (label, scope)
     arrays = tensors(DATA / name)
-    assert told["tensors"] == len(arrays)
-    assert told["numbers"] == sum(array.size for array in arrays.values())
-    assert told["bytes"] == sum(array.nbytes for array in arrays.values())
-    assert told["step"] == arrays[told["step_name"]]
-    shapes = {each["name"]: each["shape"] for each in told["variables"]}
+    assert result["tensors"] == len(arrays)
+    assert result["numbers"] == sum(array.size for array in arrays.values())
+    assert result["bytes"] == sum(array.nbytes for array in arrays.values())
+    assert result["step"] == arrays[result["step_name"]]
+    shapes = {each["name"]: each["shape"] for each in result["variables"]}
     shapes.update(
-        (slot["name"], slot["shape"]) for each in told["variables"] for slot in each["slots"]
+        (slot["name"], slot["shape"]) for each in result["variables"] for slot in each["slots"]
     )
     assert shapes == {
         name: list(array.shape)
         for name, array in arrays.items()
-        if "_power" not in name and name != told["step_name"]
+        if "_power" not in name and name != result["step_name"]
     }
 
 
@@ -77,7 +77,7 @@ import tensorflow as tf
 Base = tf.compat.v1.train.MomentumOptimizer
 ready = Base(0.1, 0.9)
 def make():
-    print("words of the user's own")
+    print("output of the user's module")
     return Base(0.1, 0.9, use_nesterov=True)
 class Different(Base):
     def __init__(self):
@@ -102,24 +102,24 @@ def folder(tmp_path, monkeypatch):
 @pytest.mark.parametrize("name", ["ready", "make"])
 def test_compare_equal(screen, folder, name):
     words = ("compare", "optimizers_of_a_user:" + name, "--steps", "3", "--api", "optimizer_v2")
-    told = screen.json(*words)
-    assert (told["equal"], told["steps"], told["optimizer"]) == (True, 3, "MomentumOptimizer")
-    assert told["tensorflow"] == tf.__version__
+    result = screen.json(*words)
+    assert (result["equal"], result["steps"], result["optimizer"]) == (True, 3, "MomentumOptimizer")
+    assert result["tensorflow"] == tf.__version__
     code, output, errors = screen.run(*words)
     assert (code, errors, output.count("\n")) == (0, "", 1)
     assert "equal bit for bit: 3 steps" in output
 
 
 def test_compare_different(screen, folder):
-    told = screen.json("compare", "optimizers_of_a_user:Different", "--steps", "2", code=1)
-    assert (told["equal"], told["step"], told["variable"]) == (False, 1, "kernel")
-    assert told["difference"] > 0
+    result = screen.json("compare", "optimizers_of_a_user:Different", "--steps", "2", code=1)
+    assert (result["equal"], result["step"], result["variable"]) == (False, 1, "kernel")
+    assert result["difference"] > 0
     code, output, _ = screen.run("compare", "optimizers_of_a_user:Different", "--steps", "2")
     assert code == 1 and "different at step 1 of 2: kernel by up to" in output
 
 
 @pytest.mark.parametrize(
-    ["words", "told"],
+    ["words", "message"],
     [
         (["optimizers_of_a_user:nothing"], "takes a tf.compat.v1.train.Optimizer"),
         (["optimizers_of_a_user:raises"], "KeyError: 'no rate' (optimizers_of_a_user.py, line"),
@@ -128,11 +128,11 @@ def test_compare_different(screen, folder):
         (["optimizers_of_a_user:ready", "--steps", "many"], "--steps: invalid int value"),
     ],
 )
-def test_compare_refuses(screen, folder, words, told):
-    assert told in screen.refused("compare", *words)
+def test_compare_refuses_bad_input(screen, folder, words, message):
+    assert message in screen.refused("compare", *words)
 
 
-def test_compare_without_that_keras(screen, folder):
+def test_compare_with_keras_3(screen, folder):
     if versions.keras_facts()["generation"] == 3:
         assert screen.json("compare", "optimizers_of_a_user:ready", "--api", "keras3")["equal"]
     else:
@@ -141,8 +141,8 @@ def test_compare_without_that_keras(screen, folder):
 
 
 @pytest.mark.parametrize("parts", [1, 3])
-def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
-    """Partitioned variables, and an optimizer in a scope: matrix/atrix/part_0/Adam."""
+def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
+    """Slots of partitioned variables in a scope, such as matrix/atrix/part_0/Adam."""
     problem = training.problem(("matrix", "table"))
     scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
     make = lambda step: tf.compat.v1.train.AdamOptimizer()  # noqa: E731
@@ -152,7 +152,7 @@ def test_slots_with_the_names_that_tensorflow_mangles(tmp_path, screen, parts):
     assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
     found = screen.json("inspect", path)
     slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
-    # The scope that TensorFlow has cut off is that of the powers of beta.
+    # TensorFlow cut off the scope; `inspect` takes it from the powers of beta.
     expected = {
         f"OptimizeLoss/{variable}/{name}": (variable, role)
         for variable in ("matrix", "table")

@@ -1,4 +1,4 @@
-"""`legacy-opt inspect` and `convert` with checkpoints of tf.train.Checkpoint: the names of v1."""
+"""`legacy-opt inspect` and `convert` with object-based checkpoints of tf.train.Checkpoint."""
 
 import numpy as np
 import pytest
@@ -70,11 +70,11 @@ def convert(screen, source, destination, optimizer, *options, code=0):
     ["name", "into"],
     [("adam", "adam"), ("momentum", "momentum"), ("decay", "decay"), ("decay", "decay_v2")],
 )
-def test_a_bridged_training_goes_on_in_a_session(tmp_path, screen, api, name, into):
+def test_a_bridged_training_continues_in_a_session(tmp_path, screen, api, name, into):
     keras = trained_bridged(name, api)
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
-    told = convert(screen, source, tmp_path / "v1", into)
-    assert told["complete"]
+    result = convert(screen, source, tmp_path / "v1", into)
+    assert result["complete"]
     restored, after, end = training.continued_in_v1(tmp_path / "v1", keras.problem, MADE[into])
     expected = keras.state()
     if name == into:
@@ -84,7 +84,7 @@ def test_a_bridged_training_goes_on_in_a_session(tmp_path, screen, api, name, in
 
 
 def trained_by_keras(optimizer):
-    """Trains variables with an optimizer of Keras' own; returns them by name."""
+    """Trains variables with one of Keras' own optimizers; returns the variables by name."""
     problem = training.problem()
     variables = training.keras_variables(problem, "optimizer_v2", 1)
     keras = training.KerasTraining(problem, MADE["adam"], "optimizer_v2", variables=variables)
@@ -112,7 +112,7 @@ def trained_by_keras(optimizer):
         (lambda: OWN.Ftrl(0.1), "ftrl", {"accumulator": "Ftrl", "linear": "Ftrl_1"}),
     ],
 )
-def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots):
+def test_slots_of_keras_2_optimizers_get_v1_names(tmp_path, screen, own, name, slots):
     optimizer = own()
     variables = trained_by_keras(optimizer)
     source = saved(tmp_path / "keras", optimizer, variables)
@@ -124,7 +124,7 @@ def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots)
         if name == "rms_prop" and "momentum" not in slots:
             expected[variable + "/RMSProp_1"] = np.zeros_like(value.numpy())
     expected["global_step"] = np.int64(BEFORE)
-    if name == "adam":  # the witness is v1's own Adam, after as many steps
+    if name == "adam":  # expected: v1's own Adam after the same number of steps
         with training.v1_training(training.problem(), MADE["adam"]) as session:
             session.train(0, BEFORE)
             state = session.state()
@@ -134,7 +134,7 @@ def test_slots_of_keras_2s_own_get_v1s_names(tmp_path, screen, own, name, slots)
 
 
 @pytest.mark.parametrize("beta", [0.9, 0.999])
-def test_powers_are_those_of_a_session(beta):
+def test_powers_of_beta_equal_those_of_a_session(beta):
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("x", [2], use_resource=True)
         optimizer = v1.train.AdamOptimizer(beta1=beta)
@@ -148,14 +148,14 @@ def test_powers_are_those_of_a_session(beta):
             session.run(train_op)
 
 
-def test_without_a_step_there_is_nothing_to_compute(screen, tmp_path):
+def test_a_checkpoint_of_variables_alone(screen, tmp_path):
     variable = tf.Variable([1.0, 2.0], name="x")
     source = tf.train.Checkpoint(x=variable).save(str(tmp_path / "keras"))
     assert screen.json("convert", source, tmp_path / "v1")["complete"]
     assert_equal(tensors(tmp_path / "v1"), {"x": np.float32([1, 2])})
 
 
-def test_names_of_ones_own(tmp_path, screen):
+def test_a_name_map(tmp_path, screen):
     keras = trained_bridged("adam", "optimizer_v2")
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
     assert convert(screen, source, tmp_path / "plain", "adam")["complete"]
@@ -171,24 +171,24 @@ def test_names_of_ones_own(tmp_path, screen):
     assert_equal(tensors(tmp_path / "v1"), expected)
 
 
-def test_another_optimizer_is_told_and_written_only_if_asked_for(tmp_path, screen):
+def test_the_state_of_another_optimizer_needs_partial(tmp_path, screen):
     keras = trained_bridged("adam", "optimizer_v2")
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
-    told = convert(screen, source, tmp_path / "v1", "momentum", code=1)
-    assert not told["written"] and not (tmp_path / "v1.index").exists()
-    assert {each["name"] for each in told["missing_in_source"]} == {
+    result = convert(screen, source, tmp_path / "v1", "momentum", code=1)
+    assert not result["written"] and not (tmp_path / "v1.index").exists()
+    assert {each["name"] for each in result["missing_in_source"]} == {
         f"{name}, slot momentum" for name in keras.variables
     }
     left = {f"{name}, slot {slot}" for name in keras.variables for slot in "mv"}
     left |= {"beta1_power", "beta2_power"}
-    assert {each["name"] for each in told["left_in_source"]} >= left
+    assert {each["name"] for each in result["left_in_source"]} >= left
     code, output, errors = screen.run(
         "convert", source, tmp_path / "v1", "--optimizer", "of_a_user:momentum"
     )
     assert (code, errors) == (1, "")
     assert "matrix, slot m" in output and "Nothing was written." in output
-    told = convert(screen, source, tmp_path / "v1", "momentum", "--partial", code=1)
-    assert told["written"]
+    result = convert(screen, source, tmp_path / "v1", "momentum", "--partial", code=1)
+    assert result["written"]
     assert set(tensors(tmp_path / "v1")) == set(keras.variables) | {"global_step"}
 
 
@@ -201,15 +201,15 @@ def test_another_optimizer_is_told_and_written_only_if_asked_for(tmp_path, scree
         (["--to", "adagrad-decay-v2"], "is object-based"),
     ],
 )
-def test_refused(tmp_path, screen, options, words):
+def test_bad_options_are_refused(tmp_path, screen, options, words):
     optimizer = OWN.Adam(0.01)
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
-    told = screen.refused("convert", source, tmp_path / "v1", *options)
-    assert words.split(" be ")[-1] in told
+    result = screen.refused("convert", source, tmp_path / "v1", *options)
+    assert words.split(" be ")[-1] in result
     assert not (tmp_path / "v1.index").exists()
 
 
-def test_the_momentum_of_keras_own_sgd_is_another(tmp_path, screen):
+def test_the_momentum_of_keras_sgd_is_refused(tmp_path, screen):
     optimizer = OWN.SGD(0.1, momentum=0.9)
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
     words = ("convert", source, tmp_path / "v1", "--optimizer", "of_a_user:momentum")
@@ -224,7 +224,7 @@ def has_newer_optimizers():
     return NEW is not None and not hasattr(NEW.Adam, "get_slot_names") or training.KERAS_3
 
 
-def test_numbered_variables_are_refused(tmp_path, screen):
+def test_optimizers_with_numbered_variables_are_refused(tmp_path, screen):
     if not has_newer_optimizers():
         assert issubclass(KERAS.optimizers.Adam, versions.optimizer_v2())
         return
@@ -236,27 +236,26 @@ def test_numbered_variables_are_refused(tmp_path, screen):
     source = saved(tmp_path / "keras", optimizer, {"matrix": variable})
     words = ("convert", source, tmp_path / "v1", "--optimizer", "of_a_user:adam")
     assert "compat.from_plain_keras" in screen.refused(*words)
-    told = screen.json("inspect", source)
-    assert told["optimizers"][0]["label"].startswith("Keras' own")
+    result = screen.json("inspect", source)
+    assert result["optimizers"][0]["label"].startswith("Keras' own")
 
 
 @pytest.mark.parametrize("api", training.APIS)
 def test_inspect_shows_a_bridged_optimizer(tmp_path, screen, api):
     keras = trained_bridged("decay_v2", api)
     source = saved(tmp_path / "keras", keras.optimizer, keras.variables)
-    told = screen.json("inspect", source)
-    assert (told["kind"], told["step"]) == ("object-based", BEFORE)
-    assert told["optimizers"][0]["label"] == (
+    result = screen.json("inspect", source)
+    assert (result["kind"], result["step"]) == ("object-based", BEFORE)
+    assert result["optimizers"][0]["label"] == (
         "made by to_keras, or of v1: like AdagradDecay, V2 layout"
     )
-    assert {each["name"] for each in told["variables"]} == set(keras.variables)
-    for each in told["variables"]:
+    assert {each["name"] for each in result["variables"]} == set(keras.variables)
+    for each in result["variables"]:
         assert [slot["role"] for slot in each["slots"]] == [
             "accumulator",
             "accumulator_decay_power",
         ]
-    (tensors_told,) = [told["tensors"]]
-    assert tensors_told == len(tensors(source)) - 1  # without the graph of objects
+    assert result["tensors"] == len(tensors(source)) - 1  # without the object graph
 
 
 @pytest.mark.parametrize(
@@ -268,10 +267,10 @@ def test_inspect_shows_a_bridged_optimizer(tmp_path, screen, api):
         (lambda: OWN.RMSprop(0.1, centered=True), "centered RMSprop"),
     ],
 )
-def test_inspect_shows_keras_2s_own(tmp_path, screen, own, label):
+def test_inspect_shows_keras_2_optimizers(tmp_path, screen, own, label):
     optimizer = own()
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
-    told = screen.json("inspect", source)
-    assert told["optimizers"][0]["label"] in ("Keras' own " + label, "Keras' own" + label)
+    result = screen.json("inspect", source)
+    assert result["optimizers"][0]["label"] in ("Keras' own " + label, "Keras' own" + label)
     code, output, _ = screen.run("inspect", source)
     assert code == 0 and "of the object optimizer" in output

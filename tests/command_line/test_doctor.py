@@ -1,4 +1,4 @@
-"""`legacy-opt doctor`: true facts, and a way out of every problem that it knows."""
+"""`legacy-opt doctor` and `diagnose`: facts on the installation, problems and their fixes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def command(*words, **environment):
 
 
 def facts(**changes):
-    """Returns the facts of a healthy TensorFlow 2.15, with changes to its parts."""
+    """Returns the facts on a healthy TensorFlow 2.15, updated with `changes`."""
     healthy = {
         "packages": {"tensorflow-cpu": "2.15.1", "keras": "2.15.0", "numpy": "1.26.4"},
         "tensorflow": {"version": "2.15.1", "error": None},
@@ -56,33 +56,35 @@ def only_problem(**changes):
 
 
 @pytest.fixture(scope="module")
-def told():
-    """What a fresh process prints, which is the facts and nothing else."""
+def diagnosed():
+    """The facts that `doctor --json` prints in a new process."""
     code, output, errors = command("doctor", "--json")
     assert (code, errors) == (0, "")
     return json.loads(output)
 
 
-def test_text_names_the_versions(told):
-    output = "\n".join(doctor_command._lines(told))
+def test_text_names_the_versions(diagnosed):
+    output = "\n".join(doctor_command._lines(diagnosed))
     assert tf.__version__ in output
     assert numpy.__version__ in output
     assert "AdagradV2" in output
     assert ("eager off" in output) == tf.__version__.startswith("1.")
 
 
-def test_json_holds_the_facts(told):
-    assert told["legacy_opt"]["version"] == legacy_opt.__version__
-    assert told["python"]["version"] == sys.version.split()[0]
-    assert told["packages"]["numpy"] == numpy.__version__
-    assert tf.__version__ in [told["packages"].get(n) for n in ("tensorflow", "tensorflow-cpu")]
-    assert told["tensorflow"]["version"] == tf.__version__
-    assert told["tensorflow"]["contrib"] == hasattr(tf, "contrib")
-    assert told["tensorflow"]["estimator"] == hasattr(tf, "estimator")
-    assert told["keras"]["error"] is None
-    assert told["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
-    assert told["kernels"]["Adagrad"] == list(diagnosis.FORMS)
-    assert told["kernels"]["Adam"] == ["ref dense", "resource dense"]
+def test_json_contains_the_facts(diagnosed):
+    assert diagnosed["legacy_opt"]["version"] == legacy_opt.__version__
+    assert diagnosed["python"]["version"] == sys.version.split()[0]
+    assert diagnosed["packages"]["numpy"] == numpy.__version__
+    assert tf.__version__ in [
+        diagnosed["packages"].get(n) for n in ("tensorflow", "tensorflow-cpu")
+    ]
+    assert diagnosed["tensorflow"]["version"] == tf.__version__
+    assert diagnosed["tensorflow"]["contrib"] == hasattr(tf, "contrib")
+    assert diagnosed["tensorflow"]["estimator"] == hasattr(tf, "estimator")
+    assert diagnosed["keras"]["error"] is None
+    assert diagnosed["keras"]["generation"] == (3 if hasattr(tf.keras, "ops") else 2)
+    assert diagnosed["kernels"]["Adagrad"] == list(diagnosis.FORMS)
+    assert diagnosed["kernels"]["Adam"] == ["ref dense", "resource dense"]
 
 
 def test_diagnose_is_public_and_is_what_json_prints(capsys):
@@ -91,7 +93,7 @@ def test_diagnose_is_public_and_is_what_json_prints(capsys):
     assert json.loads(capsys.readouterr().out) == found
 
 
-def test_kernels_told_are_kernels_that_exist():
+def test_reported_kernels_exist():
     prefix = {"ref dense": "", "ref sparse": "Sparse"}
     prefix.update({"resource dense": "Resource", "resource sparse": "ResourceSparse"})
     for name, forms in diagnosis._kernels().items():
@@ -106,7 +108,7 @@ def test_kernels_told_are_kernels_that_exist():
         ("RuntimeError('the disk is on fire')", None),
     ],
 )
-def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
+def test_a_broken_tensorflow_is_reported(tmp_path, message, fix):
     (tmp_path / "tensorflow.py").write_text("raise " + message)
     code, output, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
     assert (code, errors) == (1, "")
@@ -115,7 +117,7 @@ def test_broken_tensorflow_is_a_finding(tmp_path, message, fix):
     assert (f"fix: {fix}" in output) if fix else ("fix: pip install" not in output)
 
 
-def test_what_tensorflow_prints_while_it_breaks_stays_off_the_terminal(tmp_path):
+def test_output_of_a_failing_import_is_not_printed(tmp_path):
     noise = "import os\nos.write(2, b'noise')\nraise ImportError('no')"
     (tmp_path / "tensorflow.py").write_text(noise)
     _, _, errors = command("doctor", PYTHONPATH=os.pathsep.join([str(tmp_path), str(ROOT)]))
@@ -128,8 +130,8 @@ def test_healthy_has_no_problem():
 
 def test_missing_tensorflow():
     nothing = {"version": None, "error": "ModuleNotFoundError: No module named 'tensorflow'"}
-    told = dict(facts(tensorflow=nothing, packages={}, kernels={}), keras=None)
-    (problem,) = diagnosis._problems(told)
+    changed = dict(facts(tensorflow=nothing, packages={}, kernels={}), keras=None)
+    (problem,) = diagnosis._problems(changed)
     assert problem["level"] == "error"
     assert problem["fix"].startswith('pip install "legacy-opt[tensorflow-cpu]"')
 
@@ -137,8 +139,8 @@ def test_missing_tensorflow():
 def test_numpy_2_under_an_old_tensorflow():
     broken = {"version": None, "error": "AttributeError: _ARRAY_API not found"}
     packages = {"tensorflow-cpu": "2.10.1", "numpy": "2.0.1"}
-    told = dict(facts(tensorflow=broken, packages=packages, kernels={}), keras=None)
-    (problem,) = diagnosis._problems(told)
+    changed = dict(facts(tensorflow=broken, packages=packages, kernels={}), keras=None)
+    (problem,) = diagnosis._problems(changed)
     assert (problem["level"], problem["fix"]) == ("error", 'pip install "numpy<2"')
 
 
@@ -154,44 +156,44 @@ def test_no_kernels():
 
 
 @pytest.mark.parametrize("wheel, no_deps", [("tensorflow", ""), ("tensorflow-cpu", "--no-deps ")])
-def test_keras_3_needs_no_tf_keras_but_is_told_how_to_come_by_it(wheel, no_deps):
-    told = facts(
+def test_with_keras_3_the_command_that_installs_tf_keras_is_shown(wheel, no_deps):
+    changed = facts(
         tensorflow={"version": "2.18.0"},
         keras={"generation": 3},
         packages={wheel: "2.18.0"},
         to_keras={"auto": "keras3", "optimizer_v2": "ImportError: no tf_keras", "keras3": None},
     )
-    assert list(diagnosis._problems(told)) == []
-    assert list(doctor_command._to_keras_texts(told)) == [
+    assert list(diagnosis._problems(changed)) == []
+    assert list(doctor_command._to_keras_texts(changed)) == [
         "api='keras3', the default",
         f"api='optimizer_v2' after pip install {no_deps}\"tf-keras~=2.18.0\"",
     ]
 
 
 def test_keras_3_too_old_for_the_bridge():
-    told = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
-    problem = only_problem(keras={"generation": 3}, to_keras=told)
+    changed = {"auto": "keras3", "keras3": "ImportError: Keras 3.0.5 is too old."}
+    problem = only_problem(keras={"generation": 3}, to_keras=changed)
     assert problem["level"] == "warning"
-    assert "to_keras makes no optimizers for tf.keras" in problem["text"]
+    assert "to_keras cannot make optimizers for tf.keras" in problem["text"]
     assert "Keras 3.0.5 is too old" in problem["text"]
     assert problem["fix"] == "pip install -U keras"
 
 
-def test_what_is_told_of_to_keras_is_so(told):
-    told = told["to_keras"]
+def test_the_facts_on_to_keras_are_true(diagnosed):
+    errors = diagnosed["to_keras"]
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(0.1)
     auto = legacy_opt.compat.to_keras(optimizer)
     for api in ("optimizer_v2", "keras3"):
-        if told[api] is None:
+        if errors[api] is None:
             same = type(legacy_opt.compat.to_keras(optimizer, api=api)) is type(auto)
-            assert same == (told["auto"] == api)
+            assert same == (errors["auto"] == api)
         else:
             with pytest.raises(ImportError) as raised:
                 legacy_opt.compat.to_keras(optimizer, api=api)
-            assert told[api] == f"ImportError: {raised.value}"
+            assert errors[api] == f"ImportError: {raised.value}"
 
 
-def test_legacy_keras_asked_for_and_missing():
+def test_legacy_keras_is_requested_but_missing():
     keras = {"version": None, "error": "ImportError: tf_keras", "TF_USE_LEGACY_KERAS": "1"}
     problem = only_problem(keras=keras)
     assert "tf.keras cannot be imported" in problem["text"]
@@ -200,12 +202,13 @@ def test_legacy_keras_asked_for_and_missing():
 
 def test_tf_keras_of_another_version():
     packages = {"tensorflow": "2.15.1", "tf-keras": "2.18.0"}
-    assert "tf-keras 2.18.0 is not for TensorFlow 2.15." in only_problem(packages=packages)["text"]
+    problem = only_problem(packages=packages)
+    assert "tf-keras 2.18.0 does not work with TensorFlow 2.15." in problem["text"]
 
 
 def test_keras_on_another_backend():
-    told = {"auto": "keras3", "keras3": "ImportError: Keras runs on jax here."}
-    problem = only_problem(keras={"generation": 3, "backend": "jax"}, to_keras=told)
+    changed = {"auto": "keras3", "keras3": "ImportError: Keras runs on jax here."}
+    problem = only_problem(keras={"generation": 3, "backend": "jax"}, to_keras=changed)
     assert problem["fix"] == "export KERAS_BACKEND=tensorflow"
 
 
@@ -217,8 +220,8 @@ def test_keras_on_a_backend_that_is_missing():
 
 
 def test_every_problem_shows_in_the_text():
-    told = dict(legacy_opt.compat.diagnose(), problems=[diagnosis._problem("error", "T", "F")])
-    assert "\n".join(doctor_command._lines(told)).endswith("ERROR: T\n  fix: F")
+    changed = dict(legacy_opt.compat.diagnose(), problems=[diagnosis._problem("error", "T", "F")])
+    assert "\n".join(doctor_command._lines(changed)).endswith("ERROR: T\n  fix: F")
 
 
 def test_unknown_command_and_unknown_names(capsys):

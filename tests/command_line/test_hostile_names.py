@@ -1,4 +1,4 @@
-"""Names that are empty, reserved, or hold what a terminal takes for commands."""
+"""Names that are empty, reserved, or contain control characters of terminals."""
 
 import io
 import json
@@ -16,7 +16,7 @@ from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 RESERVED = "_CHECKPOINTABLE_OBJECT_GRAPH"
-# An empty name ends the process on which nobody refuses it: those are for a process of its own.
+# TensorFlow aborts the process on an empty name, so that one is tested in a new process.
 IMPOSSIBLE = [RESERVED, "\0", "\0part", "\udc80"]
 HOSTILE = {
     name: np.float32(number)
@@ -36,7 +36,7 @@ def screen(capsys):
 @pytest.mark.defect(7)
 @pytest.mark.parametrize("name", IMPOSSIBLE)
 @pytest.mark.parametrize("way", ["add", "copy"])
-def test_the_writer_refuses(tmp_path, name, way):
+def test_the_writer_refuses_impossible_names(tmp_path, name, way):
     write(tmp_path / "source", ARRAYS)
     with pytest.raises(CheckpointError, match="cannot be a tensor's name"), CheckpointWriter(
         tmp_path / "new" / "model"
@@ -48,7 +48,7 @@ def test_the_writer_refuses(tmp_path, name, way):
     assert not (tmp_path / "new").exists()
 
 
-def test_what_is_no_string(tmp_path):
+def test_the_writer_refuses_names_that_are_no_strings(tmp_path):
     with pytest.raises(CheckpointError, match="b'x' cannot be a tensor's name: it is not a string"):
         write(tmp_path / "model", {b"x": 1})
 
@@ -71,9 +71,9 @@ import tensorflow as tf
 from legacy_opt.compat import cli, load_v1_checkpoint, save_v1_checkpoint, to_keras
 from legacy_opt.compat.checkpoint_files import CheckpointWriter
 
-def told(work, *arguments, **options):
+def print_error(function, *arguments, **options):
     try:
-        work(*arguments, **options)
+        function(*arguments, **options)
     except ValueError as error:
         print(str(error).splitlines()[0])
 
@@ -85,10 +85,10 @@ folder = sys.argv[1]
 w = tf.compat.v2.Variable([1.0], name="w")
 optimizer = to_keras(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
 write(folder + "/source", "w")
-told(write, folder + "/new/a", "")
+print_error(write, folder + "/new/a", "")
 for work, path in (save_v1_checkpoint, "/new/b"), (load_v1_checkpoint, "/source"):
     for old in "w/Momentum", "w":
-        told(work, folder + path, [w], optimizer, name_map={old: ""})
+        print_error(work, folder + path, [w], optimizer, name_map={old: ""})
 with open(folder + "/map.json", "w") as file:
     file.write('{"w": ""}')
 words = ["convert", folder + "/source", folder + "/new/c", "--name-map", folder + "/map.json"]
@@ -103,8 +103,8 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     lines = done.stdout.splitlines()
     assert "'' cannot be a tensor's name: it is empty" in lines[0]
     assert len(lines) == 6 and all("name_map: '' cannot be the name" in each for each in lines[1:5])
-    told = done.stderr.splitlines()[-1]
-    assert lines[5] == "2" and "map.json' calls 'w' '', but that cannot be a tensor's name" in told
+    error = done.stderr.splitlines()[-1]
+    assert lines[5] == "2" and "map.json' calls 'w' '', but that cannot be a tensor's name" in error
     assert files_in(tmp_path) == ["checkpoint", "map.json"] + [
         "source" + ending for ending in (".data-00000-of-00001", ".index")
     ]
@@ -119,7 +119,7 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
         (load_v1_checkpoint, "w"),
     ],
 )
-def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
+def test_reserved_names_in_a_name_map(tmp_path, work, old):
     w = tf.compat.v2.Variable([1.0], name="w")
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
     write(tmp_path / "there", {"w": np.float32([1])})
@@ -129,7 +129,7 @@ def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     assert not (tmp_path / "new.index").exists()
 
 
-def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
+def test_a_variable_name_with_a_line_break_is_refused(tmp_path):
     w = tf.compat.v2.Variable([1.0], name="w")
     with pytest.raises(ValueError, match="cannot be the name of a variable"):
         save_v1_checkpoint(tmp_path / "new", {"w\n": w}, None)
@@ -155,10 +155,10 @@ def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
 def test_name_maps_that_are_refused(tmp_path, screen, content, words):
     write(tmp_path / "source", {"x": np.float32(1)})
     (tmp_path / "map.json").write_text(content)
-    told = screen.refused(
+    error = screen.refused(
         "convert", tmp_path / "source", tmp_path / "new", "--name-map", tmp_path / "map.json"
     )
-    assert words in told and "map.json" in told
+    assert words in error and "map.json" in error
     assert not [name for name in files_in(tmp_path) if "new" in name]
 
 
@@ -177,14 +177,14 @@ def test_inspect_prints_names_as_one_line_each(tmp_path, screen):
     assert "x\\n  forged  float32" in table and "\\x1b[31mred" in table and "日本語" in table
 
 
-def test_json_has_the_names_as_they_are(tmp_path, screen):
+def test_json_has_unescaped_names(tmp_path, screen):
     write(tmp_path / "model", HOSTILE)
-    told = screen.json("inspect", tmp_path / "model")
-    assert {each["name"] for each in told["variables"]} == set(HOSTILE)
+    result = screen.json("inspect", tmp_path / "model")
+    assert {each["name"] for each in result["variables"]} == set(HOSTILE)
 
 
 @pytest.mark.defect(12)
-def test_convert_takes_hostile_names_and_prints_them_on_a_line_each(tmp_path, screen):
+def test_convert_prints_each_hostile_name_on_one_line(tmp_path, screen):
     write(tmp_path / "old", HOSTILE)
     code, output, errors = screen.run("convert", tmp_path / "old", tmp_path / "new")
     assert (code, errors) == (0, "")
@@ -194,7 +194,7 @@ def test_convert_takes_hostile_names_and_prints_them_on_a_line_each(tmp_path, sc
     assert_printable(screen.refused("convert", tmp_path / "old", tmp_path / "no\x1b[31m\n/new/\n"))
 
 
-def test_convert_gives_hostile_names(tmp_path, screen):
+def test_convert_writes_hostile_names(tmp_path, screen):
     names = {f"x{number:02d}": name for number, name in enumerate(HOSTILE)}
     write(tmp_path / "old", {old: HOSTILE[new] for old, new in names.items()})
     (tmp_path / "map.json").write_text(json.dumps(names))
@@ -216,7 +216,7 @@ def test_audit_prints_paths_on_one_line(tmp_path, screen):
 
 
 @pytest.mark.defect(12)
-def test_what_the_environment_and_the_words_hold(screen, monkeypatch):
+def test_control_characters_of_arguments_and_environment_are_escaped(screen, monkeypatch):
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "\x1b[31m")
     assert_printable(screen.run("doctor")[1])
     assert_printable(screen.run("\x1b[31m")[2])
@@ -225,7 +225,7 @@ def test_what_the_environment_and_the_words_hold(screen, monkeypatch):
 
 
 @pytest.mark.defect(12)
-def test_what_a_stream_cannot_write_is_escaped():
+def test_characters_that_a_stream_cannot_encode_are_escaped():
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     tables.show(("ü\n", tables.Table(("name",), [("日\x1b",)])), stream)
     stream.flush()

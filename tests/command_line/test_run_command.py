@@ -1,4 +1,4 @@
-"""`legacy-opt run`."""
+"""`legacy-opt run`: scripts, modules, missing names and exit codes."""
 
 import builtins
 import json
@@ -19,7 +19,7 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# It tells what it finds around it, and what it finds of TensorFlow into the file in PROBE.
+# A script that prints facts on its process, and writes those on TensorFlow to the file $PROBE.
 PROBE = """
 import json
 import os
@@ -102,7 +102,7 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
-# Each of these three takes a process with TensorFlow; two have turns on different lanes, by name.
+# Each of the next three tests starts a process with TensorFlow.
 
 
 @pytest.mark.every_lane
@@ -116,15 +116,15 @@ def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monk
     code, output, errors = run_to_the_end(*words, cwd=str(tmp_path))
     assert (code, output) == (plain.returncode, plain.stdout), errors
     assert traceback_in(errors) == traceback_in(plain.stderr)
-    told = json.loads(facts.read_text())
-    assert all(told["v1"] + told["graph"] + told["same"]), told
+    found = json.loads(facts.read_text())
+    assert all(found["v1"] + found["graph"] + found["same"]), found
     contrib = "tensorflow" if versions.has_contrib() else "legacy_opt"
-    assert [home.split(".")[0] for home in told["homes"]] == [contrib, "legacy_opt"]
-    assert not told["keras_3"]
+    assert [home.split(".")[0] for home in found["homes"]] == [contrib, "legacy_opt"]
+    assert not found["keras_3"]
 
 
 def losses(output):
-    """Returns pairs of the first loss and the last."""
+    """Returns the printed pairs of first and last loss."""
     found = re.findall(r"loss ([\d.]+) at first, ([\d.]+)", output)
     return [(float(first), float(last)) for first, last in found]
 
@@ -151,7 +151,7 @@ def test_missing_names_stop_the_script(name, tmp_path):
 
 
 @pytest.mark.full
-def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp_path):
+def test_a_script_of_deeprec_resumes_from_its_checkpoint_with_each_optimizer(tmp_path):
     shutil.copy(str(SCRIPTS / "deeprec_style_wdl.py"), str(tmp_path))
     each = tmp_path / "each.py"
     each.write_text(
@@ -177,14 +177,14 @@ def test_a_script_of_deeprec_goes_on_from_its_checkpoint_with_each_optimizer(tmp
 
 
 @pytest.mark.full
-def test_a_script_of_contrib_trains_in_all_its_ways():
+def test_a_script_of_contrib_trains():
     code, output, errors = run_to_the_end(SCRIPTS / "contrib_opt_style.py")
     assert code == 0, errors
     assert len(re.findall(r"loss 7\.122 at first, 0\.00\d at last", output)) == 4
 
 
 @pytest.mark.full
-def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
+def test_with_force_a_script_runs_despite_missing_names(tmp_path):
     script = tmp_path / "script.py"
     script.write_text("print('begun')\nimport tensorflow as tf\ntf.get_embedding_variable\n")
     code, output, errors = run_to_the_end("--force", script)
@@ -194,7 +194,7 @@ def test_with_force_a_script_runs_though_names_are_missing(tmp_path):
 
 
 @pytest.mark.full
-def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
+def test_a_module_runs_by_its_name_with_its_own_exit_code(probe):
     (probe.parent / "beside" / "__main__.py").write_text(
         "import sys\nfrom . import package\nprint(__name__, sys.argv)\nsys.exit(7)\n"
     )
@@ -203,7 +203,7 @@ def test_a_module_runs_by_its_name_and_exit_codes_are_the_scripts(probe):
     assert (code, output) == (7, f"__main__ {[main, '-x']}\n")
 
 
-def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
+def test_bad_input_is_one_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setattr(sys, "path", ["replaced by the command"] + sys.path)
     screen = Screen(capsys)
     assert "no_such_script.py" in screen.refused("run", "no_such_script.py")
@@ -213,12 +213,13 @@ def test_what_is_not_there_is_told_in_a_line(capsys, monkeypatch, tmp_path):
     assert "the following arguments are required: SCRIPT" in screen.refused("run")
     code, output, _ = screen.run("run", "--help")
     assert code == 0 and "example: legacy-opt run" in output
+    assert "builtins.__import__ is replaced" in output
 
 
 # Imports.
 
 
-def test_installed_modules_get_the_tensorflow_that_is_installed(monkeypatch):
+def test_installed_modules_import_the_installed_tensorflow(monkeypatch):
     monkeypatch.setattr(builtins, "__import__", runner._importing(builtins.__import__, v1))
     code = "import tensorflow as tf\nfrom tensorflow import train"
     installed = os.path.join(os.path.dirname(tf.__path__[0]), "some_package", "module.py")

@@ -1,1 +1,1 @@
-"""The pages of docs/."""
+"""Tests of the pages of docs/."""

@@ -1,4 +1,4 @@
-"""The optimizers' pages in docs/: their facts, and by how much Keras' own differ."""
+"""The optimizers' pages in docs/: their facts and the measured differences to Keras."""
 
 import numpy as np
 import pytest
@@ -11,7 +11,7 @@ from tests.tools.catalogue_pages import PAGES
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_arguments_and_slots_are_those_of_today(name):
+def test_arguments_and_slots_are_up_to_date(name):
     page, text = PAGES[name], text_of(name)
     assert catalogue_pages.written(text, page, catalogue_pages.FACTS) == text
     for fact in ("arguments", "slots"):
@@ -24,9 +24,9 @@ def test_every_optimizer_has_a_page():
     assert {name for name in ours if "AdagradDecay" not in name} == shown
 
 
-# What is measured: both Keras are needed.
+# Measurements; they need both Keras 2 and Keras 3.
 
-ROUNDING = 1e-4  # as a share of the way gone
+ROUNDING = 1e-4  # as a share of the distance that the variables moved
 REPLACEMENTS = [
     pytest.param(
         name,
@@ -43,13 +43,13 @@ REPLACEMENTS = [
 
 @pytest.mark.keras3
 @pytest.mark.parametrize("name, replacement, generation", REPLACEMENTS)
-def test_the_page_tells_by_how_much_keras_differs(name, replacement, generation):
+def test_the_measured_differences_to_keras_are_up_to_date(name, replacement, generation):
     start = f"| `{replacement.v1}` | {generation}: `{replacement.expression(generation)}` |"
     (row,) = [line for line in text_of(name).splitlines() if line.startswith(start)]
-    told = row[len(start) :].strip(" |").split(" | ")
+    cells = row[len(start) :].strip(" |").split(" | ")
     found = catalogue_pages.measure(replacement, generation)
-    assert len(told) == len(found) == len(PROBLEMS)
-    for text, difference in zip(told, found.values()):
+    assert len(cells) == len(found) == len(PROBLEMS)
+    for text, difference in zip(cells, found.values()):
         if "%" in text:
             np.testing.assert_allclose(difference.largest, float(text.split()[0]), rtol=0.06)
         else:

@@ -1,4 +1,4 @@
-"""The code that README.md and docs/ show runs, and does what they say."""
+"""README.md and docs/: their code runs and prints what they show; links and tables are right."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
     assert float(capsys.readouterr().out) < 1e-6
 
 
-# A block of Python, and what it prints if that is told in a block of text after it.
+# A block of Python, and its output if a block of text follows.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
@@ -58,14 +58,14 @@ def test_the_blocks_of_a_page_run_one_after_another_and_print_what_it_says(name,
         assert capsys.readouterr().out == output, code
 
 
-def test_the_page_on_which_keras_knows_this_one(tmp_path, capsys):
+def test_the_page_which_keras_lists_this_keras(tmp_path, capsys):
     page = ROOT / "docs" / "which_keras.md"
     (code,) = python_blocks(page)
     run_block(code, tmp_path)
     assert f"| `{capsys.readouterr().out.strip()}` |" in page.read_text(encoding="utf-8")
 
 
-def test_the_tests_use_the_optimizers_that_the_page_shows():
+def test_the_pages_optimizers_are_those_that_are_tested():
     page = (ROOT / "docs" / "write_an_optimizer.md").read_text(encoding="utf-8")
     for optimizer in rules.MyDiffGradOptimizer, rules.AccumulatedSGDOptimizer:
         assert "\n\n\n" + inspect.getsource(optimizer) + "```\n" in page, optimizer
@@ -82,7 +82,7 @@ def test_links_lead_somewhere():
 
 
 def from_to():
-    """Returns the rows of the table: what each of the first three cells says, and the last cell."""
+    """Returns the rows of the table: the names in the first two cells, and the other two cells."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
     names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
@@ -95,17 +95,17 @@ def optimizers_in(module):
     return {n for n, item in found.items() if isinstance(item, type) and issubclass(item, base)}
 
 
-def test_every_optimizer_of_tensorflow_1_comes_from_somewhere():
-    told = {name for names, *_ in from_to() for name in names}
-    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= told
+def test_the_page_lists_every_optimizer_of_tensorflow_1():
+    listed = {name for names, *_ in from_to() for name in names}
+    assert {"tf.train." + name for name in optimizers_in(v1.train)} <= listed
     if versions.has_contrib():
         public = {name for name in dir(tf.contrib.opt) if not name.startswith("_")}
-        assert {"tf.contrib.opt." + name for name in public} <= told
-    assert len(told) == sum(len(names) for names, *_ in from_to())
+        assert {"tf.contrib.opt." + name for name in public} <= listed
+    assert len(listed) == sum(len(names) for names, *_ in from_to())
 
 
-def test_what_is_imported_instead_is_there():
-    told = set()
+def test_every_replacement_exists():
+    listed = set()
     for names, instead, equal, _ in from_to():
         assert bool(instead) == (equal != "nothing here"), names
         for text in instead:
@@ -113,9 +113,9 @@ def test_what_is_imported_instead_is_there():
                 found = {"tf": tf, "legacy_opt": legacy_opt}[name.split(".")[0]]
                 for attribute in name.split(".")[1:]:
                     found = getattr(found, attribute)
-                told.add(name)
+                listed.add(name)
     ours = optimizers_in(legacy_opt) - {"RuleOptimizer", "OptimizerWrapper"}
-    assert {"legacy_opt." + name for name in ours} <= told
+    assert {"legacy_opt." + name for name in ours} <= listed
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_what_is_imported_instead_is_there():
         ("GGTOptimizer", "attribute 'GGTOptimizer' ("),
     ],
 )
-def test_a_name_that_is_not_there_leads_to_what_is(name, words):
+def test_the_error_for_an_unknown_name_suggests_a_name(name, words):
     assert not hasattr(legacy_opt, name)
     with pytest.raises(AttributeError) as error:
         getattr(legacy_opt, name)
@@ -138,7 +138,7 @@ def test_a_name_that_is_not_there_leads_to_what_is(name, words):
         getattr(legacy_opt, "__wrapped__")  # noqa: B009
 
 
-def test_what_is_not_there_is_not():
+def test_names_without_replacement_are_missing():
     for names, _, equal, _ in from_to():
         for name in names if equal == "nothing here" else ():
             assert not hasattr(legacy_opt, name.split(".")[-1]), name

@@ -1,4 +1,4 @@
-"""examples_graph_mode/keras_clusters.py: its verdicts, and that it leaves no process behind."""
+"""examples_graph_mode/keras_clusters.py: its results, and that it leaves no process behind."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,7 @@ def test_program_finds_equal_bits():
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout
-    # Both workers, and the coordinator; of Keras 2 that of TensorFlow 2.4 alone.
+    # With Keras 3 both workers and the coordinator; with Keras 2 the coordinator on 2.4 only.
     fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
     expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
     assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout
@@ -50,7 +50,7 @@ def test_differences_are_named():
     assert keras_clusters.first_difference(one, {"iterations": 3}) == "only one has variable 0"
 
 
-def test_powers_and_iterations_advance_once_a_step():
+def test_powers_of_beta_and_iterations_advance_once_a_step():
     beta1, beta2 = np.float32(0.9), np.float32(0.999)
     values = {"iterations": 1, "beta1_power": beta1 * beta1, "beta2_power": beta2 * beta2}
     assert keras_clusters.once_per_step(values, 1)
@@ -82,7 +82,7 @@ def test_a_process_that_fails_ends_the_others(tmp_path):
     assert all(process.poll() is not None for process, _ in cluster.processes.values())
 
 
-def test_waiting_has_an_end(tmp_path):
+def test_waiting_times_out(tmp_path):
     program = tmp_path / "program.py"
     program.write_text("import time\ntime.sleep(60)\n")
     with processes.Cluster(0.5, worker=1) as cluster:

@@ -1,4 +1,4 @@
-"""examples_graph_mode/compare_optimizers.py: all optimizers on a stream of flights."""
+"""examples_graph_mode/compare_optimizers.py: all optimizers, trained on the flights."""
 
 import importlib.util
 import sys
@@ -61,7 +61,7 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # Weights are 10,741 x (8 + 1) embeddings and 3,680 others; a slot is as large.
+    # There are 10,741 x (8 + 1) embedding weights and others; each slot has the same size.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
@@ -85,7 +85,7 @@ def test_equal_optimizers_have_equal_scores_and_some_learn(flights, loaded, tmp_
     assert (table["auc"] > 0.55).all()
 
 
-def test_what_diverged_is_named_when_all_is_written(loaded, tmp_path, capsys):
+def test_diverged_optimizers_are_named_after_all_files_are_written(loaded, tmp_path, capsys):
     arguments = ["--steps", "20", "--out", str(tmp_path), "--optimizers", "SGD", "Adagrad"]
     with pytest.raises(SystemExit, match="SGD diverged; give a lower --learning-rate"):
         compare_optimizers.main([*arguments, "--learning-rate", "SGD=1e30"])
@@ -116,7 +116,7 @@ def test_wrong_arguments_name_what_is_wrong(arguments, words, capsys):
     assert words in capsys.readouterr().err
 
 
-def test_a_file_is_no_output_directory(tmp_path):
+def test_a_file_as_output_directory_is_refused(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(SystemExit, match="--out: cannot create the directory"):
@@ -139,7 +139,7 @@ def test_the_year_is_scored_by_what_the_sweep_has_not_seen(flights):
     assert table.loc["SGD", "log_loss"] == pytest.approx(-np.log(0.8), rel=1e-6)
 
 
-def test_curves_on_each_other_share_a_name():
+def test_equal_curves_share_a_label():
     curves = {"a": np.zeros(3), "b": np.ones(3), "c": np.full(3, 1e-5)}
     assert optimizer_ranking.together(list(curves), curves) == [["a", "c"], ["b"]]
 
@@ -155,5 +155,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # of two, either is
+    assert "the end of the range" in printed  # each of two trials is at an end
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

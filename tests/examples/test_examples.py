@@ -1,3 +1,5 @@
+"""The examples on flights: data, metrics, training, and the programs in one process."""
+
 import dataclasses
 import importlib.util
 import re
@@ -55,7 +57,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def thin(flights):
-    """Every 200th flight: the whole year, small."""
+    """Every 200th flight of the year."""
     return flights._slice(slice(None, None, 200))
 
 
@@ -95,7 +97,7 @@ def test_features_do_not_depend_on_the_outcome(tables):
     assert not known_afterwards & set(data.FLIGHT_COLUMNS)
 
 
-def test_every_field_has_rows_of_its_own(flights):
+def test_fields_do_not_share_rows(flights):
     lowest, highest = flights.ids.min(axis=0), flights.ids.max(axis=0)
     np.testing.assert_array_equal(lowest[1:], highest[:-1] + 1)
 
@@ -114,7 +116,16 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
     here = place.assign(**dict(zip(names, [75.0, 40.0, 60.0, 22.0, np.nan, 0.0, np.nan, 4.0])))
     later = here.assign(hour=here["hour"] + 1, temp=0.0)
     encoded = data.encode_dense(row, pd.concat([later, here]))[0]
-    expected = [1, 0, 0, 2, 1, 0, 0, -2]  # the gust is the wind, the pressure the ordinary one
+    expected = [
+        1,
+        0,
+        0,
+        2,
+        1,
+        0,
+        0,
+        -2,
+    ]  # a missing gust is the wind speed; a missing pressure is the usual one
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
@@ -137,7 +148,7 @@ def test_score_against_hand_computed():
     assert np.isnan(report.score(late, np.full(4, np.nan))).all()
 
 
-def test_table_and_summary_tell_where_decay_loses(thin):
+def test_table_and_summary_show_where_decay_loses(thin):
     late = thin.late
     good, bad = np.where(late > 0, 0.9, 0.1), np.where(late > 0, 0.8, 0.2)
     decay = np.where(thin.month == 3, bad, good)
@@ -183,7 +194,7 @@ def test_logistic_starts_undecided_and_learns(few):
     assert max(losses) < np.log(2)
 
 
-def test_towers_do_not_touch_each_other(few):
+def test_towers_do_not_influence_each_other(few):
     together = Trainer(few, settings(), 64).train_once()
     for number, (name, one) in enumerate(settings().items()):
         alone = Trainer(few, {name: one}, 64).train_once()
@@ -226,7 +237,7 @@ def test_resume_with_other_arguments_is_refused(few, tmp_path):
         other.run(4, resume=True)
 
 
-def test_a_new_run_forgets_older_checkpoints(few, tmp_path):
+def test_a_new_run_deletes_older_checkpoints(few, tmp_path):
     trainer = Trainer(few, settings(), 64)
     CheckpointedRun(trainer, str(tmp_path), 2).run(8)
     assert len(list(tmp_path.glob("*.index"))) == 3
@@ -359,7 +370,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
 
     exports = tmp_path / "exports"
     straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
-    whole = estimator_flights.main(straight)  # without the stop in between
+    whole = estimator_flights.main(straight)  # in one run
     assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
     parsed = estimator_flights.parse_arguments([*common, "3"])

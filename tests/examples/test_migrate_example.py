@@ -1,4 +1,4 @@
-"""examples_graph_mode/migrate_to_keras.py: its verdict, and that the verdict can be another one."""
+"""examples_graph_mode/migrate_to_keras.py: equal runs, and the report of differences."""
 
 import importlib.util
 import os
@@ -25,14 +25,14 @@ from flights.run_comparison import (  # noqa: E402
     first_difference,
 )
 
-# The versions of Keras that tf.keras can be here, with the environment variable that chooses.
+# The possible versions of tf.keras, each with the value of TF_USE_LEGACY_KERAS that selects it.
 KERAS = [(os.environ.get("TF_USE_LEGACY_KERAS", "0"), versions.keras_facts()["version"])]
 if versions.keras_facts()["generation"] == 3:
     KERAS.append(("1", versions.keras_2().__version__))
 
 
 def run(**changes):
-    """A `Run` of two flights, one variable and one slot."""
+    """Returns a `Run` with two flights, one variable and one slot."""
     values = {
         "predictions": np.array([0.25, 0.5], np.float32),
         "variables": {"bias": np.array(1.0, np.float32)},

@@ -1,4 +1,4 @@
-"""examples_graph_mode/migration_story.py: the whole story on one TensorFlow, and when it fails."""
+"""examples_graph_mode/migration_story.py on one TensorFlow: its results and its failures."""
 
 import importlib.util
 import json
@@ -33,12 +33,12 @@ from migration.files import (  # noqa: E402
 )
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
-TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the step
+TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the global step
 
 
 @pytest.fixture(scope="module")
-def told(tmp_path_factory):
-    """The story, told once: its folder, and what the program printed."""
+def finished(tmp_path_factory):
+    """The folder and the output of one run of the program."""
     folder = tmp_path_factory.mktemp("story") / "out"
     program = EXAMPLES / "migration_story.py"
     done = programs.run(program, "--quick", "--out", folder, seconds=300)
@@ -47,67 +47,67 @@ def told(tmp_path_factory):
 
 
 @pytest.fixture
-def story(told, tmp_path):
-    """A copy of its folder, to be spoiled."""
-    shutil.copytree(str(told[0]), str(tmp_path / "out"))
+def story(finished, tmp_path):
+    """A copy of the folder that a test may change."""
+    shutil.copytree(str(finished[0]), str(tmp_path / "out"))
     return tmp_path / "out"
 
 
-def tell(folder):
-    """Tells from the files of a folder how it went, as the program does."""
+def report_on(folder):
+    """Lets the program report on the files of a folder."""
     migration_story.tell(migration_story.parse_arguments(["--out", str(folder)]))
 
 
-def spoil(path, key, change):
-    """Changes an array of an .npz file."""
+def change_array(path, key, change):
+    """Replaces an array of an .npz file by `change(array)`."""
     with np.load(str(path)) as file:
         arrays = dict(file)
     arrays[key] = change(arrays[key])
     np.savez(str(path), **arrays)
 
 
-# --- a story that goes well
+# --- a run without errors
 
 
-def test_every_hand_over_is_bit_equal(told):
-    rows = json.loads((told[0] / "rows.json").read_text())
+def test_every_conversion_is_bit_equal(finished):
+    rows = json.loads((finished[0] / "rows.json").read_text())
     for optimizer, tensors in TENSORS.items():
         moves = [row for row in rows[optimizer] if row["stage"] in "ABC"]
         assert [row["period"] for row in moves] == ["Jul-Aug", "Sep-Oct", "Nov-Dec"]
         for row in moves:
             assert row["tensors"] == tensors
             assert row["arrived"] is None and row["difference"] is None and not row["problems"]
-            # One TensorFlow rounds in one way, so here nothing parts from what never moved.
+            # On one TensorFlow rounding is the same, so this equals the run that never moved.
             assert row["variables"] == row["slots"] == row["predictions"] == row["share"] == 0
             assert row["loss"] == row["loss_of_reference"]
-    assert "All 6 hand-overs are bit-equal" in told[1]
+    assert "All 6 hand-overs are bit-equal" in finished[1]
 
 
-def test_exits(told):
-    rows = json.loads((told[0] / "rows.json").read_text())
+def test_exits_to_keras_own_optimizers(finished):
+    rows = json.loads((finished[0] / "rows.json").read_text())
     exits = {row["to"]: row for row in rows["Adagrad"] if row["stage"] == "exit"}
     assert len(exits) == (2 if KERAS_3 else 1)
     for name, row in exits.items():
         assert row["tensors"] == 15 and row["arrived"] is None
         if " Keras 3" in name:
             assert row["grade"] == "differs" and "one by one" in row["report"]
-            assert 1e-4 < row["predictions"] < 0.1  # a batch has many flights of one airport
+            assert 1e-4 < row["predictions"] < 0.1  # many flights of a batch share an airport
             assert row["loss"] == pytest.approx(row["loss_of_reference"], abs=1e-3)
         else:
             assert row["grade"] in ("exact", "rounding") and row["share"] < 1
     (refused,) = [row for row in rows["AdagradDecay"] if row["stage"] == "exit"]
     assert "no counterpart" in refused["refused"]
-    assert "AdagradDecayOptimizer has no counterpart" in told[1]
+    assert "AdagradDecayOptimizer has no counterpart" in finished[1]
 
 
-def test_the_command_line_is_used(told):
-    assert told[1].count("$ legacy-opt inspect") == 2
-    assert told[1].count("$ legacy-opt convert") == (2 if KERAS_3 else 1)
-    assert "optimizer: AdagradDecay" in told[1]
+def test_the_story_uses_the_command_line(finished):
+    assert finished[1].count("$ legacy-opt inspect") == 2
+    assert finished[1].count("$ legacy-opt convert") == (2 if KERAS_3 else 1)
+    assert "optimizer: AdagradDecay" in finished[1]
 
 
-def test_the_model_is_of_the_size_of_the_flights(told):
-    _, flights = read_story(str(told[0]))
+def test_the_model_is_of_the_size_of_the_flights(finished):
+    _, flights = read_story(str(finished[0]))
     sizes = flights.ids.shape[1], flights.dense.shape[1], flights.vocabulary_size
     assert sizes == (
         model.FIELDS,
@@ -116,13 +116,13 @@ def test_the_model_is_of_the_size_of_the_flights(told):
     )
 
 
-def test_plot_and_nothing_half_written(told):
-    assert (told[0] / "story.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
-    assert not [path for path in told[0].rglob("*") if "writing" in path.name]
+def test_plot_and_nothing_half_written(finished):
+    assert (finished[0] / "story.png").read_bytes()[:8] == b"\x89PNG\r\n\x1a\n"
+    assert not [path for path in finished[0].rglob("*") if "writing" in path.name]
 
 
-def test_the_nudge_grows_and_is_not_lost(told):
-    story, _ = read_story(str(told[0]))
+def test_the_perturbation_grows_and_is_kept(finished):
+    story, _ = read_story(str(finished[0]))
     for period in story.periods[1:]:
         stayed, nudged = (
             story.load_run("Adagrad", who, period) for who in ("never moved", "nudged")
@@ -149,20 +149,20 @@ def test_periods_are_months():
     assert [period.steps for period in periods_of(few, 3)] == [6, 2, 2, 2]
 
 
-# --- stories that go wrong
+# --- runs with errors
 
 
-def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
+def test_a_changed_checkpoint_fails_the_roll_back(story, capsys):
     from migration.stages import run_stage
 
-    spoil(
+    change_array(
         story / "Adagrad" / "moved" / "Jul-Aug.npz",
         "slots/wide/accumulator",
         lambda array: np.nextafter(array, np.float32(9)),
     )
     run_stage("B", *read_story(str(story)), "Adagrad")
     with pytest.raises(SystemExit) as failure:
-        tell(story)
+        report_on(story)
     (line,) = [line for line in str(failure.value).splitlines() if "slots" in line]
     assert f"Adagrad, B, to {tf.__version__} Session" in line
     assert "wide" in line and "10741 of 10741 numbers" in line
@@ -171,7 +171,7 @@ def test_a_checkpoint_that_lost_something_fails_the_roll_back(story, capsys):
 
 
 @pytest.mark.full
-def test_another_checkpoint_fails_the_way_to_keras(story):
+def test_a_wrong_checkpoint_fails_the_way_to_keras(story):
     from migration.stages import run_stage
 
     checkpoint = story / "AdagradDecay" / "checkpoints"
@@ -180,21 +180,21 @@ def test_another_checkpoint_fails_the_way_to_keras(story):
         shutil.copyfile(str(path), str(other))
     run_stage("C", *read_story(str(story)), "AdagradDecay")
     with pytest.raises(SystemExit, match="AdagradDecay, C, .* is off by .* times the bound"):
-        tell(story)
+        report_on(story)
 
 
-def test_an_exit_that_is_not_what_its_grade_says_fails(story):
+def test_an_exit_that_exceeds_its_grade_fails(story):
     (path,) = [
         path
         for path in (story / "Adagrad").glob("*eras*/Nov-Dec.npz")
         if "Keras 3" not in path.parent.name
     ]
-    spoil(path, "variables/wide", lambda array: array * np.float32(1.001))
+    change_array(path, "variables/wide", lambda array: array * np.float32(1.001))
     with pytest.raises(SystemExit, match="Adagrad, exit, .* wide is off by"):
-        tell(story)
+        report_on(story)
 
 
-def test_only_what_has_no_exit_may_be_refused(story):
+def test_only_optimizers_without_exit_may_be_refused(story):
     for optimizer, fine in (("AdagradDecay", True), ("Adagrad", False)):
         for path in (story / optimizer / "rows").glob("4*.json"):
             row = json.loads(path.read_text())
@@ -210,7 +210,7 @@ def run_of(value, count=7):
     return Run(np.array([0.25, 0.5], np.float32), values, {("kernel", "m"): np.ones(2, np.float32)})
 
 
-def test_bound_by_hand():
+def test_the_bound_against_hand_computed():
     growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
     # 2 * sqrt(25) * 2**-10, and for what did not grow one unit in the last place of 1.
@@ -228,7 +228,7 @@ def test_bound_by_hand():
 @pytest.mark.parametrize(
     "moved, where", [(run_of(np.nan), "kernel"), (run_of(1.5, 8), "global_step")]
 )
-def test_a_number_that_is_none_and_a_wrong_count_are_beyond_any_bound(moved, where):
+def test_nan_and_a_wrong_global_step_exceed_any_bound(moved, where):
     growth = report.gaps(run_of(2.5), run_of(1.5))
     difference = report.Difference(moved, run_of(1.5), growth, 25)
     assert not difference.share <= 1 and difference.where == where

@@ -1,4 +1,4 @@
-"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: processes, and their end."""
+"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: results and processes."""
 
 import importlib.util
 import io
@@ -40,7 +40,7 @@ def run(program, *options):
 
 
 def log_losses(options, first, reached):
-    """Runs 200 steps; returns the log-loss of the cluster and of one process, if they are told."""
+    """Runs 200 steps; returns the printed log-loss of the cluster and of one process, or None."""
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"from step {first}." in done.stdout, done.stdout
@@ -55,7 +55,7 @@ def test_the_cluster_learns_what_one_process_learns(options, tmp_path):
     options, reached = options + ["--out", tmp_path], 100 if options else 200
     cluster, alone = log_losses(options, 0, reached)
     assert abs(cluster - alone) < 0.04
-    # The second run goes on from the checkpoint of the first, in a cluster of another size.
+    # The second run resumes from the checkpoint of the first, in a cluster of another size.
     options += ["--servers", "1", "--workers", "1"]
     assert log_losses(options, reached, reached + 200) is None
 
@@ -69,14 +69,14 @@ def test_estimators_in_a_cluster(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
-    # Each of the two reads the step before its own update: it may take another step after the end,
-    # and one of them may be in the midst of a step then.
+    # Both workers read the global step before their own update, so that each may take a step too
+    # many, and one of them may be within a step at the end.
     assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
 @pytest.mark.parametrize("job, other", [("chief", "worker"), ("worker", "chief")])
-def test_an_estimator_does_not_wait_for_one_that_is_gone(job, other, monkeypatch, tmp_path):
+def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_path):
     cluster = {each: flights_processes.free_addresses(1) for each in ("ps", job, other)}
     place = {"cluster": cluster, "task": {"type": job, "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
@@ -86,21 +86,21 @@ def test_an_estimator_does_not_wait_for_one_that_is_gone(job, other, monkeypatch
     estimator = estimator_flights.make_estimator(arguments, 10, filters)
     found = []
 
-    def answer():
+    def run_on_the_server():
         graph, config = tf.Graph(), estimator.config.session_config
         with graph.as_default(), tf.compat.v1.device("/job:ps/task:0"):
             one = tf.constant(1)
         with tf.compat.v1.Session(servers[job].target, graph, config) as session:
             found.append(session.run(one))
 
-    # In a thread, as no time limit of TensorFlow's ends the wait for a server.
-    thread = threading.Thread(target=answer, daemon=True)
+    # In a thread, as TensorFlow has no time limit for waiting for a server.
+    thread = threading.Thread(target=run_on_the_server, daemon=True)
     thread.start()
     thread.join(30)
     assert found == [1]
 
 
-# How programs end: the one that users run, daily one that has its processes and no TensorFlow.
+# How programs end. The daily tests use a program with the same processes and no TensorFlow.
 
 
 @pytest.mark.full
@@ -146,7 +146,7 @@ time.sleep(60)
 
 @pytest.fixture
 def small_cluster(tmp_path, monkeypatch):
-    """A program of three processes, and these."""
+    """A program with three child processes, and their pids."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)
@@ -164,7 +164,7 @@ def test_no_process_is_left_after_a_signal(small_cluster, name):
     assert_ended(program, processes, name + ": all processes are stopped.")
 
 
-def test_no_process_is_left_after_ctrl_c_which_all_of_them_get(small_cluster):
+def test_no_process_is_left_after_ctrl_c_to_the_process_group(small_cluster):
     program, processes = small_cluster
     os.killpg(program.pid, signal.SIGINT)
     assert_ended(program, processes, "SIGINT: all processes are stopped.")
@@ -176,7 +176,7 @@ def test_no_process_is_left_when_the_program_is_killed(small_cluster):
     wait_until(lambda: not any(map(is_running, processes)))
 
 
-def test_a_signal_that_comes_while_a_process_starts_finds_it(tmp_path, monkeypatch):
+def test_a_signal_during_the_start_of_a_process_stops_it(tmp_path, monkeypatch):
     class Popen(subprocess.Popen):
         def __init__(self, *arguments, **options):
             super().__init__(*arguments, **options)
@@ -232,12 +232,12 @@ def wait_until(condition):
     programs.wait_until(condition, SECONDS)
 
 
-# What the program concludes.
+# The checks and messages of the programs.
 
 
 @pytest.mark.parametrize("program", [parameter_servers, estimator_cluster])
 def test_more_steps_than_flights(program, monkeypatch):
-    monkeypatch.setattr(program, "Cluster", None)  # nothing is started
+    monkeypatch.setattr(program, "Cluster", None)  # the program must not start processes
     few = data.load_flights().first(640)
     monkeypatch.setattr(program, "load_flights", lambda: few)
     monkeypatch.setattr(estimator_cluster, "has_estimator", lambda: True)
@@ -245,7 +245,7 @@ def test_more_steps_than_flights(program, monkeypatch):
         program.main(["--steps", "12"])
 
 
-def test_the_line_that_tells_why_a_process_failed():
+def test_the_last_line_of_an_error():
     trace = "Traceback:\n  x\na.b.SomeError: no such name\n\nOriginal stack trace:\n  stack()"
     for text, line in (trace, "a.b.SomeError: no such name"), ("one\ntwo", "two"), ("", ""):
         assert flights_processes.last_line(io.StringIO(text)) == line

@@ -1,1 +1,1 @@
-"""The old names, put back."""
+"""Tests of the table of old names and of `compat.patch_tensorflow`."""

@@ -1,4 +1,4 @@
-"""Old names put back by `compat.patch_tensorflow`, and the one table of old names."""
+"""`compat.patch_tensorflow` and the table of old names."""
 
 import concurrent.futures
 import importlib
@@ -22,13 +22,13 @@ DEEPREC = [
 ]
 
 
-def everything():
-    """All that a patch could leave behind: names in TensorFlow's modules, and modules."""
+def tensorflows_names():
+    """Returns all that a patch could change: names in TensorFlow's modules, and sys.modules."""
     modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
     exported = [list(getattr(module, "__all__", ())) for module in modules]
-    # But for what TensorFlow loads as it is asked for.
+    # Without the modules that TensorFlow itself loads lazily.
     modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
     made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
     return names, exported, sorted(made)
@@ -40,21 +40,21 @@ def is_no_file(module):
 
 @pytest.fixture(autouse=True)
 def left_as_it_was():
-    """Every test has to leave TensorFlow as it was."""
+    """Checks that each test leaves TensorFlow unchanged."""
     if versions.has_contrib():
-        assert tf.contrib.opt  # which loads all of tf.contrib
-    before = everything()
+        assert tf.contrib.opt  # loads all of tf.contrib
+    before = tensorflows_names()
     yield
-    assert everything() == before
+    assert tensorflows_names() == before
 
 
-def test_an_import_patches_nothing():
+def test_importing_legacy_opt_patches_nothing():
     for module in tf.train, v1.train:
         assert not [name for name in DEEPREC if hasattr(module, name)]
     assert versions.has_contrib() or "tensorflow.contrib" not in sys.modules
 
 
-def test_deeprecs_names_are_ours_while_the_patch_is_in_force():
+def test_deeprecs_names_are_ours_while_the_patch_is_active():
     with compat.patch_tensorflow() as patch:
         for module in tf.train, v1.train:
             for name in DEEPREC:
@@ -77,7 +77,7 @@ def test_deeprecs_names_are_ours_while_the_patch_is_in_force():
                 getattr(module, name)
 
 
-def test_what_tensorflow_has_stays_its_own():
+def test_tensorflows_own_names_stay():
     own = {"AdamOptimizer": v1.train.AdamOptimizer, "Optimizer": v1.train.Optimizer}
     with compat.patch_tensorflow() as patch:
         assert {name: getattr(v1.train, name) for name in own} == own
@@ -89,7 +89,7 @@ def test_what_tensorflow_has_stays_its_own():
 
 
 def names_in_contrib():
-    """The names in tf.contrib that the table says somebody has, with what has them."""
+    """Returns the names of tf.contrib that have a replacement, as {old name: new name}."""
     return {
         name: fate.now
         for name, fate in old_names.FATES.items()
@@ -97,7 +97,7 @@ def names_in_contrib():
     }
 
 
-def today(name):
+def object_called(name):
     found = {"legacy_opt": legacy_opt, "tf": tf}[name.partition(".")[0]]
     for part in name.split(".")[1:]:
         found = getattr(found, part)
@@ -113,12 +113,12 @@ if not versions.has_contrib():
                 module, _, last = name.rpartition(".")
                 for root in "tensorflow", "tensorflow.compat.v1":
                     imported = importlib.import_module(root + module[2:])
-                    assert getattr(imported, last) is today(now), name
+                    assert getattr(imported, last) is object_called(now), name
                 for root in tf, v1:
                     found = root
                     for part in name.split(".")[1:]:
                         found = getattr(found, part)
-                    assert found is today(now), name
+                    assert found is object_called(now), name
 
     def test_private_modules_of_contrib_have_them_too():
         private = [name for name in old_names.PUBLIC_NAMES if name.startswith("tf.contrib.")]
@@ -127,9 +127,9 @@ if not versions.has_contrib():
                 fate = old_names.find(name).fate
                 if fate.now:
                     module, _, last = ("tensorflow" + name[2:]).rpartition(".")
-                    assert getattr(importlib.import_module(module), last) is today(fate.now)
+                    assert getattr(importlib.import_module(module), last) is object_called(fate.now)
 
-    def test_the_ways_to_import_a_module():
+    def test_all_ways_to_import_a_module():
         with compat.patch_tensorflow():
             import tensorflow.contrib.opt as opt
             from tensorflow import contrib
@@ -146,7 +146,7 @@ if not versions.has_contrib():
             exec("from tensorflow.contrib.opt import *", star)
             assert star["NadamOptimizer"] is legacy_opt.NadamOptimizer
 
-    def test_a_name_that_nobody_has_is_an_error_that_tells_what_to_do():
+    def test_the_error_for_a_name_without_replacement_gives_advice():
         with compat.patch_tensorflow():
             with pytest.raises(AttributeError, match="'tensorflow.contrib' .* 'slim' .*tf-slim"):
                 tf.contrib.slim  # noqa: B018
@@ -158,7 +158,7 @@ if not versions.has_contrib():
                 importlib.import_module("tensorflow.contrib.slim")
             assert not hasattr(tf.contrib, "seq2seq")
 
-    def test_the_project_itself_is_not_deceived():
+    def test_legacy_opt_itself_does_not_mistake_the_patch_for_contrib():
         with compat.patch_tensorflow():
             assert hasattr(tf, "contrib") and not versions.has_contrib()
 
@@ -171,19 +171,19 @@ def test_patches_may_overlap():
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
         with compat.patch_tensorflow():
             pass
-        first.undo()  # once more, which undoes nobody else's
+        first.undo()  # undoing a patch twice undoes no other patch
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_an_exception_takes_the_names_away():
+def test_an_exception_in_the_block_removes_the_names():
     with pytest.raises(KeyError), compat.patch_tensorflow():
         {}[tf.train.AdamAsyncOptimizer]
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_what_fails_halfway_leaves_nothing(monkeypatch):
-    # Nothing can be put into a string; the names before it have been put by then.
+def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
+    # tf.__version__ is a string: setting an attribute of it fails, after other names were added.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
     )
@@ -193,10 +193,10 @@ def test_what_fails_halfway_leaves_nothing(monkeypatch):
 
 
 class Own(v1.train.GradientDescentOptimizer):
-    """An optimizer that is no matter here."""
+    """An optimizer with a name of DeepRec."""
 
 
-def test_what_was_there_is_never_replaced():
+def test_existing_names_are_never_replaced():
     train = vars(versions.plain_module(tf.train))
     train["AdamAsyncOptimizer"] = Own  # as DeepRec does
     try:
@@ -209,17 +209,17 @@ def test_what_was_there_is_never_replaced():
 
 
 def test_threads_share_the_names():
-    def work(number):
+    def patch_repeatedly(number):
         for _ in range(10):
             with compat.patch_tensorflow():
                 assert tf.train.AdamAsyncOptimizer is v1.train.AdamAsyncOptimizer
         return number
 
     with concurrent.futures.ThreadPoolExecutor(4) as threads:
-        assert list(threads.map(work, range(4))) == list(range(4))
+        assert list(threads.map(patch_repeatedly, range(4))) == list(range(4))
 
 
-def test_what_somebody_put_in_its_place_stays():
+def test_undo_keeps_a_name_that_other_code_replaced():
     with compat.patch_tensorflow():
         vars(versions.plain_module(tf.train))["AdamAsyncOptimizer"] = Own
     assert tf.train.AdamAsyncOptimizer is Own
@@ -229,21 +229,21 @@ def test_what_somebody_put_in_its_place_stays():
 # The table.
 
 
-def test_every_name_that_is_ours_or_tensorflows_is_there():
+def test_every_replacement_exists():
     for name, fate in old_names.FATES.items():
         for now in re.findall(r"[\w.]+", fate.now or ""):
             if now != "tf.compat.v1.train.experimental.MixedPrecisionLossScaleOptimizer":
-                assert today(now) is not None, name
+                assert object_called(now) is not None, name
         assert fate.now or fate.advice, name
 
 
-def test_the_table_knows_all_that_contrib_published_and_no_more():
+def test_the_table_has_exactly_the_public_names_of_contrib():
     if not versions.has_contrib():
         return
     for module in "opt", "training", "estimator", "layers":
-        told = {name for name in old_names.FATES if name.startswith(f"tf.contrib.{module}.")}
-        private = {name for name in told if ".python." in name}
-        for name in told - private:
+        listed = {name for name in old_names.FATES if name.startswith(f"tf.contrib.{module}.")}
+        private = {name for name in listed if ".python." in name}
+        for name in listed - private:
             assert getattr(getattr(tf.contrib, module), name.rpartition(".")[2]) is not None
     public = {"tf.contrib.opt." + n for n in dir(tf.contrib.opt) if not n.startswith("_")}
     assert public - {"tf.contrib.opt.python"} <= set(old_names.FATES)
@@ -273,7 +273,7 @@ def test_the_table_knows_all_that_contrib_published_and_no_more():
         ("tf.zeros", None),
     ],
 )
-def test_a_name_is_found_however_it_is_written(name, found):
+def test_find_accepts_all_spellings_of_a_name(name, found):
     assert (old_names.find(name) and old_names.find(name).name) == found
 
 
@@ -284,14 +284,14 @@ def rows_of_the_page():
         if line.startswith("| ") and not line.startswith("| from"):
             cells = [re.findall(r"`([^`]+)`", cell) for cell in line.strip("|").split(" |")[:2]]
             olds = [name for name in cells[0] if re.match(r"[A-Za-z_][\w.]*$", name)]
-            # A module is written once, before its functions.
+            # A row may name a module first, then its functions.
             if olds and (f"`{olds[0]}`:") in line:
                 olds = [f"{olds[0]}.{name}" for name in olds[1:]]
             yield [old for old in olds if old != "optimize.optimize"], cells[1]
 
 
-def test_the_page_says_what_the_table_says():
-    told = set()
+def test_the_page_agrees_with_the_table():
+    on_the_page = set()
     for olds, news in rows_of_the_page():
         for number, old in enumerate(olds):
             found = [
@@ -300,17 +300,17 @@ def test_the_page_says_what_the_table_says():
                 if name == old_names.public_name(old) or name.endswith("." + old)
             ]
             assert found, f"the table does not know {old!r}"
-            told |= set(found)
+            on_the_page |= set(found)
             for name in found:
                 now = old_names.FATES[name].now
                 several = len(news) == len(olds)
                 new = (news[number] if several else news[0]) if news else None
                 assert now == new, name
-    # Modules and helpers of DeepRec's variables are none of the page's, which is of optimizers.
-    rest = set(old_names.FATES) - told
-    untold = {
+    # The page lists optimizers, not modules or helpers of DeepRec's variables.
+    rest = set(old_names.FATES) - on_the_page
+    missing_on_the_page = {
         name
         for name in rest
         if old_names.FATES[name].now or name.rpartition(".")[2].endswith("Optimizer")
     }
-    assert untold == set()
+    assert missing_on_the_page == set()

@@ -1,4 +1,4 @@
-"""What code that ran inside of `patch_tensorflow` holds after it."""
+"""Modules that were imported inside `patch_tensorflow` keep their names after it."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ import legacy_opt
 from legacy_opt import compat, versions
 
 v1 = tf.compat.v1
-# DeepRec's module, which no TensorFlow has, and tf.contrib's, which is TensorFlow's own on 1.15.
+# DeepRec's module, which no TensorFlow has, and tf.contrib, which TensorFlow 1.15 has.
 IMPORTS = {
     "from tensorflow.python.training import adam_async as held": "held.AdamAsyncOptimizer",
     "import tensorflow.python.training.adam_async as held": "held.AdamAsyncOptimizer",
@@ -33,7 +33,7 @@ IMPORTS = {
 
 @pytest.fixture
 def module_of(tmp_path, monkeypatch):
-    """Returns a function that imports a module with some code, in a patch if asked to."""
+    """Returns a function that writes a module with the given code and imports it."""
     monkeypatch.syspath_prepend(str(tmp_path))
     names = []
 
@@ -49,7 +49,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def fails_by_itself(statement):
-    """Whether TensorFlow 1.15 takes no such import, whatever it imports."""
+    """Whether TensorFlow 1.15 raises for the import even inside of a patch."""
     first = statement.split(" as ")[0]
     no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
     return versions.has_contrib() and first in no
@@ -71,7 +71,7 @@ def test_a_module_keeps_what_it_imported(statement, module_of):
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
     assert hasattr(tf, "contrib") == versions.has_contrib()
     assert "tensorflow.python.training.adam_async" not in sys.modules
-    with compat.patch_tensorflow() as again:  # and this patch, too, has all
+    with compat.patch_tensorflow() as again:  # a second patch adds the same names
         assert module.use() is expected is module_of(code).use()
         assert "tf.train.AdamAsyncOptimizer" in again.names
     assert module.use() is expected
@@ -93,7 +93,7 @@ def test_each_patch_has_the_same_names_and_modules():
 
 @pytest.mark.defect(18)
 @pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2), (0, 0, 2, 1)])
-def test_in_whatever_order_patches_are_undone(order):
+def test_patches_may_be_undone_in_any_order(order):
     patches = [compat.patch_tensorflow() for _ in range(3)]
     held = importlib.import_module("tensorflow.python.training.adam_async")
     for number in order:
@@ -104,7 +104,7 @@ def test_in_whatever_order_patches_are_undone(order):
 
 
 @pytest.mark.defect(18)
-def test_an_error_in_the_block_takes_nothing_from_those_who_hold(module_of):
+def test_after_an_error_in_the_block_imported_modules_keep_their_names(module_of):
     code = "from tensorflow.python.training import adam_async\n"
     with pytest.raises(ZeroDivisionError), compat.patch_tensorflow():
         module = module_of(code)
@@ -113,7 +113,7 @@ def test_an_error_in_the_block_takes_nothing_from_those_who_hold(module_of):
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
 
-def test_a_module_is_loaded_again_inside_of_a_patch_only(module_of):
+def test_a_module_can_be_reloaded_only_while_a_patch_is_active(module_of):
     code = "from tensorflow.python.training import adam_async as held\n"
     with compat.patch_tensorflow():
         module = module_of(code)
@@ -125,7 +125,7 @@ def test_a_module_is_loaded_again_inside_of_a_patch_only(module_of):
 
 
 @pytest.mark.defect(18)
-def test_what_somebody_put_into_a_module_of_old_names_stays():
+def test_attributes_that_users_add_to_a_created_module_stay():
     home = "tensorflow.python.training.adam_async"
     with compat.patch_tensorflow():
         held = importlib.import_module(home)

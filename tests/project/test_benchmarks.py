@@ -1,3 +1,5 @@
+"""The benchmarks: workloads, contestants, timing, goals and the report."""
+
 import contextlib
 import functools
 import gc
@@ -19,8 +21,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(run.__file__)))
 
 
 @pytest.fixture(scope="module", autouse=True)
-def nothing_old_to_look_through():
-    """Each contestant collects its garbage as it leaves; TensorFlow's million objects stay."""
+def frozen_objects():
+    """Excludes existing objects from garbage collection, which each contestant runs at its end."""
     gc.freeze()
 
 
@@ -34,7 +36,7 @@ def result(ratio, goal):
     "ratio, goal, hit",
     [(1.04, 1.05, True), (1.05, 1.05, True), (1.06, 1.05, False), (9, None, None)],
 )
-def test_hit_is_a_median_within_the_goal(ratio, goal, hit):
+def test_a_hit_is_a_median_within_the_goal(ratio, goal, hit):
     assert result(ratio, goal).hit is hit
     line = report.results_table([result(ratio, goal)]).splitlines()[1]
     assert ("hit" in line, "MISS" in line) == (hit is True, hit is False)
@@ -86,7 +88,7 @@ def test_zipf_ids_are_rows_with_duplicates():
     assert not np.array_equal(ids[0], ids[1])
 
 
-def test_all_workloads_and_goals_of_the_issue_are_measured():
+def test_workloads_and_goals():
     goals = {entry.name: entry for entry in optimizers.ENTRIES}
     for name in ("AdagradDecay", "AdagradDecayV2"):
         assert goals[name].goals == {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
@@ -104,7 +106,7 @@ def test_all_workloads_and_goals_of_the_issue_are_measured():
     }
 
 
-#: Whose sparse step touches the whole table, by definition: nobody holds its growth to a goal.
+# Their sparse step touches the whole table by definition, so its growth has no goal.
 WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
 WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
@@ -121,7 +123,7 @@ def test_every_optimizer_is_measured_and_the_row_wise_ones_may_not_grow():
         else:
             assert entry.growth <= 1.2 and "whole table" not in entry.family
     measured = {tuple(entry.name for entry in group) for group in run.groups(TINY["W4"])}
-    assert all(len(group) <= 3 for group in measured)  # else the tables do not fit the memory
+    assert all(len(group) <= 3 for group in measured)  # more tables do not fit into memory
     assert {name for group in measured for name in group} == {
         entry.name for entry in optimizers.ENTRIES if entry.growth
     }
@@ -191,7 +193,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(optimizers, "ENTRIES", never)
     path = tmp_path / "bench.json"
-    names = "W1,W2,W3,W4,B1,B4"  # scaled down, B2 and B3 are like B1 and B4
+    names = "W1,W2,W3,W4,B1,B4"  # scaled down, B2 and B3 equal B1 and B4
     arguments = ["--only", names, "--scale-down", "5000", "--repeats", "2", "--json", str(path)]
     assert run.main(arguments) == 0
     saved = json.loads(path.read_text())
@@ -256,14 +258,14 @@ def test_one_by_one_is_the_form_without_preparation():
     assert optimizers.AdagradDecayOneByOne(0.1, None).prepare_step([]) == {}
 
 
-#: The generations of Keras that are here.
+# The installed generations of Keras.
 GENERATIONS = [2, 3] if versions.keras_facts()["generation"] == 3 else [2]
 SMALL = {w.name: w.scaled_down(8)._replace(ids=w.ids and 64) for w in keras_bridge.WORKLOADS}
 SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
 def trained(kind, generation, name, optimizer, steps=3):
-    """Returns the variables after some steps, and how many Keras or v1 counted."""
+    """Returns the variables after some steps, and the number of steps that Keras or v1 counted."""
     contestant = keras_bridge.contestant(SMALL[name], keras_bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
@@ -276,13 +278,13 @@ def trained(kind, generation, name, optimizer, steps=3):
     return values, count
 
 
-#: Both of the ways that a benchmark runs: as TensorFlow 2 does, and, with Keras 2, as 1.15 does.
+# The modes of a benchmark: eager execution as in TensorFlow 2; a graph, with Keras 2, as in 1.15.
 MODES = [("graph", 2)] + [("eager", generation) for generation in GENERATIONS]
 
 
 @pytest.fixture(params=MODES, ids="{0[0]}-keras{0[1]}".format)
 def generation(request):
-    """A generation of Keras, in each mode that it has."""
+    """A generation of Keras, in each of its modes."""
     mode, generation = request.param
     with tf.Graph().as_default() if mode == "graph" else contextlib.ExitStack():
         yield generation
@@ -323,7 +325,7 @@ def test_goals_of_the_bridge_are_measured():
 
 
 def goals(workload, generation):
-    """Returns the goals on a workload, by kind of running and the names of the two."""
+    """Returns the goals on a workload, by kind of run and the names of the two contestants."""
     return {
         (way.kind, one[1], other[1]): goal
         for way in keras_bridge.ways(workload)
@@ -337,19 +339,19 @@ def goals(workload, generation):
     "arguments, names",
     [([], "W1 W2 W3 W4 B1 B2 B3 B4"), (["--quick"], "W1 W2 W3 B1 B2 B3"), (["--only", "b4"], "B4")],
 )
-def test_everything_is_measured_unless_asked_otherwise(arguments, names, tmp_path, monkeypatch):
-    asked = []
+def test_everything_is_measured_by_default(arguments, names, tmp_path, monkeypatch):
+    measured = []
 
     def measure_all(names, *rest):
-        asked.extend(names)
+        measured.extend(names)
         return [], []
 
     monkeypatch.setattr(run, "measure_all", measure_all)
     assert run.main(arguments + ["--json", str(tmp_path / "bench.json")]) == 0
-    assert asked == names.split()
+    assert measured == names.split()
 
 
-def test_only_bridge_means_its_workloads():
+def test_the_option_only_bridge_selects_its_workloads():
     assert run.parse_arguments(["--only", "w2,bridge"]).only == ["W2", "B1", "B2", "B3", "B4"]
 
 
@@ -383,7 +385,7 @@ def test_bridge_and_keras_train_the_same_rows(generation):
     np.testing.assert_array_equal(bridged.any(axis=1), own.any(axis=1))
 
 
-def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
+def test_keras_own_optimizers_are_of_the_same_keras_as_the_bridge(generation):
     for name in ("SGD", "Adam", "Adagrad"):
         own = keras_bridge.makers(generation)["Keras " + name](None)
         if generation == 2:
@@ -392,7 +394,7 @@ def test_keras_own_optimizers_are_of_the_kind_that_is_bridged(generation):
             assert isinstance(own, tf.keras.optimizers.Optimizer)
 
 
-def test_a_bridge_is_measured_with_every_keras_that_is_here():
+def test_the_bridge_is_measured_with_every_installed_keras():
     for workload in keras_bridge.WORKLOADS:
         assert sorted({way.generation for way in keras_bridge.ways(workload)}) == GENERATIONS
     for generation in GENERATIONS:

@@ -1,4 +1,4 @@
-"""A few cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
+"""A few random cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
 
 import collections
 
@@ -13,22 +13,22 @@ from tests.fuzz.__main__ import Account, main, run_block
 from tests.fuzz.cases import CASES, KNOWN, Fuzzed, Gradient, extremes_of
 
 
-def test_cases_that_nobody_has_chosen():
+def test_random_cases():
     account = Account()
-    for number in range(3):  # the same every day
+    for number in range(3):  # fixed seeds: the same cases in each run
         run_block(number, 12, account)
     assert not account.findings
     assert account.outcomes["compared"] > 20
 
 
 @pytest.mark.full
-def test_many_of_them(capsys):
+def test_many_random_cases(capsys):
     assert not main(["--cases", "2000", "--seed", "1"])
     assert capsys.readouterr().out.splitlines()[-1].endswith("; 0 findings")
 
 
 def fuzzed(name, shape=(3, 2), ids=None, way="eager", **arguments):
-    """Returns a case of three steps, of float32."""
+    """Returns a case of three training steps, in float32 by default."""
     last = arguments.pop("ids_of_the_last", ids)
     gradients = (Gradient(1, 1.0, ids), Gradient(2, 1.0, ids), Gradient(3, 1.0, last))
     kind = arguments.pop("kind", "usual")
@@ -47,18 +47,18 @@ def test_every_extreme_number(name):
                 checking.check(fuzzed(name, ids=ids, kind="extreme", **{key: number}))
 
 
-# What it has found, in the optimizers, the oracles and how they are compared.
+# Earlier findings: errors in the optimizers, in the oracles and in their comparison.
 FOUND = {
-    "an id, and rows without elements": fuzzed("AdamGS", (1, 0), (0,)),
+    "an id in a table whose rows are empty": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
-    "a number beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
-    "a number beyond float64": fuzzed("LazyAdam", learning_rate=10**400, kind="extreme"),
+    "a value beyond float32": fuzzed("LazyAdam", learning_rate=1e300, kind="extreme"),
+    "a value beyond float64": fuzzed("LazyAdam", learning_rate=10**400, kind="extreme"),
     "an integer beyond int64": fuzzed("LazyAdam", learning_rate=10**30, kind="extreme"),
     "a period beyond int64": fuzzed("AdagradDecay", accumulator_decay_step=2**63, kind="extreme"),
     "matrices below zero": fuzzed("Shampoo", mat_gbar_weight=-1e-3, kind="extreme"),
     "matrices that nobody keeps": fuzzed("Shampoo", mat_gbar_decay=0.0, kind="extreme"),
     "no rows of a vector": fuzzed("Shampoo max_matrix_size", (5,), ()),
-    "numbers that were NaN before a step that failed": fuzzed(
+    "values that were NaN before a failing step": fuzzed(
         "AdagradDecayV2",
         ids=(0, 1),
         ids_of_the_last=(-1,),
@@ -71,7 +71,7 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", list(FOUND))
-def test_what_was_found_stays_mended(name):
+def test_earlier_findings_stay_fixed(name):
     checking.check(FOUND[name])
 
 
@@ -86,7 +86,7 @@ WRONG_BY_LITTLE = {
 
 
 @pytest.mark.parametrize("wrong", list(WRONG_BY_LITTLE))
-def test_it_finds_what_is_wrong(wrong, monkeypatch):
+def test_it_finds_wrong_values(wrong, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, 2, 2))
     assert checking.check(case) == {"compared": 1}
     key, change = WRONG_BY_LITTLE[wrong]
@@ -98,7 +98,7 @@ def test_it_finds_what_is_wrong(wrong, monkeypatch):
         checking.check(case)
 
 
-def test_it_finds_arguments_that_are_not_refused():
+def test_it_finds_arguments_that_should_be_refused():
     with pytest.raises(checking.Finding, match="the constructor took"):
         checking.check(fuzzed("LazyAdam", learning_rate=0.1, kind="wrong"))
 
@@ -107,7 +107,7 @@ def test_it_finds_arguments_that_are_not_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # TensorFlow's kernel writes the rows that come before the wrong one.
+    # With LARS, TensorFlow's kernel writes the rows before the invalid id.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)
@@ -115,7 +115,7 @@ def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
         checking.check(case)
 
 
-def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
+def test_a_finding_is_printed_once_and_the_run_continues(monkeypatch, capsys):
     def check(case):
         if len(case.shape) == 2 and not case.wrapper:
             raise checking.Finding(f"{case.shape[0]} is wrong")
@@ -124,7 +124,7 @@ def test_a_finding_is_told_once_and_the_run_goes_on(monkeypatch, capsys):
     monkeypatch.setattr("tests.fuzz.__main__.check", check)
     monkeypatch.setattr("tests.fuzz.cases.CASES", {"LazyAdam": CASES["LazyAdam"]})
     assert main(["--cases", "300"])
-    told = capsys.readouterr().out.splitlines()
-    assert told[-1].endswith("; 1 findings") and int(told[-1].split()[0]) >= 300
-    (found,) = [line for line in told if line.startswith("FOUND")]
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-1].endswith("; 1 findings") and int(printed[-1].split()[0]) >= 300
+    (found,) = [line for line in printed if line.startswith("FOUND")]
     assert eval(found[len("FOUND ") :], {"Fuzzed": Fuzzed, "Gradient": Gradient}).name == "LazyAdam"

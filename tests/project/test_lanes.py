@@ -1,4 +1,4 @@
-"""The table of lanes, what is made from it, and the account of a run."""
+"""The table of lanes, the sharing of tests between lanes, and the report of a run."""
 
 import itertools
 import json
@@ -38,7 +38,7 @@ def test_size(full):
     assert full in (True, False)
 """
 MARKERS = "\n".join(["full", "pairwise", "in_turn", "once", "contrib", "keras3"])
-# What conftest.py asks of `legacy_opt.versions`; TensorFlow takes seconds to import, each time.
+# A replacement of `legacy_opt.versions` for conftest.py that does not import TensorFlow.
 VERSIONS = """
 def keras_facts():
     return {"generation": %d}
@@ -77,7 +77,7 @@ def test_readme_shows_the_table():
     assert lanes.with_table(readme) == readme, "out of date: run `make readme`"
 
 
-def test_table_is_put_between_its_markers():
+def test_the_table_is_written_between_its_markers():
     text = "# T\n<!-- lanes -->\nold\n<!-- /lanes -->\nrest\n"
     written = lanes.with_table(text)
     assert written == "# T\n<!-- lanes -->\n" + lanes.table() + "\n<!-- /lanes -->\nrest\n"
@@ -100,7 +100,7 @@ def test_every_lane_is_in_the_table():
         assert lane.python in row
 
 
-def test_the_oldest_keras_is_told_where_it_is_tested():
+def test_the_oldest_keras_is_in_the_table_and_in_ci():
     assert lanes.OLDEST_KERAS_3 in lanes.LANES[-1].keras
     assert int(lanes.OLDEST_KERAS_3.split(".")[0]) == 3
     assert "make oldest-keras" in (ROOT / ".ci" / "run").read_text()
@@ -153,7 +153,7 @@ def test_in_turn_each_value_of_the_first_axis_meets_one_of_the_others():
 
 
 class Item:
-    """What `turns.share` asks of a collected test."""
+    """A collected test, with the attributes that `turns.share` reads."""
 
     def __init__(self, test, *markers, **parameters):
         identity = "-".join(str(value) for value in parameters.values())
@@ -165,7 +165,7 @@ class Item:
 
 @pytest.fixture
 def lanes_of(tmp_path, monkeypatch):
-    """Returns a function: on which of five lanes each of some tests runs, given their seconds."""
+    """Returns a function from tests and their seconds to the lanes, of five, that run each test."""
 
     def find(items, cost):
         costs = dict.fromkeys(map(turns.test_of, items), cost)
@@ -183,16 +183,16 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        assert min(loads) > 0 and max(loads) < 20 * times  # about the same, by chance
+        assert min(loads) > 0 and max(loads) < 20 * times  # shares are random
 
 
-def test_turns_go_by_no_cell_that_another_lane_may_lack(lanes_of):
+def test_the_turn_of_a_cell_does_not_depend_on_other_cells(lanes_of):
     cells = [Item("test_cell", number=number) for number in range(50)]
     found = lanes_of(cells, 9 * turns.BUDGET)
     assert lanes_of(cells[::3], 9 * turns.BUDGET) == found[::3]
 
 
-def test_cells_that_are_compared_with_the_same_stay_together(lanes_of):
+def test_cells_that_share_a_parameter_have_the_same_turn(lanes_of):
     names, ways = "abcdefg", range(3)
     cells = [Item("test_cell", name=name, way=way) for name in names for way in ways]
     found = lanes_of(cells, 9 * turns.BUDGET)
@@ -211,7 +211,7 @@ def test_long_tests_of_one_file_have_the_same_turn(lanes_of):
     assert found[0] == found[1] == found[2] and len(found[0]) == 1
 
 
-def test_tests_that_wait_for_one_fixture_have_the_same_turn(lanes_of):
+def test_tests_with_the_same_slow_fixture_have_the_same_turn(lanes_of):
     items = [Item("test_one", fixture=number) for number in range(10)]
     items += [Item("test_other", fixture=None)]
     found = lanes_of(items, 0)
@@ -228,15 +228,15 @@ def test_longest_files_come_first():
         assert turns.longest_first(items) == items[::-1]
 
 
-def test_what_needs_no_tensorflow_runs_once(lanes_of):
+def test_tests_without_tensorflow_run_on_one_lane(lanes_of):
     (found,) = lanes_of([Item("test_it", "once")], 0.01)
     assert len(found) == 1
 
 
-def test_what_no_other_lane_has_is_not_left_to_it(lanes_of):
+def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # With the oldest Keras 3, which is told that it has the first of two turns.
+    # `make oldest-keras` runs with --turn=1/2.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]
@@ -261,7 +261,7 @@ def test_cells_of_keras_3_are_marked_by_their_api(tmp_path):
 
 
 @pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b"])
-def test_what_is_no_turn(text):
+def test_a_turn_that_cannot_be_parsed(text):
     with pytest.raises(ValueError):
         turns.turn(text)
 

@@ -1,4 +1,4 @@
-"""Which package of the product may import which; late and lazy imports count like all others."""
+"""Allowed imports between the packages; imports in functions and lazy imports count as well."""
 
 import ast
 
@@ -10,9 +10,9 @@ from tests.support.processes import programs
 pytestmark = pytest.mark.once
 
 OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
-# What each package, or module beside them, may import but itself. Those of compat begin with a dot.
+# The packages and modules that each may import besides itself. Names in compat begin with a dot.
 ALLOWED = {
-    "_checkout": [".compat"],  # finds it
+    "_checkout": [".compat"],  # names it, to find it in a checkout
     "versions": [],
     "core": ["versions"],
     "optimizers": ["core", "versions"],
@@ -56,7 +56,7 @@ ALLOWED[".cli"] = EVERYTHING_BELOW
 
 
 def modules():
-    """Returns the files of the product by the names of their modules."""
+    """Returns the files of the product as {module name: path}."""
     found = {}
     for folder, home in ("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -66,7 +66,7 @@ def modules():
 
 
 def package_of(module):
-    """Returns the name in `ALLOWED` that a module has its rights from."""
+    """Returns the key in `ALLOWED` that applies to a module."""
     words = module.split(".")[1:]
     if words[:1] == ["compat"]:
         return "." + (words + ["compat"])[1 if words[1:] else 0]
@@ -74,7 +74,7 @@ def package_of(module):
 
 
 def names_in(module, source, is_package, known):
-    """Yields what a module imports, wherever it does; and strings that name `known` ones."""
+    """Yields the names that a module imports, and the strings that name one of the `known` ones."""
     here = module.split(".")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -84,7 +84,7 @@ def names_in(module, source, is_package, known):
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
         elif type(node).__name__ in ("Constant", "Str"):  # the latter on Python 3.7
-            # of import_module, and of the lazy names of compat
+            # arguments of import_module, and the lazy names of compat
             text = node.s if type(node).__name__ == "Str" else node.value
             for name in text, f"{module}.{text}":
                 if "." in str(name) and name in known:
@@ -92,7 +92,7 @@ def names_in(module, source, is_package, known):
 
 
 def wrong_imports(files):
-    """Returns the imports that are not allowed: names of modules, what imports and what is."""
+    """Returns the imports that are not allowed, as pairs (importing module, imported name)."""
     found = []
     for module, path in files.items():
         source = path.read_text(encoding="utf-8")
@@ -109,7 +109,7 @@ def test_imports_run_downwards():
     assert wrong_imports(modules()) == []
 
 
-def test_every_package_has_its_rights():
+def test_every_package_is_listed():
     assert {package_of(module) for module in modules()} == set(ALLOWED)
 
 
@@ -126,7 +126,7 @@ def test_every_package_has_its_rights():
         ("legacy_opt.compat", "HOMES = {'main': 'cli.terminal'}", True),
     ],
 )
-def test_what_is_wrong_is_found(module, source, wrong, tmp_path):
+def test_wrong_imports_are_found(module, source, wrong, tmp_path):
     files = dict(modules())
     path = tmp_path / ("__init__.py" if module == "legacy_opt.compat" else "module.py")
     path.write_text(source)

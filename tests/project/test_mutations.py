@@ -1,4 +1,4 @@
-"""The mutations of `make mutations` fit the code, each by itself, and a stale one is told."""
+"""Each mutation of `make mutations` applies to the code; a mutation that does not is an error."""
 
 import ast
 from pathlib import Path
@@ -17,14 +17,14 @@ EACH = pytest.mark.parametrize(
 
 
 @EACH
-def test_it_applies(mutation):
+def test_each_mutation_applies(mutation):
     path, tree = mutations.mutated(ROOT, mutation)
     assert ast.dump(tree) != ast.dump(ast.parse(path.read_text(encoding="utf-8")))
     compile(tree, str(path), "exec")
 
 
 @EACH
-def test_its_tests_are_there(mutation):
+def test_the_tests_of_each_mutation_exist(mutation):
     for word in mutation.tests:
         if word.startswith("tests/"):
             assert Path(ROOT, word.split("::")[0]).exists()
@@ -49,7 +49,7 @@ class Class:
         ("return one + two", "Class.gone", "there are 0 functions Class.gone"),
     ],
 )
-def test_a_stale_one_is_told(body, function, why, tmp_path):
+def test_a_stale_mutation_is_reported(body, function, why, tmp_path):
     (tmp_path / "compat").mkdir()
     (tmp_path / "compat" / "code.py").write_text(CODE % body, encoding="utf-8")
     mutation = Mutation("wrong", function, "one + two", "one", ())
@@ -65,7 +65,7 @@ def test_a_stale_one_is_told(body, function, why, tmp_path):
         (mutations.WHOLE, "return None", "return None"),
     ],
 )
-def test_expressions_statements_and_whole_functions(old, new, result, tmp_path):
+def test_mutations_of_expressions_statements_and_functions(old, new, result, tmp_path):
     (tmp_path / "legacy_opt").mkdir()
     (tmp_path / "legacy_opt" / "code.py").write_text(CODE % "pass", encoding="utf-8")
     _, tree = mutations.mutated(tmp_path, Mutation("it", "Class.other", old, new, ()))

@@ -1,4 +1,4 @@
-"""The wheel, the sdist, the three ways to have the package, and what importing it costs."""
+"""The wheel, the sdist, the ways to install the package, and the modules that it imports."""
 
 import email
 import json
@@ -43,7 +43,7 @@ def succeed(*command, **options):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of what is packaged, so that building leaves nothing in the real checkout."""
+    """A copy of the packaged files, so that a build leaves no files in the real checkout."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(str(ROOT / name), str(copy))
@@ -55,7 +55,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(checkout):
-    """The folder of the sdist and of the wheel that is built from it."""
+    """The folder with the sdist and the wheel built from it."""
     succeed(sys.executable, "-m", "build", "--no-isolation", checkout, cwd=str(checkout))
     return checkout / "dist"
 
@@ -68,7 +68,7 @@ def wheel(built):
 
 @pytest.fixture(scope="module")
 def empty_venv(tmp_path_factory):
-    """The Python of an environment with pip in it, and no TensorFlow."""
+    """The Python of an environment that has pip and no TensorFlow."""
     home = tmp_path_factory.mktemp("venv")
     succeed(sys.executable, "-m", "venv", home)
     return home / "bin" / "python"
@@ -80,7 +80,7 @@ def install(python, path):
 
 
 def sources(checkout):
-    """Returns the files of the package by their paths in the wheel."""
+    """Returns the paths that the package's files have in the wheel."""
     files = [path for folder in ("legacy_opt", "compat") for path in (checkout / folder).rglob("*")]
     names = {path.relative_to(checkout).as_posix() for path in files if path.is_file()}
     names = {name for name in names if name.endswith((".py", "py.typed"))}
@@ -198,13 +198,13 @@ def lane_packages():
 
 
 def add_tensorflow(python):
-    """Lets an environment see this lane's packages, after its own; returns its own folder."""
+    """Adds this lane's packages to an environment, after its own; returns the folder of its own."""
     script = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = Path(succeed(python, "-c", script).strip())
-    # From Python 3.12 on, old TensorFlows need the distutils that setuptools lends.
-    lend = "import importlib.util as u; u.find_spec('_distutils_hack') and "
-    lend += "__import__('_distutils_hack').add_shim()"
-    (folder / "lane.pth").write_text("\n".join(sorted(lane_packages()) + [lend, ""]))
+    # From Python 3.12 on, old TensorFlows need the copy of distutils in setuptools.
+    shim = "import importlib.util as u; u.find_spec('_distutils_hack') and "
+    shim += "__import__('_distutils_hack').add_shim()"
+    (folder / "lane.pth").write_text("\n".join(sorted(lane_packages()) + [shim, ""]))
     return folder
 
 
@@ -212,6 +212,24 @@ def test_uninstalled_checkout(checkout, tmp_path):
     command = [sys.executable, "-c", IMPORT_EVERYTHING, checkout, checkout / "compat"]
     output = succeed(*command, cwd=str(tmp_path), environment={"PYTHONPATH": str(checkout)})
     assert output.strip() == "compat"
+
+
+NAMES_OF_COMPAT = """
+import sys, legacy_opt
+try:
+    legacy_opt.to_keras
+except AttributeError as error:
+    print(error)
+print("tensorflow" in sys.modules)
+"""
+
+
+def test_the_error_for_a_name_of_compat_names_it_without_tensorflow(tmp_path):
+    environment = {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-c", NAMES_OF_COMPAT]
+    output = succeed(*command, cwd=str(tmp_path), environment=environment)
+    message = "legacy_opt has no attribute 'to_keras': it is legacy_opt.compat.to_keras"
+    assert output.splitlines() == [message, "False"]
 
 
 def test_compat_may_be_imported_first(checkout):
@@ -259,7 +277,8 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
     )
     new = output.split()
     assert "legacy_opt.core.rule_optimizer" in new
-    assert not [name for name in new if name.startswith(("legacy_opt.compat", "compat"))]
+    # The file compat/__init__.py lists the names of compat, and imports nothing.
+    assert not [name for name in new if name.startswith(("legacy_opt.compat.", "compat"))]
     standard = sysconfig.get_path("stdlib")
     script = "import importlib.util, sys\nfor name in sys.argv[1:]:\n"
     script += "    print(name, importlib.util.find_spec(name).origin)"
@@ -273,7 +292,7 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
     assert strangers == []
 
 
-def test_names_are_there_when_python_m_starts_another_package(tmp_path):
+def test_python_m_of_another_package_finds_the_names(tmp_path):
     package = tmp_path / "training"
     package.mkdir()
     (package / "__init__.py").write_text("from legacy_opt import AdagradDecayOptimizer\n")

@@ -1,4 +1,4 @@
-"""The types in the public API: there are some, they resolve, and editors find the names."""
+"""Type annotations of the public API: complete, resolvable, and usable by editors."""
 
 import inspect
 import re
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.once
 
 
 def public_functions():
-    """Yields what has a signature in docs/public_api.txt: its name there, and the function."""
+    """Yields the name and the function of each signature in docs/public_api.txt."""
     public = [
         (name, getattr(module, name)) for module in (legacy_opt, compat) for name in module.__all__
     ]
@@ -30,7 +30,7 @@ def public_functions():
 
 
 def functions_of(name, cls):
-    """Yields the constructor of a class, if it is of this package, its methods and properties."""
+    """Yields the constructor, methods and properties of a class that this package defines."""
     for member in {"__init__", *public_api.members(cls)}:
         value = inspect.getattr_static(cls, member)
         value = getattr(value, "fget", None) or getattr(value, "__func__", value)
@@ -52,15 +52,15 @@ def test_every_public_signature_has_types(name):
     assert set(typing.get_type_hints(function)) >= {*parameters, "return"}
 
 
-def test_what_is_none_by_default_may_be_none():
-    # By their text: on old Pythons get_type_hints adds an Optional where it is missing.
-    forgotten = [
+def test_parameters_with_default_none_are_optional():
+    # Read the annotations as text: on old Pythons get_type_hints adds a missing Optional.
+    not_optional = [
         f"{name}({each})"
         for name, function in FUNCTIONS.items()
         for each in inspect.signature(function).parameters.values()
         if each.default is None and not re.search("Optional|None", each.annotation)
     ]
-    assert forgotten == []
+    assert not_optional == []
 
 
 @pytest.mark.parametrize("cls", [each for each in public_api.RESULTS if hasattr(each, "_fields")])
@@ -72,28 +72,28 @@ def test_every_field_of_a_result_has_a_type(cls):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A project of jedi's in which the package lies as it is installed."""
+    """A jedi project with the package as it is installed, with compat inside legacy_opt."""
     home = tmp_path_factory.mktemp("installed")
     shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"))
     shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"))
     return jedi.Project(str(home))
 
 
-def offered(source, project):
-    """Returns the public names that an editor offers at the end of some code."""
+def completions(source, project):
+    """Returns the public names that jedi offers at the end of the source."""
     found = {each.name for each in jedi.Script(source, project=project).complete()}
     return {name for name in found if not name.startswith("_")}
 
 
 def test_an_editor_completes_an_import(project):
-    found = offered("from legacy_opt.compat import to_", project)
+    found = completions("from legacy_opt.compat import to_", project)
     assert found == {"to_keras", "to_plain_keras", "to_v1"}
 
 
 @pytest.mark.parametrize("module", [legacy_opt, compat], ids=lambda module: module.__name__)
 def test_an_editor_knows_what_a_package_has(module, project):
     name = module.__name__
-    found = offered(f"import {name}\n{name}.", project)
-    # jedi offers whatever lies in the folder of a package, besides what it defines.
+    found = completions(f"import {name}\n{name}.", project)
+    # jedi also offers the files in the folder of the package.
     home = Path(str(project.path), *name.split("."))
     assert found - {path.stem for path in home.iterdir()} == set(module.__all__)

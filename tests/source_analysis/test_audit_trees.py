@@ -60,7 +60,8 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
     assert sorted(use.kind[0] for use in found) == sorted(kinds)
     first = [use for use in found if use.name != "A"]
     verdicts = {(use.status, use.advice) for use in first}
-    assert verdicts == {(MANUAL, "It tunes a tf.train.MomentumOptimizer: take that.")}
+    advice = "Use tf.train.MomentumOptimizer, the optimizer that YellowFin tunes."
+    assert verdicts == {(MANUAL, advice)}
     assert {use.name for use in first if use.kind != "subclass"} <= {YELLOW}
 
 
