@@ -333,9 +333,9 @@ def test_no_v1_optimizer(api, wrong):
 
 
 def test_a_keras_optimizer_cannot_be_bridged(api):
-    told = "It is a Keras optimizer already"
+    hint = "It is a Keras optimizer already"
     for made in api.bridged("Adam"), api.optimizers.Adam():
-        with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", told)):
+        with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", hint)):
             api.bridged(made)
 
 
