@@ -223,7 +223,7 @@ def test_compiling_with_an_optimizer_of_the_other_keras():
 
 # Which Keras is available.
 
-MAKE_WITH_EACH_API = """
+MAKES = """
 import tensorflow as tf
 from legacy_opt import compat
 for api in ("auto", "keras3", "optimizer_v2"):
@@ -239,17 +239,17 @@ for api in ("auto", "keras3", "optimizer_v2"):
         print(api, "trains", variable.numpy())
 """
 
-# Keras imports jax for its NumPy backend, too, but uses little of it: a stub is enough.
-WITH_A_STUB_OF_JAX = """
+# Keras imports jax for its NumPy backend, too, but uses little of it: a hollow module is enough.
+WITH_A_HOLLOW_JAX = """
 import importlib.abc, importlib.machinery, sys, types
 
-class Stub(types.ModuleType):
+class Hollow(types.ModuleType):
     __path__ = []
 
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
-        return Stub(name)
+        return Hollow(name)
 
     def __call__(self, *arguments, **_):
         return arguments[0] if arguments and callable(arguments[0]) else self
@@ -260,7 +260,7 @@ class Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec):
-        return Stub(spec.name)
+        return Hollow(spec.name)
 
     def exec_module(self, module):
         pass
@@ -282,10 +282,10 @@ def in_another_process(code, **environment):
 @pytest.mark.parametrize(
     "code, reason",
     [
-        (WITH_A_STUB_OF_JAX + MAKE_WITH_EACH_API, "Keras runs on numpy here"),
-        # The first message if jax is not installed, the second if it is.
+        (WITH_A_HOLLOW_JAX + MAKES, "Keras runs on numpy here"),
+        # Without jax; or, where that is installed, as above.
         pytest.param(
-            MAKE_WITH_EACH_API,
+            MAKES,
             "KERAS_BACKEND is 'numpy'|Keras runs on numpy here",
             marks=pytest.mark.full,
         ),
@@ -303,6 +303,6 @@ def test_keras_3_on_another_backend(code, reason):
 
 def test_tf_keras_is_keras_2():
     """With TF_USE_LEGACY_KERAS, "auto" means Keras 2; "keras3" still works."""
-    printed = in_another_process(MAKE_WITH_EACH_API, TF_USE_LEGACY_KERAS="1")
+    printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")
     for name, home in (("auto", "tf_keras"), ("keras3", "keras"), ("optimizer_v2", "tf_keras")):
         assert f"'{home}'" in printed[name] and name + " trains [0.999]" in printed[name], printed
