@@ -285,9 +285,7 @@ def in_another_process(code, **environment):
         (WITH_A_HOLLOW_JAX + MAKES, "Keras runs on numpy here"),
         # Without jax; or, where that is installed, as above.
         pytest.param(
-            MAKES,
-            "KERAS_BACKEND is 'numpy'|Keras runs on numpy here",
-            marks=pytest.mark.full,
+            MAKES, "KERAS_BACKEND is 'numpy'|Keras runs on numpy here", marks=pytest.mark.full
         ),
     ],
     ids=["a backend", "a backend that is not installed"],
