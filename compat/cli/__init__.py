@@ -13,8 +13,8 @@ from . import (
 )
 
 _EPILOG = """\
-Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it, and
-nothing was written. COMMAND --help prints the options and an example.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it,
+and nothing was written. COMMAND --help prints the options and an example.
 """
 
 

@@ -1,7 +1,7 @@
 """The parts that all commands share: argument parsers, exit codes, and how a command is run.
 
-Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it, and
-nothing was written.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it,
+and nothing was written.
 """
 
 import argparse

@@ -235,7 +235,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
         Override it for updates that are hard to write as a pure rule. `Update.access` reads,
         assigns, adds to and subtracts from a variable or slot: from the touched rows or, through
-        `access.whole`, from all of it. Finish all reading before the first write (`tf.control_dependencies`).
+        `access.whole`, from all of it. Finish all reading before the first write
+        (`tf.control_dependencies`).
 
         Args:
           update: the `Update`.

@@ -1,4 +1,4 @@
-"""Gradient accumulation: several small batches train as one large batch would.
+"""Gradient accumulation: several small batches train as one large batch, up to rounding.
 
     total += g                                        in each batch
     optimizer.apply_gradients(total / steps)          in each batch of number steps, 2 * steps, …

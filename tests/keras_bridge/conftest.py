@@ -1,4 +1,4 @@
-"""What the tests of both bridges share."""
+"""Fixtures shared by the tests of both bridges."""
 
 import pytest
 
@@ -8,5 +8,5 @@ from tests.support.keras.keras_apis import api  # noqa: F401
 
 @pytest.fixture
 def registry(monkeypatch):
-    """Lets a test register classes that later tests do not see."""
+    """Restores the registry of optimizer classes after the test."""
     monkeypatch.setattr(serialization, "_registered", dict(serialization._registered))

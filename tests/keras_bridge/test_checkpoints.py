@@ -1,4 +1,4 @@
-"""Object checkpoints, copies and pickles of bridged optimizers, apart from any model."""
+"""Object-based checkpoints, copies and pickles of bridged optimizers, without a model."""
 
 import copy
 import pickle
@@ -34,7 +34,7 @@ def test_training_goes_on_with_the_same_bits(api, name, kind, steps_before, tmp_
 
 
 @every_optimizer
-def test_what_is_restored_and_saved_again_before_a_step_is_whole(api, name, tmp_path):
+def test_a_checkpoint_saved_right_after_restoring_is_complete(api, name, tmp_path):
     path, unstopped = saved(make(api, name), tmp_path)
     training = Training(make(api, name))
     training.checkpoint.restore(path)
@@ -57,18 +57,18 @@ def test_what_is_restored_and_saved_again_before_a_step_is_whole(api, name, tmp_
 
 @every_optimizer
 @pytest.mark.parametrize("first", [["matrix"], ["matrix", "table"]], ids=str)
-def test_weights_are_in_the_order_of_training_whatever_was_restored_first(name, first, tmp_path):
+def test_the_order_of_weights_does_not_depend_on_the_order_of_restoring(name, first, tmp_path):
     path, unstopped = saved(make(OPTIMIZER_V2, name), tmp_path)
     optimizer = make(OPTIMIZER_V2, name)
     training = Training(optimizer)
-    for variable in first:  # parts of the checkpoint, in another order
+    for variable in first:  # restores some variables early, in another order
         part = {variable: training.variables[variable]}
         tf.train.Checkpoint(optimizer=optimizer, **part).restore(path)
     training.checkpoint.restore(path)
     training.steps(4, 8).assert_same(unstopped)
 
 
-def test_a_checkpoint_of_another_optimizer_brings_no_foreign_slots(tmp_path):
+def test_restoring_another_optimizers_checkpoint_adds_none_of_its_slots(tmp_path):
     path, _ = saved(make(OPTIMIZER_V2, "Adam"), tmp_path)
     training = Training(OPTIMIZER_V2.bridged("Adagrad"))
     training.checkpoint.restore(path)
@@ -81,7 +81,7 @@ def test_a_checkpoint_of_another_optimizer_brings_no_foreign_slots(tmp_path):
 
 
 @pytest.mark.parametrize("is_native", [True, False], ids=["Keras' Adam", "Adam"])
-def test_the_learning_rate_comes_back_as_with_keras_own_optimizer(is_native, tmp_path):
+def test_the_learning_rate_is_restored_as_by_keras_own_optimizer(is_native, tmp_path):
     made = native if is_native else lambda: make(OPTIMIZER_V2, "Adam")
     training = Training(made(), start=1.0).steps(0, 1)
     training.optimizer.learning_rate = 0.375
@@ -94,7 +94,7 @@ def test_the_learning_rate_comes_back_as_with_keras_own_optimizer(is_native, tmp
 
 
 @every_optimizer
-def test_a_session_restores(name, tmp_path):
+def test_a_session_restores_a_checkpoint(name, tmp_path):
     def run(restore_from=None, save_to=None, first=0, last=8):
         with tf.Graph().as_default(), v1.Session() as session:
             variables = keras_models.variables_of(PROBLEM)
@@ -129,7 +129,7 @@ def through_pickle(optimizer):
 
 
 def native_can(copied):
-    """Whether Keras' own optimizer, fresh or trained, can be copied so."""
+    """Returns whether Keras' own optimizer can be copied this way, both fresh and trained."""
     try:
         copied(native())
         copied(Training(native()).steps(0, 1).optimizer)
@@ -141,7 +141,7 @@ def native_can(copied):
 COPIES = {"deepcopy": copy.deepcopy, "pickle": through_pickle}
 
 
-def test_keras_own_optimizer_can_be_copied_deeply():
+def test_keras_own_optimizer_supports_deepcopy():
     assert native_can(copy.deepcopy)
 
 
@@ -179,7 +179,7 @@ def test_a_trained_optimizer_is_copied_with_its_state(name, way):
 
 
 @every_optimizer
-def test_a_copy_of_a_trained_optimizer_trains_on_alone(name):
+def test_a_copy_of_a_trained_optimizer_is_independent(name):
     training = Training(make(OPTIMIZER_V2, name), start=1.0).steps(0, 4)
     original, copied = training.optimizer, copy.deepcopy(training.optimizer)
     at_four = training.values()

@@ -1,4 +1,4 @@
-"""Clipping, loss scales and other work on gradients that Keras promises, against NumPy."""
+"""Gradient clipping, loss scaling and gradient transformers of Keras, compared with NumPy."""
 
 import inspect
 
@@ -24,7 +24,7 @@ LIMITS = {
     "clipnorm": ({"clipnorm": 0.7}, clipped.by_norm),
     "global_clipnorm": ({"global_clipnorm": 0.9}, clipped.by_global_norm),
 }
-# In the order in which Keras 2 does it; Keras 3 takes one of them only.
+# Keras 2 clips by value first, then by norm. Keras 3 accepts only one of the two.
 VALUE_AND_NORM = (
     {"clipvalue": 0.4, "clipnorm": 0.7},
     lambda gradients: clipped.by_norm(clipped.by_value(gradients)),
@@ -81,7 +81,7 @@ def assert_clips(api, arguments, clip, way):
 @WAYS
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
-    """Bit for bit, with Keras' own optimizer of the same formula."""
+    """Compares with Keras' own SGD, which computes the same formula, bit for bit."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
     native = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
@@ -91,8 +91,8 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
 
 @WAYS
 @of_each("limit", optimizer_v2=["clipvalue"], keras3=sorted(LIMITS))
-def test_a_row_that_occurs_often_is_clipped_as_one(api, limit, way):
-    """Ten gradients of 0.01 each are one of 0.1: over the limit, though none of them is."""
+def test_gradients_of_a_repeated_id_are_clipped_as_one_sum(api, limit, way):
+    """Ten gradients of 0.01 for one row sum to 0.1: the sum exceeds the limit, no gradient does."""
     table = api.variable(np.zeros([3, 1], "f"))
     optimizer = api.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.05})
 
@@ -104,19 +104,19 @@ def test_a_row_that_occurs_often_is_clipped_as_one(api, limit, way):
     np.testing.assert_allclose(table.numpy(), [[0.0], [-0.05], [0.0]], rtol=1e-6)
 
 
-def once(rows):
+def with_ids_summed(rows):
     ids = np.array(sorted(set(rows.ids)))
     return clipped.summed(rows, 9)[ids], ids
 
 
 def clip_rows(rows):
-    values, ids = once(rows)
+    values, ids = with_ids_summed(rows)
     return np.clip(values, np.float32(-0.5), np.float32(0.5)), ids
 
 
 @pytest.mark.parametrize("name", ["Adam", "Momentum", "RMSProp"])
 def test_slots_see_the_clipped_gradient(api, name):
-    """What is within the limit changes no bit; beyond it, v1 gets the clipped gradients."""
+    """Gradients within the limit keep their bits; the v1 optimizer receives larger ones clipped."""
     clipped = [
         {
             "table": problems.Rows(*clip_rows(step["table"])),
@@ -124,10 +124,11 @@ def test_slots_see_the_clipped_gradient(api, name):
         }
         for step in PROBLEM.gradients
     ]
-    # The ids are distinct already, as the sums of a Session may be in another order.
+    # Distinct ids: a Session may sum the gradients of equal ids in another order.
     one_each = PROBLEM._replace(
         gradients=[
-            dict(step, table=problems.Rows(*once(step["table"]))) for step in PROBLEM.gradients
+            dict(step, table=problems.Rows(*with_ids_summed(step["table"])))
+            for step in PROBLEM.gradients
         ]
     )
     actual, _ = keras_models.loop(one_each, api.bridged(name, clipvalue=0.5))
@@ -175,7 +176,8 @@ def test_clipping_comes_after_the_average_of_accumulated_gradients():
     optimizer = KERAS_3.bridged(
         v1.GradientDescentOptimizer(1.0), clipvalue=1.0, gradient_accumulation_steps=2
     )
-    for gradient in ([4.0, 0.0], [-3.0, 1.0]):  # averaged [0.5, 0.5]; clipped first [0, 0.5]
+    # The average is [0.5, 0.5]. Clipping each gradient before averaging would give [0, 0.5].
+    for gradient in ([4.0, 0.0], [-3.0, 1.0]):
         optimizer.apply_gradients([(tf.constant(gradient), variable)])
     np.testing.assert_array_equal(variable.numpy(), [-0.5, -0.5])
 
@@ -212,11 +214,11 @@ def test_two_limits(api, one, other):
         sgd(api, **{one: 1.0, other: 1.0})
 
 
-# The loss scale factor of Keras 3, and what Keras 2 lets users do with gradients.
+# Keras 3's loss_scale_factor; Keras 2's gradient_transformers and gradient_aggregator.
 
 
 def scaled(factor):
-    """Returns the problem with gradients so many times as large."""
+    """Returns the problem with every gradient multiplied by the factor."""
     gradients = [
         {
             "table": problems.Rows(step["table"].values * factor, step["table"].ids),
@@ -246,7 +248,7 @@ def test_fit_scales_the_loss():
 
 @pytest.mark.keras3
 def test_a_loss_scale_and_a_limit():
-    """The limit is for what is left when the scale is undone."""
+    """Keras divides the gradients by the loss scale before it clips them."""
     optimizer = sgd(KERAS_3, loss_scale_factor=64.0, clipnorm=0.7)
     actual, _ = keras_models.loop(scaled(np.float32(64)), optimizer)
     running.assert_steps_close(actual.steps, clipped.descended(clipped.by_norm))
@@ -264,7 +266,7 @@ def doubled(grads_and_vars):
 @pytest.mark.parametrize("way", ["eager", "function", "fit"])
 @pytest.mark.parametrize("argument", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators(argument, way):
-    """Keras has them from 2.4 on, and its own message before."""
+    """Keras accepts them from TensorFlow 2.4 on; before, its constructor raises a TypeError."""
     value = [doubled] if argument == "gradient_transformers" else doubled
     if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
         with pytest.raises(TypeError, match=f"{argument}"):

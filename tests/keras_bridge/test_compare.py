@@ -1,4 +1,4 @@
-"""compare_with_session tells whether the bridge keeps an optimizer's bits, and where not."""
+"""compare_with_session: whether the bridge equals a Session, or the first difference."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ def bridge(request):
     return {"api": request.param}
 
 
-class BridgeKnowing(v1.train.MomentumOptimizer):
-    """Computes something else when it is adopted, from a step on, in one kind of update."""
+class DiffersInTheBridge(v1.train.MomentumOptimizer):
+    """Scales the gradients of one kind of update (dense or sparse), inside the bridge only."""
 
     def __init__(self, kind, factor):
         super().__init__(0.1, 0.9)
@@ -45,7 +45,7 @@ class DenseOnly(v1.train.Optimizer):
 
 
 class ForgetsItsSlot(v1.train.MomentumOptimizer):
-    """The variables agree after one step, the slots do not."""
+    """Zeroes its slot inside the bridge: after one step the variables agree, the slots do not."""
 
     def _resource_apply_dense(self, grad, handle):
         done = super()._resource_apply_dense(grad, handle)
@@ -80,8 +80,8 @@ def test_equal(optimizer, graph, bridge):
 
 
 @pytest.mark.parametrize(["kind", "variable"], [("dense", "kernel"), ("sparse", "table")])
-def test_tells_the_first_difference(kind, variable, bridge):
-    found = compare_with_session(BridgeKnowing(kind, 1 + 2**-20), steps=3, **bridge)
+def test_reports_the_first_difference(kind, variable, bridge):
+    found = compare_with_session(DiffersInTheBridge(kind, 1 + 2**-20), steps=3, **bridge)
     assert not found
     assert (found.step, found.variable) == (1, variable)
     assert 0 < found.difference < 1e-6
@@ -95,14 +95,14 @@ def test_compares_the_slots(bridge):
     assert found.difference > 0.1
 
 
-def test_without_a_sparse_update_compares_the_dense_variables(bridge):
+def test_compares_dense_variables_if_there_is_no_sparse_update(bridge):
     found = compare_with_session(DenseOnly(), **bridge)
     assert found
     assert found.variables == ("kernel", "bias")
     assert str(found).endswith("and all slots (without table: no sparse update)")
 
 
-def test_decays_by_the_global_step_in_both(bridge):
+def test_compares_a_decay_of_the_global_step(bridge):
     step = tf.Variable(7, dtype=tf.int64)
     rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
     assert compare_with_session(v1.train.MomentumOptimizer(rate, 0.9), **bridge)
@@ -111,7 +111,7 @@ def test_decays_by_the_global_step_in_both(bridge):
 @pytest.mark.parametrize(
     "rate", [lambda: 0.1, tf.Variable(0.1), np.float32(0.1)], ids=["callable", "variable", "numpy"]
 )
-def test_takes_other_learning_rates_at_their_value(rate, bridge):
+def test_compares_callable_variable_and_numpy_learning_rates(rate, bridge):
     assert compare_with_session(v1.train.AdagradOptimizer(rate), **bridge)
 
 

@@ -1,4 +1,4 @@
-"""Configurations of bridged optimizers: plain data, read back through a registry of classes."""
+"""get_config and from_config of bridged optimizers, and the registry of their classes."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 
-# Their constructors keep an argument under no name of its own, or were given a function.
+# Their constructors keep no attribute for an argument, or received a function.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",
@@ -37,7 +37,7 @@ SAVED = [name for name in keras_cases.CASES if name not in CANNOT_BE_SAVED]
 
 
 def through_json(api, optimizer, **options):
-    """Returns the optimizer that Keras makes of what it serialized, after a trip through JSON."""
+    """Serializes an optimizer with Keras, through JSON text, and returns the deserialized one."""
     saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
     return api.keras.optimizers.deserialize(saved, **options)
 
@@ -54,14 +54,14 @@ def assert_trains_alike(one, other, only=()):
 
 
 @pytest.mark.parametrize("name", SAVED)
-def test_what_is_saved_makes_the_same_optimizer(api, name, registry):
+def test_a_saved_configuration_makes_the_same_optimizer(api, name, registry):
     case = keras_cases.CASES[name]
     optimizer = api.bridged(case.make(None))
     saved = optimizer.get_config()
     again = through_json(api, optimizer)
     assert again.get_config() == saved
     assert type(optimizer).from_config(json.loads(json.dumps(saved))).get_config() == saved
-    assert optimizer.get_config() == saved  # from_config left it alone
+    assert optimizer.get_config() == saved  # unchanged by from_config
     assert_trains_alike(optimizer, again, case.only)
 
 
@@ -81,7 +81,7 @@ def test_every_argument_is_in_the_configuration(api):
         "l2_shrinkage_regularization_strength": 0.6,
         "name": "Ftrl",
     }
-    for argument, value in expected.items():  # 0.1, not the float32 next to it
+    for argument, value in expected.items():  # 0.1, not the nearest float32
         assert saved["config"][argument] == value, argument
 
 
@@ -103,7 +103,7 @@ def test_changed_hyperparameters_are_saved(api):
     assert_trains_alike(api.bridged(v1.MomentumOptimizer(0.2, 0.3)), again)
 
 
-def test_what_a_callback_assigned_is_saved(api):
+def test_a_learning_rate_assigned_by_a_callback_is_saved(api):
     optimizer = api.bridged("Adam")
     if api is OPTIMIZER_V2:
         api.keras.backend.set_value(optimizer.lr, 0.25)
@@ -113,7 +113,7 @@ def test_what_a_callback_assigned_is_saved(api):
     assert through_json(api, optimizer).get_config() == optimizer.get_config()
 
 
-def test_a_graph_knows_its_configuration():
+def test_get_config_in_a_graph():
     bridged = OPTIMIZER_V2.bridged
     with tf.Graph().as_default(), tf.compat.v1.Session():
         optimizer = bridged(v1.MomentumOptimizer(0.1, 0.9))
@@ -149,13 +149,13 @@ def test_arguments_of_keras_are_saved(api, arguments):
 
 
 @pytest.mark.keras3
-def test_sums_of_gradients_are_saved():
+def test_gradient_accumulation_steps_are_saved():
     optimizer = KERAS_3.bridged("Adam", gradient_accumulation_steps=2)
     assert through_json(KERAS_3, optimizer).get_config()["gradient_accumulation_steps"] == 2
 
 
 @pytest.mark.keras3
-def test_a_loss_scale_holds_its_optimizer():
+def test_a_loss_scale_optimizer_is_saved_with_its_inner_optimizer():
     scaled = KERAS_3.keras.optimizers.LossScaleOptimizer
     optimizer = scaled(KERAS_3.bridged("Adam"), initial_scale=8.0)
     again = through_json(KERAS_3, optimizer)
@@ -168,7 +168,7 @@ def test_a_loss_scale_holds_its_optimizer():
 
 @functools.lru_cache(maxsize=None)
 def schedule_class(api, registered):
-    """Returns a class of schedules of the user's own."""
+    """Returns a user-defined schedule class."""
 
     class Halving(api.keras.optimizers.schedules.LearningRateSchedule):
         def __init__(self, start):
@@ -199,7 +199,7 @@ def test_schedules_are_saved_as_keras_saves_them(api, kind):
 
 
 @of_each("name", optimizer_v2=["Adagrad"], keras3=["Adam", "Keras' own Adam"])
-def test_schedules_that_are_not_registered_come_as_custom_objects(api, name):
+def test_unregistered_schedules_are_loaded_with_custom_objects(api, name):
     cls = schedule_class(api, registered=False)
     if name in keras_models.V1_OPTIMIZERS:
         optimizer = api.bridged(name, learning_rate=cls(0.5))
@@ -211,8 +211,8 @@ def test_schedules_that_are_not_registered_come_as_custom_objects(api, name):
 
 
 @of_each("kind", optimizer_v2=["of v1", "lambda"], keras3=["of v1", "lambda", "registered"])
-def test_a_learning_rate_that_is_a_function_is_saved_as_it_is_now(api, kind):
-    """Keras would load no function that is not registered."""
+def test_a_callable_learning_rate_is_saved_as_its_current_value(api, kind):
+    """Keras cannot load a function that is not registered."""
     quarter = lambda: 0.25  # noqa: E731
     if kind == "of v1":
         optimizer = api.bridged(v1.AdagradOptimizer(quarter))
@@ -224,7 +224,7 @@ def test_a_learning_rate_that_is_a_function_is_saved_as_it_is_now(api, kind):
 
 
 @EVERY_DECAY
-def test_the_decays_of_v1_are_saved_whole(api, decay):
+def test_v1_learning_rate_decays_are_saved(api, decay):
     rate = decay(tf.compat.v2.Variable(0, dtype=tf.int64))
     optimizer = api.bridged(v1.AdagradOptimizer(rate))
     again = through_json(api, optimizer)
@@ -232,7 +232,7 @@ def test_the_decays_of_v1_are_saved_whole(api, decay):
     assert_trains_alike(optimizer, again)
 
 
-# Classes of the user's own: the registry is the same for both bridges.
+# User-defined classes. Both bridges use the same registry.
 
 
 class TakesAnything(v1.GradientDescentOptimizer):
@@ -261,7 +261,7 @@ def test_contrib_optimizers_that_cannot_be_read_are_named():
             OPTIMIZER_V2.bridged(keras_cases.CASES[name].make(None)).get_config()
 
 
-def test_a_class_may_say_itself_what_it_was_given(api, registry):
+def test_a_class_may_define_its_own_get_config(api, registry):
     register_optimizer(Configured)
     optimizer = api.bridged(Configured(0.1, {"factor": 0.5}))
     optimizer.learning_rate = 0.2
@@ -288,7 +288,7 @@ def test_classes_are_registered_by_call_and_by_decorator(api, registry):
         assert type(again._v1.optimizer).__mro__[2] is cls
 
 
-def test_one_name_is_one_class(registry):
+def test_a_name_is_registered_for_one_class(registry):
     def make_class():
         class Twin(v1.GradientDescentOptimizer):
             pass
@@ -299,7 +299,7 @@ def test_one_name_is_one_class(registry):
         pass
 
     register_optimizer(make_class())
-    again = register_optimizer(make_class())  # as a notebook cell does that is run again
+    again = register_optimizer(make_class())  # as when a notebook cell runs again
     assert serialization._find("Twin") is again
     with pytest.raises(ValueError, match="'Twin' is the name of .* pass another name="):
         register_optimizer(Twin)
@@ -309,7 +309,7 @@ def test_one_name_is_one_class(registry):
     assert serialization._find("other") is Twin
 
 
-def test_a_twin_is_not_saved_under_the_name_of_a_stock_optimizer(registry):
+def test_a_class_with_the_name_of_a_stock_optimizer_is_not_saved(registry):
     class AdamOptimizer(v1.GradientDescentOptimizer):
         pass
 
@@ -324,7 +324,7 @@ def test_only_optimizers_are_registered():
 
 
 @of_each("safe_mode", optimizer_v2=[None], keras3=[True, False])
-def test_nothing_is_imported_by_a_name_that_is_saved(api, safe_mode, tmp_path, monkeypatch):
+def test_loading_imports_no_module_by_a_saved_name(api, safe_mode, tmp_path, monkeypatch):
     (tmp_path / "imported_by_a_file.py").write_text("class Sgd:\n    pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     saved = api.keras.optimizers.serialize(api.bridged("Adagrad"))
@@ -370,7 +370,7 @@ def test_a_cloned_model_takes_a_new_optimizer_of_the_same_configuration():
     assert optimizer.iterations.numpy() == 1 and model.optimizer.iterations.numpy() == 1
 
 
-# A process that has made no bridged optimizer.
+# Loading in a new process, which has not created a bridged optimizer.
 
 
 IMPORTS_NO_KERAS = """
@@ -390,7 +390,7 @@ def test_importing_compat_imports_no_keras():
     assert done.returncode == 0, done.stderr
 
 
-def test_another_process_loads_what_this_one_saved_with_keras_2(tmp_path):
+def test_another_process_loads_saved_models_with_keras_2(tmp_path):
     keras = OPTIMIZER_V2.keras
     model = keras.Sequential([keras.layers.Dense(1, input_shape=(2,))])
     optimizer = AdagradDecayOptimizer(0.1, None, accumulator_decay_step=3)
@@ -437,8 +437,8 @@ np.savez(home + "/state.npz", *state)
 
 @pytest.mark.keras3
 @pytest.mark.parametrize("with_custom_objects", [True, False])
-def test_another_process_goes_on_with_the_same_bits_with_keras_3(with_custom_objects, tmp_path):
-    """Without custom objects newer Keras refuses; older imports what a file names."""
+def test_another_process_continues_with_the_same_bits_with_keras_3(with_custom_objects, tmp_path):
+    """Without custom_objects, newer Keras 3 refuses to load; older ones import the class."""
     optimizer = AdagradDecayOptimizer(0.1, None, 0.1, 2, 0.5)
     model = saving.compiled(KERAS_3.bridged(optimizer))
     saving.train(model, 0, 3)

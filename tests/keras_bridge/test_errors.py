@@ -1,4 +1,4 @@
-"""Errors, not silence: what cannot train as it should in Keras says so, and says what to do."""
+"""Errors of both bridges: what cannot train correctly in Keras raises one that names a way out."""
 
 import re
 
@@ -20,12 +20,12 @@ WAYS = of_each("way", ["function", "eager", "graph"], ["function", "eager"])
 
 
 def says(*parts):
-    """A pattern for a message that holds all the parts."""
+    """Returns a pattern for a message that contains all the parts, in any order."""
     return "(?s)" + "".join(f"(?=.*{re.escape(part)})" for part in parts)
 
 
 class Plain(Optimizer):
-    """A classic optimizer with its numbers wherever `attributes` says."""
+    """A v1 optimizer with these attributes; the first with an r in its name is the rate."""
 
     def __init__(self, **attributes):
         super().__init__(False, "Plain")
@@ -44,7 +44,7 @@ class Plain(Optimizer):
 
 
 def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
-    """Applies one gradient of ones and returns the variable's value."""
+    """Applies one gradient (by default of ones) and returns the variable's new value."""
     gradient = np.ones_like(value, "f") if gradient is None else gradient
 
     def tensor():
@@ -72,7 +72,7 @@ def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
 
 
 @WAYS
-def test_a_learning_rate_by_another_name(api, way):
+def test_a_learning_rate_in_an_unusual_attribute(api, way):
     with pytest.raises(ValueError, match=says("Plain", "_learning_rate, _lr", "lr_attr=")):
         api.bridged(Plain(_rate_of_learning=0.5))
     optimizer = api.bridged(Plain(_rate_of_learning=0.5), lr_attr="_rate_of_learning")
@@ -98,31 +98,31 @@ def test_several_learning_rates(api):
     np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.5, 1.5])
 
 
-def test_the_same_learning_rate_twice_is_one(api):
+def test_two_attributes_with_the_same_learning_rate_are_one(api):
     optimizer = api.bridged(Plain(_learning_rate=0.5, _lr=0.5))
     optimizer.learning_rate = 0.25
     np.testing.assert_array_equal(apply_once(optimizer, "eager"), [0.75, 1.75])
 
 
 @pytest.mark.parametrize("argument", ["lr_attr", "global_step_attr"])
-def test_an_attribute_that_is_not_there(api, argument):
+def test_a_missing_attribute(api, argument):
     with pytest.raises(ValueError, match=says(argument + "='_nonsense'", "no such attribute")):
         api.bridged("Adam", **{argument: "_nonsense"})
 
 
-class ByStep(Plain):
-    """Its learning rate is divided by 1 + step."""
+class DividesByStep(Plain):
+    """Divides its learning rate by 1 + step."""
 
     def _rate(self, like):
         return super()._rate(like) / tf.cast(1 + self.steps_done, like.dtype)
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_a_step_by_another_name(api, way):
+def test_a_global_step_in_an_unusual_attribute(api, way):
     step = tf.Variable(0, dtype=tf.int64, trainable=False)
-    original = ByStep(_learning_rate=0.5, steps_done=step)
+    original = DividesByStep(_learning_rate=0.5, steps_done=step)
     with pytest.raises(
-        ValueError, match=says("ByStep.steps_done", "global_step_attr='steps_done'")
+        ValueError, match=says("DividesByStep.steps_done", "global_step_attr='steps_done'")
     ):
         api.bridged(original)
     optimizer = api.bridged(original, global_step_attr="steps_done")
@@ -147,16 +147,16 @@ def test_a_symbolic_learning_rate_while_executing_eagerly(api):
         api.bridged(v1.train.AdamOptimizer(rate))
 
 
-def test_a_decay_that_two_could_mean():
+def test_a_decay_argument_that_is_ambiguous():
     with pytest.raises(ValueError, match=says("decay=0.1", "RMSPropOptimizer", "schedule")):
         OPTIMIZER_V2.bridged("RMSProp", decay=0.1)
 
 
-# Classes that do more than Keras would call.
+# Classes that override methods which Keras does not call.
 
 
-class Whole(GradientDescent):
-    """Applies doubled gradients."""
+class DoublesGradients(GradientDescent):
+    """Doubles the gradients in apply_gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         pairs = [
@@ -169,13 +169,13 @@ class Whole(GradientDescent):
 
 
 @WAYS
-def test_an_apply_gradients_of_its_own_is_called_whole(api, way):
+def test_an_overridden_apply_gradients_is_called(api, way):
     config = running.config_of(way)
-    expected = running.session(PROBLEM, lambda _: Whole(0.3), True, config=config)
+    expected = running.session(PROBLEM, lambda _: DoublesGradients(0.3), True, config=config)
     made = []
 
     def make():
-        made.append(api.bridged(Whole(0.3)))
+        made.append(api.bridged(DoublesGradients(0.3)))
         return made[0]
 
     if way == "graph":
@@ -186,14 +186,14 @@ def test_an_apply_gradients_of_its_own_is_called_whole(api, way):
     running.assert_same(actual, expected)
 
 
-def test_an_apply_gradients_of_its_own_in_fit(api):
-    expected = running.session(PROBLEM, lambda _: Whole(0.3), True)
-    actual, model = api.fit(PROBLEM, api.bridged(Whole(0.3)))
+def test_an_overridden_apply_gradients_in_fit(api):
+    expected = running.session(PROBLEM, lambda _: DoublesGradients(0.3), True)
+    actual, model = api.fit(PROBLEM, api.bridged(DoublesGradients(0.3)))
     running.assert_same(actual, expected)
     assert int(model.optimizer.iterations.numpy()) == PROBLEM.steps
 
 
-def test_an_apply_gradients_without_a_step(api):
+def test_an_overridden_apply_gradients_without_global_step(api):
     class Stepless(GradientDescent):
         def apply_gradients(self, grads_and_vars, name=None):
             return super().apply_gradients(grads_and_vars, name=name)
@@ -202,26 +202,27 @@ def test_an_apply_gradients_without_a_step(api):
         api.bridged(Stepless(0.1))
 
 
-def test_gradients_of_its_own(api):
+def test_an_overridden_compute_gradients(api):
     class Scaled(GradientDescent):
         def compute_gradients(self, loss, *args, **kwargs):
             return super().compute_gradients(2.0 * loss, *args, **kwargs)
 
     with pytest.raises(
-        ValueError, match=says("Scaled", "compute_gradients", "apply_gradients", "train_step")
+        ValueError,
+        match=says("Scaled", "compute_gradients", "apply_gradients", "train_step"),
     ):
         api.bridged(Scaled(0.1))
 
 
 @pytest.mark.parametrize("several", [False, True])
-def test_an_optimizer_of_its_own(api, several):
+def test_an_optimizer_that_contains_another(api, several):
     inner = GradientDescent(0.1)
     optimizer = Plain(_learning_rate=0.1, inner=[inner] if several else inner)
     with pytest.raises(ValueError, match=says("Plain.inner", "another optimizer")):
         api.bridged(optimizer)
 
 
-# State where no checkpoint would look for it.
+# Variables that are no slots, so that no Keras checkpoint would save them.
 
 
 def test_variables_made_in_the_constructor(api):
@@ -234,12 +235,12 @@ def test_variables_made_in_the_constructor(api):
         api.bridged(Holder())
 
 
-class InSlots(Plain):
+class CreatesAVariableForSlots(Plain):
     def _create_slots(self, var_list):
         self.raw = tf.compat.v2.Variable(tf.zeros_like(var_list[0]), name="raw")
 
 
-class InApply(Plain):
+class CreatesAVariableInApply(Plain):
     raw = None
 
     def _resource_apply_dense(self, grad, handle):
@@ -248,13 +249,15 @@ class InApply(Plain):
         return super()._resource_apply_dense(grad, handle)
 
 
-class InSlotDict(Plain):
+class FillsTheSlotDict(Plain):
     def _create_slots(self, var_list):
         for var in var_list:
             self._slot_dict("raw")[var.op.name] = 0
 
 
-@pytest.mark.parametrize("cls", [InSlots, InApply, InSlotDict])
+@pytest.mark.parametrize(
+    "cls", [CreatesAVariableForSlots, CreatesAVariableInApply, FillsTheSlotDict]
+)
 @WAYS
 def test_variables_made_while_training(api, cls, way):
     optimizer = api.bridged(cls(_learning_rate=0.1))
@@ -330,9 +333,9 @@ def test_no_v1_optimizer(api, wrong):
 
 
 def test_a_keras_optimizer_cannot_be_bridged(api):
-    told = "It is a Keras optimizer already"
+    hint = "It is a Keras optimizer already"
     for made in api.bridged("Adam"), api.optimizers.Adam():
-        with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", told)):
+        with pytest.raises(TypeError, match=says("tf.compat.v1.train.Optimizer", hint)):
             api.bridged(made)
 
 
@@ -343,7 +346,7 @@ def test_an_argument_that_keras_does_not_know(api):
 
 WITHOUT_KERAS_2 = """
 import sys
-sys.modules["tf_keras"] = None  # what an import of a package that is not installed meets
+sys.modules["tf_keras"] = None  # makes `import tf_keras` fail as if it were not installed
 import tensorflow as tf
 from legacy_opt import compat
 try:
@@ -356,7 +359,7 @@ else:
 
 
 def test_keras_2_is_not_installed():
-    """Only where tf.keras is Keras 3 is another package needed."""
+    """The bridge to Keras 2 needs tf_keras only where tf.keras is Keras 3."""
     done = programs.run_in_new_python("-c", WITHOUT_KERAS_2, seconds=120)
     if OPTIMIZER_V2.keras is tf.keras:
         assert "no error with Keras 2" in done.stdout, done.stderr

@@ -1,7 +1,7 @@
 """Every v1 optimizer through either bridge equals itself in a Session, bit for bit.
 
 The cells are those of docs/keras_exactness.md (`tests.support.exactness`): variables after each
-step, all slots and what all variables share before each step and at the end.
+step; slots and non-slot variables before each step and at the end.
 """
 
 import re
@@ -47,10 +47,10 @@ def test_every_optimizer_of_this_package_has_a_case():
 
 
 def cells(every):
-    """Returns cells, of which those that are not for every day are marked.
+    """Returns pytest parameters for cells; those that do not run daily have the mark `full`.
 
     Args:
-      every: pairs of a cell's values and whether it is daily.
+      every: pairs of a cell's values and whether the cell runs daily.
     """
     return [
         pytest.param(*values, marks=() if is_daily else pytest.mark.full)
@@ -60,7 +60,7 @@ def cells(every):
 
 def is_daily_in_float32(name, way):
     if way == "function" and (name in TENSORFLOW or name.startswith("AdagradDecay")):
-        return True  # what tests/tools/mutations.py counts on
+        return True  # tests/tools/mutations.py runs these cells
     return way in ways_of_the_day(name, WAYS, 2)
 
 
@@ -85,7 +85,7 @@ def test_float32(api, name, way, cell):
 
 
 def same(result, way):
-    """Whether a cell is equal, or differs as TensorFlow's functions do from Sessions."""
+    """Returns whether a cell is equal, or differs as the v1 optimizer in a tf.function does."""
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
@@ -95,7 +95,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Whether another dtype is daily, the third or each of them; tf.contrib's have float32."""
+    """Returns whether a dtype other than float32 runs daily: TensorFlow's own, and every third."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -110,7 +110,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Every way in the full run; daily one way for each pair, in turn."""
+    """Runs every way in the full run; daily one way per optimizer and dtype, in rotation."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -138,7 +138,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores before the optimizer has slots; returns all values and a new checkpoint's path."""
+    """Restores before slots exist and trains; returns all values and the new checkpoint's path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
@@ -162,7 +162,7 @@ def test_a_graph_is_restored_before_it_has_slots(tmp_path):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_holds_other_optimizers_is_refused(api, name):
+def test_optimizers_that_contain_optimizers_are_refused(api, name):
     case, message = REFUSED[name]
     optimizer = case.make(None)
     with pytest.raises(ValueError, match=message):
@@ -170,8 +170,8 @@ def test_what_holds_other_optimizers_is_refused(api, name):
 
 
 @of_each("way", WAYS, KERAS_3_WAYS)
-def test_a_difference_is_told(api, way, cell, monkeypatch):
-    def make(step):  # the bridge passes no step
+def test_a_difference_is_reported(api, way, cell, monkeypatch):
+    def make(step):  # the bridge passes None
         return tf.compat.v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
 
     case = keras_cases.KerasCase(tf.compat.v1.train.GradientDescentOptimizer, make)
@@ -179,7 +179,7 @@ def test_a_difference_is_told(api, way, cell, monkeypatch):
     assert re.fullmatch(r"differs by \d\.\de[-+]\d\d", cell("wrong", way, "float32", api.name))
 
 
-def test_one_that_fails_alone_is_told(cell, monkeypatch):
+def test_a_failure_of_the_bridge_alone_is_reported(cell, monkeypatch):
     def make(step):
         if step is None:
             raise ValueError("no step")
@@ -190,7 +190,7 @@ def test_one_that_fails_alone_is_told(cell, monkeypatch):
     assert cell("refused", "graph", "float32") == "only the bridge fails: no step"
 
 
-def test_the_page_tells_what_is_not_equal():
+def test_the_summary_for_the_page_lists_what_is_not_equal():
     ways = dict.fromkeys(WAYS, EQUAL)
     lane = {
         "float32": ways,
@@ -198,8 +198,8 @@ def test_the_page_tells_what_is_not_equal():
         "bfloat16": dict.fromkeys(WAYS, UNSUPPORTED),
     }
     assert exactness.summary({"float32": ways}) == "all"
-    told = "function float16: differs by 1.0e-07 without bfloat16"
-    assert exactness.summary(lane) == told
+    expected = "function float16: differs by 1.0e-07 without bfloat16"
+    assert exactness.summary(lane) == expected
 
 
 def test_the_page_lists_the_optimizers():

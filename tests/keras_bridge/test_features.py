@@ -1,6 +1,6 @@
 """What Keras' documentation promises of an optimizer's methods and state, on both bridges.
 
-The expectation is the v1 optimizer in a Session, fed with the same gradients.
+Expected values: those of the v1 optimizer in a Session with the same gradients.
 """
 
 import copy
@@ -61,7 +61,7 @@ def without_aggregation(optimizer, gradients, variables):
     if not set(arguments) <= set(
         inspect.signature(versions.optimizer_v2().apply_gradients).parameters
     ):
-        arguments = {}  # Keras before 2.3 knows no such thing
+        arguments = {}  # no such argument before Keras 2.3
     optimizer.apply_gradients(keras_models.pairs(gradients, variables), **arguments)
 
 
@@ -76,7 +76,7 @@ def with_variables(optimizer, gradients, variables):
 
 def with_gradients_alone(optimizer, gradients, variables):
     with tf.init_scope():
-        optimizer.build(list(variables.values()))  # twice is once
+        optimizer.build(list(variables.values()))  # a second call changes nothing
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
@@ -172,7 +172,7 @@ def test_steps_per_execution(api):
 @pytest.mark.parametrize("start", ["a variable", "assigned"])
 @pytest.mark.parametrize("name", ["AdagradDA", "AdagradDecay"])
 def test_iterations_can_be_set_and_drive_the_step(name, start, way):
-    """The decays and the averages of these two go by the step, which starts at 5."""
+    """The decay of the one and the average of the other depend on the step, which starts at 5."""
 
     def from_five(sess, optimizer, variables, number):
         if number == 0:
@@ -196,7 +196,7 @@ def test_iterations_can_be_set_and_drive_the_step(name, start, way):
         optimizer.iterations = tf.Variable(0, dtype=tf.int64)
 
 
-def test_what_there_is_can_be_looked_up():
+def test_slots_and_weights_can_be_looked_up():
     optimizer = OPTIMIZER_V2.bridged("Adam")
     assert list(optimizer.get_slot_names()) == []
     assert [weight.shape.rank for weight in optimizer.weights] in ([], [0])
@@ -214,7 +214,7 @@ def test_what_there_is_can_be_looked_up():
 
 
 @pytest.mark.parametrize("name", STATEFUL)
-def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
+def test_a_new_optimizer_continues_with_the_weights_of_another(name):
     half = PROBLEM.steps // 2
     variables = keras_models.variables_of(PROBLEM)
     weights = None
@@ -238,7 +238,7 @@ def test_a_new_optimizer_goes_on_with_the_weights_of_another(name):
 
 
 def in_turn(apply):
-    """Trains the table by one and the matrix by the other of two calls in each step."""
+    """Trains the table and the matrix by two calls in each step."""
 
     def train(gradients, variables):
         pairs = keras_models.pairs(gradients, variables)
@@ -249,10 +249,10 @@ def in_turn(apply):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 @of_each("several", optimizer_v2=[False, True], keras3=[True])
-def test_variables_by_turns(api, several, way):
-    """Two optimizers with a variable each, or one that is given first the one, then the other.
+def test_variables_trained_by_separate_calls(api, several, way):
+    """Two optimizers with a variable each, or one optimizer called once per variable.
 
-    Keras 3 refuses the latter.
+    Keras 3 refuses the latter: an optimizer is built for all its variables at once.
     """
     config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
@@ -284,7 +284,7 @@ def test_variables_by_turns(api, several, way):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_constraints(way):
-    """A dense variable's constraint runs after each update."""
+    """The constraint of a variable with dense gradients runs after each update."""
     start = np.array([0.3, -0.1, 0.2], "f")
     variable = tf.Variable(start, constraint=tf.nn.relu)
     optimizer = OPTIMIZER_V2.bridged("GradientDescent")
@@ -301,7 +301,7 @@ def test_constraints(way):
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_a_constraint_and_a_sparse_gradient_is_the_error_of_keras(way):
+def test_a_constraint_with_a_sparse_gradient_raises_keras_own_error(way):
     table = tf.Variable(tf.ones([4, 2]), constraint=tf.nn.relu)
     optimizer = OPTIMIZER_V2.bridged("Adagrad")
 
@@ -315,7 +315,7 @@ def test_a_constraint_and_a_sparse_gradient_is_the_error_of_keras(way):
 
 
 class Counting(v1.train.GradientDescentOptimizer):
-    """Keeps a number and a list of Python's own."""
+    """Keeps a Python number and a Python list that change in each step."""
 
     def __init__(self, learning_rate):
         super().__init__(learning_rate)
@@ -328,7 +328,7 @@ class Counting(v1.train.GradientDescentOptimizer):
         self.seen.append(self.prepared)
 
 
-def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own(api):
+def test_python_state_is_kept_between_steps_in_the_bridges_copy(api):
     original = Counting(0.1)
     optimizer = api.bridged(original)
     optimizer_copy = optimizer._v1.optimizer
@@ -353,14 +353,14 @@ def _train_in_a_graph(name):
 
 @pytest.mark.parametrize("train", [_train_a_function, _train_in_a_graph])
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
-def test_no_tensor_of_a_graph_stays_behind(name, train):
+def test_no_graph_tensor_is_left_in_the_copy(name, train):
     for key, value in vars(train(name)._v1.optimizer).items():
         for item in tf.nest.flatten(value) if isinstance(value, (dict, list, tuple)) else [value]:
             assert not (isinstance(item, tf.Tensor) and hasattr(item, "graph")), key
 
 
 def _snapshot(optimizer):
-    """Returns the attributes: which objects they are, and what is in the containers."""
+    """Returns the identity of each attribute, and copies of the dicts and lists."""
     return {
         key: (id(value), copy.copy(value) if isinstance(value, (dict, list)) else None)
         for key, value in vars(optimizer).items()
@@ -369,7 +369,7 @@ def _snapshot(optimizer):
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
-    """Bridged before, while and after it trains in a Session, it trains as if nothing had been."""
+    """Bridging it before and after it builds its train_op changes nothing in the Session."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")

@@ -1,7 +1,7 @@
 """Learning rates and other hyperparameters that change while training, on both bridges.
 
-The expectation is the v1 optimizer in a Session whose learning rate is a variable, loaded anew at
-the same steps.
+Expected values: those of the v1 optimizer in a Session whose learning rate is a variable, to which
+the same values are assigned at the same steps.
 """
 
 import itertools
@@ -31,14 +31,14 @@ THREE_RATES = np.float32([0.3] * 3 + [0.1] * 4 + [0.05] * 5)
 
 
 def loop(optimizer, way, between=None):
-    """Trains; the step must be traced once."""
+    """Trains, and asserts that a tf.function is traced once."""
     actual, again = keras_models.loop(PROBLEM, optimizer, way, between)
     assert way == "eager" or again == 0
     return actual
 
 
 def piecewise(home):
-    """Constants between boundaries: the same numbers wherever they are computed."""
+    """Returns a schedule without arithmetic, which has the same bits in every way of running."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
@@ -106,14 +106,15 @@ def test_the_callback_learning_rate_scheduler(api, name):
     actual, model = api.fit(problem, optimizer, [callback], epochs=3)
     thrice = problem._replace(gradients=problem.gradients * 3)
     running.assert_same(actual, session(name, np.repeat(np.float32(rates), 4), thrice))
-    assert model.get_layer("fed").runs <= 5  # building, and no more for the third epoch
-    told = model.history.history["lr" if api is OPTIMIZER_V2 else "learning_rate"]
-    np.testing.assert_allclose(told, rates, rtol=1e-6)
+    # The model is traced while it is built and in the first epochs, but not again for the third.
+    assert model.get_layer("fed").runs <= 5
+    logged = model.history.history["lr" if api is OPTIMIZER_V2 else "learning_rate"]
+    np.testing.assert_allclose(logged, rates, rtol=1e-6)
 
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """Nothing gets better than the first epoch by 1000, so each later one halves the rate."""
+    """No epoch improves the loss by 1000, so each after the first halves the learning rate."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
@@ -142,7 +143,7 @@ def test_schedules_of_keras_2(name, way):
     running.assert_same(actual, session(name, THREE_RATES, config=running.config_of(way)))
 
 
-def test_a_schedule_can_take_the_place_of_a_number_before_training():
+def test_a_schedule_can_replace_a_number_before_training():
     optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](1.0))
     optimizer.learning_rate = piecewise(OPTIMIZER_V2)
     running.assert_same(loop(optimizer, "function"), session("Adam", THREE_RATES))
@@ -152,9 +153,9 @@ def test_a_schedule_can_take_the_place_of_a_number_before_training():
 @pytest.mark.parametrize("home", [KERAS_3, OPTIMIZER_V2], ids=["Keras 3", "tf_keras"])
 @pytest.mark.parametrize("how", ["of v1", "to_keras", "assigned"])
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_schedules_into_keras_3(way, how, home):
-    """Those of the other Keras become this one's, where it has the same."""
-    optimizer = given(KERAS_3, "Adam", piecewise(home), how)
+def test_schedules_given_to_keras_3(way, how, home):
+    """A schedule of tf_keras becomes the Keras 3 schedule of the same class, if there is one."""
+    optimizer = with_learning_rate(KERAS_3, "Adam", piecewise(home), how)
     expected = session("Adam", THREE_RATES, config=running.config_of(way))
     running.assert_same(loop(optimizer, way), expected)
     with pytest.raises(TypeError, match="learning rate cannot be set"):
@@ -162,7 +163,7 @@ def test_schedules_into_keras_3(way, how, home):
 
 
 @pytest.mark.keras3
-def test_a_schedule_of_keras_3_into_keras_2():
+def test_a_schedule_of_keras_3_given_to_keras_2():
     optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](1.0), learning_rate=piecewise(KERAS_3))
     schedules = OPTIMIZER_V2.keras.optimizers.schedules
     assert isinstance(optimizer.learning_rate, schedules.LearningRateSchedule)
@@ -185,8 +186,8 @@ def test_an_unknown_schedule_of_the_other_keras(target, home):
         target.bridged(MAKERS["Adam"](1.0), learning_rate=Mine())
 
 
-def given(api, name, rate, how):
-    """Returns an optimizer with a learning rate that it gets in one of three ways."""
+def with_learning_rate(api, name, rate, how):
+    """Returns an optimizer that receives its learning rate in one of three ways."""
     if how == "of v1":
         return api.bridged(MAKERS[name](rate))
     if how == "to_keras":
@@ -213,23 +214,25 @@ def given(api, name, rate, how):
 def test_functions_and_variables_are_read_in_each_step(api, name, source, how, way):
     rate = tf.Variable(0.0, trainable=False)
     what = {"function": lambda: rate, "read function": rate.read_value, "variable": rate}[source]
-    actual = loop(given(api, name, what, how), way, lambda _, number: rate.assign(RATES[number]))
+    actual = loop(
+        with_learning_rate(api, name, what, how), way, lambda _, number: rate.assign(RATES[number])
+    )
     running.assert_same(actual, session(name, config=running.config_of(way)))
 
 
 @pytest.mark.keras3
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("rate", [2, np.float32(0.1), np.float64(0.1), tf.constant(0.1)], ids=str)
-def test_learning_rates_that_are_no_float(rate, way):
+def test_learning_rates_of_other_number_types(rate, way):
     expected = np.full([PROBLEM.steps], rate, "f")
     expected = session("Adam", expected, config=running.config_of(way))
     for how in "of v1", "assigned":
-        running.assert_same(loop(given(KERAS_3, "Adam", rate, how), way), expected)
+        running.assert_same(loop(with_learning_rate(KERAS_3, "Adam", rate, how), way), expected)
 
 
 @pytest.mark.keras3
 @pytest.mark.parametrize("kind", ["function", "variable", "tensor", "function of a variable"])
-def test_functions_are_saved_as_the_number_they_are(kind):
+def test_callable_learning_rates_are_saved_as_their_current_value(kind):
     rate = {
         "function": lambda: 0.25,
         "variable": tf.Variable(0.25),
@@ -244,7 +247,7 @@ def test_functions_are_saved_as_the_number_they_are(kind):
 
 
 def test_keras_inverse_time_decay():
-    """`decay=` divides the learning rate by 1 + decay * iterations."""
+    """Keras 2's `decay=` divides the learning rate by 1 + decay * iterations."""
     optimizer = OPTIMIZER_V2.bridged(MAKERS["Adam"](0.3), decay=0.25)
     rates = np.float32(0.3) / (np.float32(1.0) + np.float32(0.25) * np.arange(12, dtype="f"))
     running.assert_same(loop(optimizer, "function"), session("Adam", rates))
@@ -252,8 +255,8 @@ def test_keras_inverse_time_decay():
 
 @pytest.mark.parametrize("decay", sorted(DECAYS))
 @pytest.mark.parametrize("way", ["function", "eager", "graph"])
-def test_the_decays_of_v1_go_by_iterations(api, way, decay):
-    """Executing eagerly, they are functions with the step bound to them; in a graph, a tensor."""
+def test_v1_decays_depend_on_iterations(api, way, decay):
+    """In eager execution a v1 decay is a function of the step variable, in a graph a tensor."""
 
     def make(step):
         return v1.train.MomentumOptimizer(DECAYS[decay](step), 0.9)
@@ -293,7 +296,7 @@ def test_what_v1_reads_in_each_step_can_be_set(api, argument):
 
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_it_can_be_set_before_the_first_step_everywhere(api, argument, way):
+def test_hyperparameters_can_be_set_before_the_first_step_on_every_lane(api, argument, way):
     make, first, second, _ = SETTABLE[argument]
     optimizer = api.bridged(make(first))
     setattr(optimizer, argument, second)
@@ -302,7 +305,7 @@ def test_it_can_be_set_before_the_first_step_everywhere(api, argument, way):
 
 
 @pytest.mark.parametrize("argument", sorted(SETTABLE))
-def test_a_graph_that_is_built_holds_them_as_v1_does(argument):
+def test_hyperparameters_cannot_be_set_after_a_graph_is_built(argument):
     make, _, second, _ = SETTABLE[argument]
 
     def between(sess, optimizer, number):

@@ -1,7 +1,7 @@
-"""Object checkpoints, weights and copies of bridged Keras 3 optimizers.
+"""Object-based checkpoints, weights and copies of bridged Keras 3 optimizers.
 
-State of another optimizer is refused whole: TensorFlow and Keras would restore it by numbers, into
-whatever variables have the shapes for it, or go on without a word.
+The bridge refuses to restore the state of another optimizer. TensorFlow and Keras would match
+variables by their numbers and shapes, or ignore them silently.
 """
 
 import copy
@@ -32,7 +32,7 @@ Training = functools.partial(goes_on.Training, make_variables=keras_variables)
 @pytest.mark.full
 @pytest.mark.parametrize("name", [n for n, case in keras_cases.CASES.items() if not case.only])
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
-def test_training_goes_on_with_every_optimizer(name, steps_before, tmp_path):
+def test_training_continues_with_every_optimizer(name, steps_before, tmp_path):
     case = keras_cases.CASES[name]
     make_optimizer = lambda: bridged(case.make(None))  # noqa: E731
     goes_on.assert_goes_on(make_optimizer, case.make, keras_variables, steps_before, tmp_path)
@@ -49,7 +49,7 @@ def test_training_goes_on_with_every_optimizer(name, steps_before, tmp_path):
 )
 def test_what_keras_adds_is_restored(arguments, steps_before, tmp_path):
     def optimizer():
-        # Keras sums up dense gradients only.
+        # Keras accumulates dense gradients only.
         return make("Adam", **arguments)
 
     dense = {"matrix": PROBLEM.values["matrix"]}
@@ -93,8 +93,8 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 
 
 @pytest.mark.parametrize("schedule_first", [False, True])
-def test_a_schedule_takes_the_place_of_a_number(schedule_first, tmp_path):
-    """Where Keras' own optimizers miscount their variables, or cannot be saved."""
+def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
+    """In this case Keras' own optimizers miscount their variables, or cannot be saved."""
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     rates = [schedule, 0.25] if schedule_first else [0.25, schedule]
     training = Training(make("Adam", learning_rate=rates[0]), 1.0).steps(0, 4)
@@ -110,7 +110,7 @@ def test_a_schedule_takes_the_place_of_a_number(schedule_first, tmp_path):
     later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
 
 
-# Whose state is refused, before anything of it is restored.
+# Optimizers whose state is refused before any variable is restored.
 
 OTHERS = {
     "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),
@@ -165,17 +165,17 @@ def test_the_state_of_another_optimizer_is_refused(other, target, when, status, 
     assert all(np.array_equal(one, another) for one, another in zip(before, after))
 
 
-def test_an_optimizer_without_state_has_none_to_lose(tmp_path):
+def test_a_checkpoint_of_a_stateless_optimizer_is_restored(tmp_path):
     path, _ = saved(v1.GradientDescentOptimizer(0.1), tmp_path, make_variables=tf_variables)
     training = Training(make("Momentum"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)
     training.steps(0, 1)
-    with pytest.raises(AssertionError):  # iterations, which v1 keeps elsewhere
+    with pytest.raises(AssertionError):  # iterations: v1 saves no step with the optimizer
         status.assert_existing_objects_matched()
 
 
 @pytest.mark.parametrize("steps_before", [0, 1], ids=["deferred", "immediate"])
-def test_keras_own_optimizers_do_not_take_our_state_for_theirs(steps_before, tmp_path):
+def test_keras_own_optimizers_do_not_restore_bridged_state(steps_before, tmp_path):
     path, _ = saved(make("Momentum"), tmp_path)
     training = Training(keras.optimizers.Adam(0.1), 1.0).steps(0, steps_before)
     fresh = Training(keras.optimizers.Adam(0.1), 1.0).steps(0, steps_before)
@@ -187,7 +187,7 @@ def test_keras_own_optimizers_do_not_take_our_state_for_theirs(steps_before, tmp
         status.assert_consumed()
 
 
-def test_the_weights_alone_are_the_way_out(tmp_path):
+def test_the_weights_can_be_restored_without_the_optimizer(tmp_path):
     path, unstopped = saved(v1.AdamOptimizer(0.1), tmp_path, make_variables=tf_variables)
     training = Training(make("Adam"), 0.0, make_variables=tf_variables)
     tf.train.Checkpoint(**training.variables).restore(path).expect_partial()
@@ -198,7 +198,7 @@ def test_the_weights_alone_are_the_way_out(tmp_path):
 # Weights and copies.
 
 
-def test_weights_are_set_whole_or_not_at_all():
+def test_set_weights_sets_all_or_nothing():
     training = Training(make("Adam"), 1.0).steps(0, 2)
     weights = training.state()
     with pytest.raises(ValueError, match="not yet been built|shapes"):
@@ -220,7 +220,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """As a copy of Keras' own optimizer: it leaves out the state, with a warning."""
+    """Like a copy of Keras' own optimizer it has no state, and copying warns about that."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:
@@ -235,7 +235,7 @@ def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
     assert all(np.array_equal(*pair) for pair in zip(training.state(), before))
 
 
-def test_the_bridge_of_the_other_keras_refuses_our_state(tmp_path):
+def test_the_bridge_to_keras_2_does_not_restore_keras_3_state(tmp_path):
     path, _ = saved(make("Adam"), tmp_path, make_variables=tf_variables)
     training = Training(OPTIMIZER_V2.bridged("Adam"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)

@@ -1,4 +1,4 @@
-"""Corners of the Keras 3 bridge where it once went wrong without a word, or with a dark one."""
+"""Regression tests of the Keras 3 bridge: once silent errors or unclear messages."""
 
 import numpy as np
 import pytest
@@ -28,8 +28,8 @@ def step_of(optimizer, variable):
 # Learning rates.
 
 
-def test_a_tensor_is_assigned_as_its_value():
-    """``optimizer.learning_rate = optimizer.learning_rate * 0.5``, as callbacks do."""
+def test_a_tensor_can_be_assigned_as_the_learning_rate():
+    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, as callbacks do it."""
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()
@@ -43,7 +43,7 @@ def test_a_tensor_is_assigned_as_its_value():
     assert len(optimizer.variables) == 2
 
 
-def test_a_tensor_of_a_function_is_assigned_there():
+def test_a_tensor_can_be_assigned_inside_a_function():
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     optimizer.build([variable])
 
@@ -58,7 +58,7 @@ def test_a_tensor_of_a_function_is_assigned_there():
 
 
 @pytest.mark.parametrize("source", [tf.Variable, keras.Variable])
-def test_a_variable_as_the_rate_is_read_anew(source):
+def test_a_variable_as_the_learning_rate_is_read_in_each_step(source):
     rate, variable = source(0.5), trainable()
     optimizer = api.bridged(GradientDescent(0.1), learning_rate=rate)
     step = step_of(optimizer, variable)
@@ -70,7 +70,7 @@ def test_a_variable_as_the_rate_is_read_anew(source):
     assert variable.numpy() == [0.125]
 
 
-def test_a_number_after_a_function_is_refused():
+def test_a_callable_learning_rate_cannot_be_replaced_by_a_number():
     optimizer = api.bridged(GradientDescent(0.1), learning_rate=lambda: 0.5)
     with pytest.raises(TypeError, match="0.25: it is a schedule or function"):
         optimizer.learning_rate = 0.25
@@ -88,7 +88,7 @@ def test_decays_of_v1_count_updates(decay, saved):
     for _ in range(4):
         make(step).apply_gradients([(tf.constant(ONE), wanted)], global_step=step)
     optimizer, variable = api.bridged(make(step), gradient_accumulation_steps=2), trainable()
-    if saved and decay is v1.train.exponential_decay:  # the other is saved as a number
+    if saved and decay is v1.train.exponential_decay:  # linear_cosine_decay is saved as a number
         optimizer = type(optimizer).from_config(optimizer.get_config())
     for _ in range(8):
         optimizer.apply_gradients([(tf.constant(ONE), variable)])
@@ -99,7 +99,7 @@ def test_decays_of_v1_count_updates(decay, saved):
     "wrong, right",
     [("beta_1", "beta1"), ("learningrate", "learning_rate"), ("lr", "learning_rate")],
 )
-def test_names_of_keras_are_refused(wrong, right):
+def test_keras_names_of_hyperparameters_are_refused(wrong, right):
     with pytest.raises(AttributeError, match=right):
         setattr(api.bridged("Adam"), wrong, 0.5)
 
@@ -117,7 +117,7 @@ def test_what_keras_cannot_do_in_a_graph_is_refused(option):
             optimizer.apply_gradients([(tf.constant(ONE), variable)])
 
 
-def test_the_rate_cannot_be_set_from_outside_of_a_session():
+def test_in_a_graph_the_learning_rate_is_set_in_a_session():
     with tf.Graph().as_default():
         optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
         with pytest.raises(RuntimeError, match="session.run"):
@@ -131,7 +131,7 @@ def test_the_rate_cannot_be_set_from_outside_of_a_session():
             assert session.run(variable) == [0.75]
 
 
-def test_a_branch_of_a_graph_trains():
+def test_training_inside_a_cond():
     with tf.Graph().as_default():
         optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
         optimizer.build([variable])
@@ -151,7 +151,7 @@ def test_a_branch_of_a_graph_trains():
             assert session.run(variable) == [0.0]
 
 
-def test_one_optimizer_advances_a_step_that_several_go_by():
+def test_one_optimizer_advances_a_step_that_several_read():
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])
@@ -169,11 +169,11 @@ def test_one_optimizer_advances_a_step_that_several_go_by():
             assert session.run(step) == 101
 
 
-# What v1 classes do.
+# Unusual v1 classes.
 
 
 class OddNames(v1.train.MomentumOptimizer):
-    """Has slots and a shared variable whose names Keras does not take."""
+    """Has slots and a non-slot variable with names that Keras does not accept."""
 
     def _create_slots(self, var_list):
         super()._create_slots(var_list)
@@ -202,13 +202,13 @@ def test_names_with_slashes(tmp_path):
 
 
 class Fails(GradientDescent):
-    """Overrides apply_gradients, and fails there when told."""
+    """Overrides apply_gradients, which raises an error if `failing` is set."""
 
     failing = False
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         if Fails.failing:
-            raise RuntimeError("as told")
+            raise RuntimeError("failing is set")
         return super().apply_gradients(grads_and_vars, global_step, name)
 
 
@@ -218,13 +218,13 @@ def test_an_update_that_fails_does_not_change_the_step(monkeypatch):
     for _ in range(5):
         optimizer.apply_gradients([(tf.constant(ONE), variable)])
     monkeypatch.setattr(Fails, "failing", True)
-    with pytest.raises(RuntimeError, match="as told"):
+    with pytest.raises(RuntimeError, match="failing is set"):
         optimizer.apply_gradients([(tf.constant(ONE), variable)])
     assert optimizer._iterations.numpy() == 5
 
 
 class KeepsInADict(GradientDescent):
-    """Keeps the rate's tensor in a dict, if there is none yet."""
+    """Caches the learning rate's tensor in a dict at its first _prepare."""
 
     def __init__(self, learning_rate):
         super().__init__(learning_rate)
@@ -242,7 +242,7 @@ def test_tensors_kept_in_a_dict_do_not_outlive_their_graph():
     assert variable.numpy() == [0.0]
 
 
-# State of others.
+# State of other optimizers.
 
 
 @pytest.mark.parametrize("way", ["checkpoint", "weights"])
@@ -265,13 +265,13 @@ def test_state_without_slots_is_not_loaded_where_there_are_some(way, tmp_path):
     assert other.optimizer.iterations.numpy() == 0
 
 
-def test_a_v1_optimizer_that_is_not_bridged_says_so():
+def test_the_error_of_an_unbridged_v1_optimizer_mentions_to_keras():
     optimizer = AdagradDecayOptimizer(0.1, tf.Variable(0, dtype=tf.int64))
     with pytest.raises(TypeError, match="variable of Keras 3.*to_keras"):
         optimizer.apply_gradients([(tf.constant(ONE), keras.Variable(ONE))])
 
 
-def test_a_model_from_h5_goes_on_with_its_state(tmp_path):
+def test_a_model_loaded_from_h5_continues_with_its_state(tmp_path):
     def data(rows):
         return np.ones([rows, 2], "f"), np.ones([rows, 1], "f")
 

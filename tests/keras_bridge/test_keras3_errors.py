@@ -1,4 +1,4 @@
-"""Errors, not silence: what Keras 3 alone has and cannot train as it should says so."""
+"""Errors that only the Keras 3 bridge raises: what cannot train correctly there."""
 
 import re
 
@@ -21,7 +21,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 def says(*parts):
-    """A pattern for a message that holds all the parts."""
+    """Returns a pattern for a message that contains all the parts, in any order."""
     return "(?s)" + "".join(f"(?=.*{re.escape(part)})" for part in parts)
 
 
@@ -43,7 +43,7 @@ def apply_once(optimizer, way="eager", gradient=(1.0, 1.0), start=(1.0, 2.0)):
 
 
 def repr_in_a_function(variable):
-    """Returns how Keras shows a variable in a tf.function; "value=" if it cannot."""
+    """Returns the repr of a Keras variable in a tf.function, or "value=" if that fails."""
     shown = []
 
     def show():
@@ -59,7 +59,7 @@ def repr_in_a_function(variable):
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
 def test_variables_unknown_at_build(name, way):
-    """The message of Keras tells the variable, the reason and the way out."""
+    """The message is Keras' own: it names the variable, the reason and the way out."""
     known, unknown = keras.Variable([1.0], name="known"), keras.Variable([1.0], name="unknown")
     optimizer = api.bridged(name)
     optimizer.build([known])
@@ -68,7 +68,7 @@ def test_variables_unknown_at_build(name, way):
         optimizer.apply_gradients([(tf.ones([1]), unknown)])
 
     message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
-    # Older versions of Keras fail in a function to show the variable's value in their message.
+    # In a function, older versions of Keras fail to format the variable's value in the message.
     old = way == "function" and "value=" in repr_in_a_function(unknown)
     error = NotImplementedError if old else ValueError
     with pytest.raises(error, match=None if old else message):
@@ -76,7 +76,7 @@ def test_variables_unknown_at_build(name, way):
     assert (unknown.numpy(), int(optimizer.iterations.numpy())) == ([1.0], 0)
     with pytest.raises(ValueError, match=message):
         optimizer.build([known, unknown])
-    optimizer.build([known])  # the same again is nothing new
+    optimizer.build([known])  # a second build with the same variables is accepted
     with pytest.raises(KeyError):
         optimizer.get_slot(unknown, "m")
 
@@ -165,7 +165,7 @@ def test_wrong_arguments(arguments, error, message):
 
 
 class Rateless(v1.Optimizer):
-    """Takes steps of one half."""
+    """Has no learning rate: each step is half the gradient."""
 
     def __init__(self):
         super().__init__(False, "Rateless")
@@ -180,7 +180,7 @@ def test_no_weight_decay_without_a_learning_rate():
 
 
 @pytest.mark.parametrize("name, setting", [("Momentum", "use_nesterov"), ("Adam", "use_locking")])
-def test_what_is_fixed_cannot_be_set(name, setting):
+def test_arguments_that_cannot_change(name, setting):
     with pytest.raises(AttributeError, match=says(setting, "cannot be changed", "new optimizer")):
         setattr(api.bridged(name), setting, True)
 
@@ -188,26 +188,26 @@ def test_what_is_fixed_cannot_be_set(name, setting):
 # What cannot be bridged.
 
 
-def test_optimizers_that_hold_optimizers():
+def test_optimizers_that_contain_optimizers():
     syncing = v1.SyncReplicasOptimizer(GradientDescent(0.1), 1)
     with pytest.raises(ValueError, match=says("another optimizer")):
         api.bridged(syncing, lr_attr=False)
 
 
-class CreatesLate(GradientDescent):
+class CreatesAVariableInApply(GradientDescent):
     def _resource_apply_dense(self, grad, handle):
         tf.Variable(1.0, name="mine")
         return super()._resource_apply_dense(grad, handle)
 
 
-class CreatesInSlots(GradientDescent):
+class CreatesAVariableForSlots(GradientDescent):
     def _create_slots(self, var_list):
         tf.Variable(1.0, name="mine")
 
 
 @WAYS
-@pytest.mark.parametrize("cls", [CreatesLate, CreatesInSlots])
-def test_variables_past_the_optimizer(cls, way):
+@pytest.mark.parametrize("cls", [CreatesAVariableInApply, CreatesAVariableForSlots])
+def test_variables_created_while_training(cls, way):
     with pytest.raises(ValueError, match=says(cls.__name__, "mine", "no Keras checkpoint")):
         apply_once(api.bridged(cls(0.1)), way)
 
@@ -215,15 +215,15 @@ def test_variables_past_the_optimizer(cls, way):
 # One Keras' optimizer in the other Keras' model.
 
 
-def test_the_other_keras():
-    """Keras shows what it was given, which tells the way out."""
+def test_compiling_with_an_optimizer_of_the_other_keras():
+    """compile shows the optimizer's repr, which names the right api."""
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 3", "api='keras3'")):
         OPTIMIZER_V2.fed_model(PROBLEM).compile(api.bridged("Adam"), "mse")
 
 
-# Which Keras there is.
+# Which Keras is available.
 
 MAKES = """
 import tensorflow as tf
@@ -241,7 +241,7 @@ for api in ("auto", "keras3", "optimizer_v2"):
         print(api, "trains", variable.numpy())
 """
 
-# Keras imports jax for its NumPy backend as well, and uses little of it there.
+# Keras imports jax for its NumPy backend, too, but uses little of it: a hollow module is enough.
 WITH_A_HOLLOW_JAX = """
 import importlib.abc, importlib.machinery, sys, types
 
@@ -272,7 +272,7 @@ sys.meta_path.insert(0, Finder())
 
 
 def in_another_process(code, **environment):
-    """Returns what the code prints, by api."""
+    """Runs code in a new process and returns the lines that it prints, by api."""
     done = programs.run_in_new_python("-c", code, seconds=120, environment=environment)
     lines = done.stdout.splitlines()
     return {
@@ -292,8 +292,8 @@ def in_another_process(code, **environment):
     ],
     ids=["a backend", "a backend that is not installed"],
 )
-def test_keras_on_another_backend(code, reason):
-    """No Keras 3, then, and the message says how to have it; Keras 2 needs no backend."""
+def test_keras_3_on_another_backend(code, reason):
+    """Keras 3 cannot be used then, and the message says what to set; Keras 2 works."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"
@@ -302,7 +302,7 @@ def test_keras_on_another_backend(code, reason):
 
 
 def test_tf_keras_is_keras_2():
-    """Then that is what auto makes; Keras 3 itself is still there."""
+    """With TF_USE_LEGACY_KERAS, "auto" means Keras 2; "keras3" still works."""
     printed = in_another_process(MAKES, TF_USE_LEGACY_KERAS="1")
     for name, home in (("auto", "tf_keras"), ("keras3", "keras"), ("optimizer_v2", "tf_keras")):
         assert f"'{home}'" in printed[name] and name + " trains [0.999]" in printed[name], printed

@@ -1,6 +1,6 @@
-"""Steps that are not all alike equal those of a Session, bit for bit, through the Keras 3 bridge.
+"""The Keras 3 bridge equals a Session bit for bit, also where steps differ from one another.
 
-So do the optimizers of users, and with every floatx of Keras. The others are in test_exact.
+Also with users' optimizers, and with every floatx of Keras. test_exact.py has all other optimizers.
 """
 
 import contextlib
@@ -24,12 +24,12 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-V1 = "as v1 does"  # without the bridge, in a tf.function
+V1 = "as v1 does"  # the unbridged v1 optimizer in a tf.function gives the same bits
 PROBLEM = keras_models.problem(steps=9)
 
 
 class Counting(v1.train.Optimizer):
-    """A classic subclass: shared variables, an int64 slot and one with a value per row."""
+    """A v1 optimizer with a non-slot variable, an int64 slot and a slot with one value per row."""
 
     def __init__(self, learning_rate):
         super().__init__(False, "Counting")
@@ -84,20 +84,20 @@ USERS = {
 
 
 def same(result, way):
-    """Whether a cell is equal, or differs as TensorFlow's functions do from Sessions."""
+    """Returns whether a cell is equal, or differs as the v1 optimizer in a tf.function does."""
     return result == EQUAL or (way.startswith("function") and result.endswith(V1))
 
 
-def turns(number, ways, count):
-    """Returns some of the ways, others for each number."""
+def ways_for(number, ways, count):
+    """Returns `count` of the ways; which ones depends on the number."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
 @pytest.mark.parametrize("number, name", list(enumerate(USERS)))
-def test_optimizers_of_users(number, name, full, cell, monkeypatch):
+def test_users_optimizers(number, name, full, cell, monkeypatch):
     monkeypatch.setitem(CASES, name, KerasCase(v1.train.Optimizer, USERS[name]))
     ways = list(KERAS_3_WAYS)
-    for way in ways if full else turns(number, ways, 3):
+    for way in ways if full else ways_for(number, ways, 3):
         result = cell(name, way, "float32", "keras3")
         assert same(result, way), (way, result)
 
@@ -113,7 +113,7 @@ def test_state_is_compared_before_each_step():
         assert exactness.largest_difference(trace._replace(slots=other), trace) > 0
 
 
-# Steps that are not all alike.
+# Steps that differ from one another.
 
 
 @contextlib.contextmanager
@@ -131,7 +131,7 @@ AWKWARD = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"]
 
 
 def session_of_parts(name, parts, config):
-    """Trains only some variables in each step, in a Session."""
+    """Trains in a Session, in each step only the variables of that part."""
     with tf.Graph().as_default(), v1.Session(config=config) as sess:
         variables = keras_models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
@@ -156,7 +156,7 @@ def session_of_parts(name, parts, config):
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
 )
 def test_variables_without_a_gradient_in_some_steps(name, way, how):
-    """As when several models, or parts of one, are trained in turn."""
+    """The case of several models, or parts of one model, that are trained alternately."""
     variables, optimizer = keras_models.variables_of(PROBLEM), bridged(name)
     if how == "built before":
         optimizer.build(list(variables.values()))
@@ -182,7 +182,7 @@ def test_variables_without_a_gradient_in_some_steps(name, way, how):
 
 
 @pytest.mark.parametrize("name", ["AdagradDecayV2", "Adam"])
-def test_batches_of_other_sizes(name):
+def test_a_last_batch_of_another_size(name):
     """The last batch has half the size, so the step is traced again."""
     way = KERAS_3_WAYS["fit"]
     model = way.task("float32", steps=5)
@@ -194,7 +194,7 @@ def test_batches_of_other_sizes(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
-    """By two functions in turn, one of which is traced for each number of rows."""
+    """Calls two functions alternately; one is traced anew for each number of rows."""
     optimizer = bridged(name)
     uneven = [
         dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))
@@ -220,8 +220,8 @@ def test_a_step_that_is_traced_again(name):
 
 
 @pytest.mark.parametrize("way", ["function", "eager"])
-def test_optimizers_take_turns(way):
-    """One v1 optimizer, bridged twice, and another: none knows of the others."""
+def test_optimizers_that_train_alternately(way):
+    """One v1 optimizer bridged twice, and another one, train alternately and independently."""
     adam = v1.train.AdamOptimizer(0.1)
     optimizers = [bridged(adam), bridged(v1.train.MomentumOptimizer(0.1, 0.9)), bridged(adam)]
     makers = [v1.train.AdamOptimizer, lambda rate: v1.train.MomentumOptimizer(rate, 0.9)]
@@ -277,7 +277,7 @@ def test_the_learning_rate_is_float32_whatever_the_default(default):
         assert one.get_config()["learning_rate"] == 0.1
 
 
-def test_keras_variables_are_the_same_to_it():
+def test_a_keras_variable_and_its_value_have_the_same_slot():
     variable = keras_ways.keras_variable(np.zeros([2], "f"), "w", "float32")
     optimizer = bridged(v1.train.MomentumOptimizer(1.0, 0.5))
     optimizer.apply_gradients([(tf.ones([2]), variable)])

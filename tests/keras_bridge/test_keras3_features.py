@@ -1,6 +1,6 @@
 """What Keras 3's documentation promises of an optimizer, on the bridge.
 
-The expectation is the v1 optimizer in a Session, fed with the gradients that Keras should make.
+Expected values: those of the v1 optimizer in a Session, with the gradients that Keras computes.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 def averages(values, momentum, overwrite=None):
-    """Returns the averages after each step, as Keras' documentation defines them."""
+    """Returns the averages after each step, computed as Keras documents them."""
     average, result = None, []
     for now in values:
         average = now if average is None else momentum * average + (1 - momentum) * now
@@ -35,7 +35,7 @@ def averages(values, momentum, overwrite=None):
 
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 def test_moving_averages(way):
-    """The weights train as they would; the end of fit replaces them by their averages."""
+    """Averaging does not change training; at the end of fit the weights become the averages."""
     optimizer = api.bridged("Adam", use_ema=True, ema_momentum=0.75)
     config = running.config_of(way)
     expected = keras_models.session("Adam", PROBLEM, config=config)
@@ -82,8 +82,8 @@ def test_averages_overwrite_the_weights(way):
 # Weight decay.
 
 
-def decayed(problem, decay, rate_of, without=()):
-    """Gradient descent in NumPy, with Keras' weight decay before each update."""
+def gradient_descent_with_decay(problem, decay, rate_of, without=()):
+    """Computes gradient descent in NumPy, with Keras' weight decay before each update."""
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
         rate = np.float32(rate_of(number))
@@ -113,24 +113,24 @@ def test_weight_decay(exclude, way):
         trace, _ = keras_models.loop(PROBLEM, optimizer, way, variables=variables)
         steps = trace.steps
     without = () if exclude is None else ("table",)
-    wanted = decayed(PROBLEM, 0.25, lambda _: 0.5, without)
+    wanted = gradient_descent_with_decay(PROBLEM, 0.25, lambda _: 0.5, without)
     assert not np.allclose(
         wanted[-1]["matrix"], keras_models.rates(PROBLEM, lambda _: 0.5)[-1]["matrix"]
     )
     running.assert_steps_close(steps, wanted)
 
 
-def test_weight_decay_goes_by_the_schedule():
+def test_weight_decay_uses_the_scheduled_learning_rate():
     schedule = keras.optimizers.schedules.PiecewiseConstantDecay([3], [0.5, 0.125])
     optimizer = api.bridged("GradientDescent", learning_rate=schedule, weight_decay=0.25)
     actual = api.run(optimizer, "function", PROBLEM)
     running.assert_steps_close(
-        actual.steps, decayed(PROBLEM, 0.25, lambda n: 0.5 if n <= 3 else 0.125)
+        actual.steps, gradient_descent_with_decay(PROBLEM, 0.25, lambda n: 0.5 if n <= 3 else 0.125)
     )
 
 
 def test_weight_decay_and_slots():
-    """Bit for bit what v1 computes from the decayed weights, one step at a time."""
+    """Equals v1 bit for bit if the weights are decayed before each of its steps."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -144,7 +144,7 @@ def test_weight_decay_and_slots():
 
 
 class ReadsInPrepare(v1.train.GradientDescentOptimizer):
-    """Adds its own weight decay to the gradient."""
+    """Adds a weight decay to the gradient; reads its hyperparameter in _prepare."""
 
     def __init__(self, learning_rate, weight_decay):
         super().__init__(learning_rate)
@@ -169,8 +169,8 @@ class ReadsInUpdate(ReadsInPrepare):
 
 
 @pytest.mark.parametrize("cls", [ReadsInPrepare, ReadsInUpdate])
-def test_a_weight_decay_of_v1s_own(cls):
-    """It does what it did; Keras' own, which would come on top, is refused."""
+def test_a_v1_class_with_its_own_weight_decay(cls):
+    """The v1 class's own weight decay works; Keras' weight_decay, a second one, is refused."""
     variable = keras.Variable([1.0, 2.0])
     optimizer = api.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
@@ -187,7 +187,7 @@ def test_a_weight_decay_of_v1s_own(cls):
         api.bridged(cls(0.5, 0.5), weight_decay=0.1)
 
 
-def test_what_is_excluded_from_a_decoupled_weight_decay_of_v1():
+def test_exclude_from_weight_decay_with_decoupled_weight_decay():
     weights, bias = (keras.Variable([4.0], name=name) for name in ("weights", "bias"))
     sgdw = extend_with_decoupled_weight_decay(v1.train.GradientDescentOptimizer)
     optimizer = api.bridged(sgdw(0.5, 0.25))
@@ -200,7 +200,7 @@ def test_what_is_excluded_from_a_decoupled_weight_decay_of_v1():
 
 
 def accumulated(problem, steps):
-    """Returns the problem of the averages of `steps` gradients each, which Keras makes dense."""
+    """Returns the problem with the dense averages of each `steps` gradients, as Keras computes."""
     gradients = []
     for start in range(0, problem.steps, steps):
         total = {name: np.zeros_like(value) for name, value in problem.values.items()}
@@ -215,9 +215,9 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients are one step with their average; the global step counts steps.
+    """Two gradients make one step with their average, and the global step counts one.
 
-    The decay of AdagradDecay goes by the step: once in three.
+    AdagradDecay decays its accumulators once in three global steps.
     """
     optimizer = api.bridged(name, gradient_accumulation_steps=2)
     actual = api.run(optimizer, way, PROBLEM)
@@ -229,7 +229,7 @@ def test_accumulated_gradients(name, way):
     assert int(optimizer.iterations.numpy()) == PROBLEM.steps // 2
 
 
-def test_accumulated_gradients_of_which_one_is_missing():
+def test_accumulation_with_a_variable_without_gradient():
     one, other = keras.Variable([1.0]), keras.Variable([2.0])
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
     optimizer.build([one, other])
@@ -238,8 +238,8 @@ def test_accumulated_gradients_of_which_one_is_missing():
     assert (one.numpy(), other.numpy()) == ([0.5], [2.0])
 
 
-class Whole(v1.train.GradientDescentOptimizer):
-    """Divides gradients by 1 + the step, which it reads where it is given it."""
+class DividesByStep(v1.train.GradientDescentOptimizer):
+    """Divides gradients by 1 + global_step in apply_gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         factor = 1 / (1 + tf.cast(global_step.read_value(), tf.float32))
@@ -247,8 +247,8 @@ class Whole(v1.train.GradientDescentOptimizer):
         return super().apply_gradients(pairs, global_step, name)
 
 
-class Advances(Whole):
-    """The same, but the step is not advanced."""
+class DoesNotAdvance(DividesByStep):
+    """Divides likewise, but does not advance the global step."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         factor = 1 / (1 + tf.cast(global_step.read_value(), tf.float32))
@@ -258,19 +258,19 @@ class Advances(Whole):
 
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("accumulate", [None, 2])
-@pytest.mark.parametrize("cls", [Whole, Advances])
-def test_an_apply_gradients_of_its_own_is_called_whole(cls, accumulate, way):
-    """Whether it advances the step or not, and counts gradients as Keras does."""
+@pytest.mark.parametrize("cls", [DividesByStep, DoesNotAdvance])
+def test_an_overridden_apply_gradients_is_called(cls, accumulate, way):
+    """The class may advance the step itself or not; Keras may accumulate gradients before."""
     optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)
     running.assert_steps_close(
-        actual.steps[(accumulate or 1) - 1 :: accumulate or 1], descended(problem)
+        actual.steps[(accumulate or 1) - 1 :: accumulate or 1], gradient_descent(problem)
     )
     assert int(optimizer.iterations.numpy()) == problem.steps
 
 
-def descended(problem):
+def gradient_descent(problem):
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
         change = {}

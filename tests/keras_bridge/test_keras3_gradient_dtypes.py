@@ -1,4 +1,4 @@
-"""Gradients of another dtype than their variable's: as Keras 3's own optimizers, cast to it."""
+"""Casts gradients to the dtype of their variable, as Keras 3's own optimizers do."""
 
 import itertools
 
@@ -19,7 +19,7 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# Those that Keras' loss scaling makes, which were cast from the start.
+# Pairs that occur with Keras' loss scaling; the bridge always cast these.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
@@ -31,7 +31,7 @@ MAKERS = {
 
 
 def gradients_of(kind, dtype, steps=3):
-    """Returns arrays, one for each step, that 16 bits do not hold but for those of their own."""
+    """Returns one array per step, with values that casting to another dtype rounds."""
     random = np.random.RandomState(1)
     rows = len(IDS) if kind == "sparse" else len(START)
     cast = problems.numpy_dtype(dtype)
@@ -55,7 +55,7 @@ def trained(optimizer, kind, of_gradients, of_variable, make=tf.Variable):
 
 
 def in_a_session(make, kind, of_gradients, of_variable):
-    """Trains with the gradients that NumPy has cast."""
+    """Trains the v1 optimizer with gradients cast by NumPy."""
     cast = problems.numpy_dtype(of_variable)
     found = [values.astype(cast) for values in gradients_of(kind, of_gradients)]
     if kind == "sparse":
@@ -70,7 +70,7 @@ def in_a_session(make, kind, of_gradients, of_variable):
 
 
 def cells():
-    """Yields every combination; daily one or two of each pair of dtypes."""
+    """Yields every combination; one or two of each pair of dtypes run daily."""
     for number, (pair, kind, name) in enumerate(itertools.product(PAIRS, KINDS, MAKERS)):
         marks = [] if number % 5 == 0 else [pytest.mark.full]
         if pair not in KNOWN:
@@ -79,9 +79,9 @@ def cells():
 
 
 @pytest.mark.parametrize("of_gradients, of_variable, kind, name", cells())
-def test_they_are_cast(of_gradients, of_variable, kind, name):
+def test_gradients_are_cast(of_gradients, of_variable, kind, name):
     own = keras.optimizers.SGD(0.1)
-    trained(own, kind, of_gradients, of_variable)  # which takes them, too
+    trained(own, kind, of_gradients, of_variable)  # Keras' own optimizer accepts them, too
     for make in (tf.Variable, keras.Variable):
         actual = trained(bridged(MAKERS[name](None)), kind, of_gradients, of_variable, make)
         expected = in_a_session(MAKERS[name], kind, of_gradients, of_variable)
@@ -90,7 +90,7 @@ def test_they_are_cast(of_gradients, of_variable, kind, name):
 
 @pytest.mark.defect(10)
 @pytest.mark.parametrize("kind", KINDS)
-def test_integers_are_cast_too(kind):
+def test_integer_gradients_are_cast(kind):
     variable = tf.Variable(START)
     values = tf.constant(np.arange(9 if kind == "sparse" else 12).reshape(-1, 3), tf.int32)
     bridged(v1.train.GradientDescentOptimizer(1.0)).apply_gradients(

@@ -1,4 +1,4 @@
-"""The Keras 3 bridge in a TF1 graph: operations to run in a Session, of which Keras has none."""
+"""The Keras 3 bridge in a TF1 graph, where Keras' own optimizers do not work."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 class InSession:
-    """A bridged optimizer with the methods that `running.session` calls."""
+    """Gives a bridged optimizer the methods that `running.session` calls."""
 
     def __init__(self, optimizer, **arguments):
         self.bridged = to_keras(optimizer, api="keras3", **arguments)
@@ -49,7 +49,7 @@ def test_a_session_computes_the_same(name, kind):
     assert_same(actual, expected)
 
 
-def test_a_decay_by_the_global_step_goes_on():
+def test_a_decay_of_the_global_step():
     def make(step):
         rate = v1.train.exponential_decay(0.1, step, 3, 0.5, staircase=True)
         return v1.train.GradientDescentOptimizer(rate)
@@ -61,7 +61,7 @@ def test_a_decay_by_the_global_step_goes_on():
     )
 
 
-def test_a_learning_rate_that_is_set_reaches_the_graph():
+def test_a_learning_rate_set_in_the_session_is_used():
     def make(step):
         return v1.train.AdamOptimizer(tf.compat.v2.where(step < 5, 0.1, 0.01))
 
@@ -81,7 +81,7 @@ def test_a_learning_rate_that_is_set_reaches_the_graph():
     assert_same(actual, expected)
 
 
-def test_other_hyperparameters_are_constants_there():
+def test_other_hyperparameters_are_constants_of_the_graph():
     with tf.Graph().as_default():
         variable = tf.compat.v2.Variable([1.0])
         bridged = to_keras(v1.train.MomentumOptimizer(1.0, 0.9), api="keras3")
@@ -93,7 +93,7 @@ def test_other_hyperparameters_are_constants_there():
             session.run(v1.global_variables_initializer())
             session.run(train_op)
             session.run(train_op)
-            # 1 - 1 - (0.5 + 1)
+            # 1 - 1 - (0.5 * 1 + 1)
             assert session.run(variable) == [-1.5]
             assert session.run(bridged.iterations.value) == 2
 

@@ -1,6 +1,6 @@
-"""Files that hold another optimizer's state or none, and models that are loaded without variables.
+"""Files with another optimizer's state or with none, and models that are loaded without variables.
 
-Nothing is lost without a word, and nothing is loaded by halves.
+State is never lost silently and never loaded partially.
 """
 
 import contextlib
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
 
-# Files that do not fit.
+# Files with the state of another optimizer.
 
 
 @contextlib.contextmanager
@@ -39,7 +39,7 @@ def no_warnings_of_keras():
         yield
 
 
-def half_trained(optimizer, tmp_path):
+def weights_of_one_step(optimizer, tmp_path):
     model = compiled(optimizer)
     train(model, 0, 1)
     model.save_weights(str(tmp_path / "model.weights.h5"))
@@ -57,7 +57,7 @@ OTHERS: Any = {
 
 @pytest.mark.parametrize("other", OTHERS)
 def test_weights_of_another_optimizer_are_refused(other, tmp_path):
-    path = half_trained(OTHERS[other](), tmp_path)
+    path = weights_of_one_step(OTHERS[other](), tmp_path)
     model = compiled(bridged(v1.RMSPropOptimizer(0.1)))
     model.optimizer.build(model.trainable_variables)
     before = [variable.numpy() for variable in model.optimizer.variables]
@@ -70,20 +70,20 @@ def test_weights_of_another_optimizer_are_refused(other, tmp_path):
     train(model, 0, 1)
 
 
-def test_keras_own_optimizer_does_not_take_our_weights_for_its_own(tmp_path):
+def test_keras_own_optimizer_does_not_load_bridged_weights(tmp_path):
     saved = bridged(v1.AdamOptimizer(0.1))
-    path = half_trained(saved, tmp_path)
+    path = weights_of_one_step(saved, tmp_path)
     model = compiled(keras.optimizers.Adam(0.1, amsgrad=True, use_ema=True))
     model.optimizer.build(model.trainable_variables)
-    # It goes by the number of arrays, and ours saves one more than its variables.
+    # Keras compares the number of arrays only. The bridge saves one more than it has variables.
     assert len(model.optimizer.variables) == len(saved.variables) + 1
     with pytest.raises(ValueError, match="could not be loaded"):
         model.load_weights(path)
 
 
 @pytest.mark.parametrize("make", [lambda: keras.optimizers.Adam(0.1), lambda: bridged("Adam")])
-def test_who_is_not_built_skips_its_weights_with_a_warning(make, tmp_path):
-    path = half_trained(make(), tmp_path)
+def test_an_unbuilt_optimizer_skips_its_weights_with_a_warning(make, tmp_path):
+    path = weights_of_one_step(make(), tmp_path)
     model = compiled(make())
     with pytest.warns(UserWarning, match="Skipping variable loading for optimizer"):
         model.load_weights(path)
@@ -106,7 +106,7 @@ def test_a_model_that_was_never_trained_is_saved(name, tmp_path):
 
 @keras.saving.register_keras_serializable("tests")
 class Late(keras.Model):
-    """Has no variables before it is called."""
+    """Creates its variables when it is called first."""
 
     def __init__(self, **arguments):
         super().__init__(**arguments)
@@ -118,7 +118,7 @@ class Late(keras.Model):
 
 def test_a_subclassed_model_that_was_never_called_is_saved(tmp_path):
     model = compiled(bridged("Adam"), Late())
-    with pytest.warns(UserWarning):  # Keras: it has not been built
+    with pytest.warns(UserWarning):  # Keras warns that the model is not built
         model.save(str(tmp_path / "model.keras"))
     loaded = keras.models.load_model(str(tmp_path / "model.keras"))
     train(loaded, 0, 2)
@@ -126,7 +126,7 @@ def test_a_subclassed_model_that_was_never_called_is_saved(tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
-def test_a_subclassed_model_goes_on(tmp_path):
+def test_a_subclassed_model_continues_training(tmp_path):
     model = compiled(bridged("Adam"), Late())
     train(model, 0, 3)
     model.save(str(tmp_path / "model.keras"))
@@ -152,7 +152,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
 @pytest.mark.parametrize(  # 1e-8, the usual epsilon, is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )
-def test_layers_of_several_dtypes_go_on(name, tmp_path):
+def test_layers_of_several_dtypes_continue_training(name, tmp_path):
     def mixed():
         ids = keras.Input([3], dtype="int64")
         rows = keras.layers.Embedding(9, 2, dtype="float64", embeddings_initializer="ones")(ids)

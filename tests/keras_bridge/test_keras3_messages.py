@@ -1,4 +1,4 @@
-"""Messages for who comes from Keras 2 to Keras 3, or back."""
+"""Messages for code that moves from Keras 2 to Keras 3, or back."""
 
 import numpy as np
 import pytest
@@ -32,12 +32,12 @@ def test_a_variable_of_keras_3_and_an_optimizer_of_keras_3():
 
 
 @pytest.mark.defect(21)
-@pytest.mark.parametrize("door", ["minimize", "apply_gradients"])
-def test_a_variable_of_keras_3_and_an_optimizer_of_keras_2(door):
+@pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
+def test_a_variable_of_keras_3_and_an_optimizer_of_keras_2(method):
     variable = keras.Variable(np.ones(2, "f"))
     optimizer = to_v1(OPTIMIZER_V2.optimizers.SGD(0.5))
     with pytest.raises(TypeError, match="variable of Keras 3, and this optimizer is of Keras 2"):
-        if door == "minimize":
+        if method == "minimize":
             optimizer.minimize(lambda: tf.reduce_sum(variable.value), var_list=[variable])
         else:
             optimizer.apply_gradients([(tf.ones(2), variable)])

@@ -1,7 +1,7 @@
-"""Models with a bridged optimizer that Keras 3 saves and loads, in all ways that it knows.
+"""Models with a bridged optimizer, saved and loaded in every way that Keras 3 has.
 
-Training that goes on from a file equals, bit for bit, the run that never stopped and the v1
-optimizer in a Session: weights, slots, steps, learning rate and hyperparameters.
+Training continued from a file equals, bit for bit, uninterrupted training and the v1 optimizer in a
+Session: weights, slots, steps, learning rate and hyperparameters.
 """
 
 from typing import Any, NamedTuple
@@ -30,11 +30,11 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
 keras = versions.keras_3()
-HALF = 3  # steps before saving; as many come after
+HALF = 3  # steps before saving, and steps after loading
 
 
 class Run(NamedTuple):
-    """A model after half of its steps, and what became of it after all."""
+    """A model after half of the steps, and its state after uninterrupted training."""
 
     model: Any
     end: Any
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Returns the runs that never stopped, by the optimizer's name, made when asked for."""
+    """Returns a function that trains without interruption; results are cached by optimizer name."""
     made = {}
 
     def run(name):
@@ -58,10 +58,10 @@ def runs():
     return run
 
 
-# Each way: (what writes, what returns a model that has read it).
+# A way is a pair of functions: one saves a model, the other returns a loaded model.
 
 
-def assert_goes_on(run, make, way, home):
+def assert_continues(run, make, way, home):
     save, load = WAYS[way]
     save(run.model, home)
     loaded = load(home, make)
@@ -72,22 +72,22 @@ def assert_goes_on(run, make, way, home):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", DAILY)
-def test_training_goes_on_as_if_it_had_not_stopped(name, way, runs, tmp_path):
-    assert_goes_on(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
+def test_training_continues_as_if_uninterrupted(name, way, runs, tmp_path):
+    assert_continues(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("name", [name for name in MAKERS if name not in DAILY])
-def test_training_goes_on_with_every_optimizer(name, way, runs, tmp_path):
-    assert_goes_on(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
+def test_training_continues_with_every_optimizer(name, way, runs, tmp_path):
+    assert_continues(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
 
 
-# What a run goes by besides the optimizer's own state.
+# Settings that continue besides slots: assigned values, schedules, Keras' options.
 
 
-def run_on(make, tmp_path, way, change=lambda optimizer: None, first=HALF):
-    """Compares a run that goes on from a file with one that never stopped."""
+def assert_continues_from_a_file(make, tmp_path, way, change=lambda optimizer: None, first=HALF):
+    """Asserts that training continued from a file equals uninterrupted training."""
     runs = []
     for stop in (True, False):
         model = compiled(make(None))
@@ -115,20 +115,20 @@ def _momentum(**arguments):
 
 
 @every_way
-def test_what_was_assigned_while_training_stays(way, tmp_path):
+def test_hyperparameters_assigned_while_training_are_saved(way, tmp_path):
     def change(optimizer):
-        optimizer.learning_rate = 0.375  # float32 holds it, and so do weights
+        optimizer.learning_rate = 0.375  # exact in float32
         optimizer.momentum = 0.5
 
-    optimizer = run_on(_momentum(), tmp_path, way, change)
+    optimizer = assert_continues_from_a_file(_momentum(), tmp_path, way, change)
     assert optimizer.momentum.numpy() == 0.5
     assert optimizer.learning_rate.numpy() == 0.375
 
 
 @every_way
-def test_schedules_go_on(way, tmp_path):
+def test_schedules_continue(way, tmp_path):
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 2, 0.5)
-    optimizer = run_on(_momentum(learning_rate=schedule), tmp_path, way)
+    optimizer = assert_continues_from_a_file(_momentum(learning_rate=schedule), tmp_path, way)
     assert optimizer.learning_rate.numpy() == np.float32(0.1) * 0.5**3
 
 
@@ -136,23 +136,23 @@ def test_schedules_go_on(way, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"gradient_accumulation_steps": 2},  # three steps: in the middle of one
+        {"gradient_accumulation_steps": 2},  # after three steps: in the middle of an accumulation
         {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 4},
         {"clipnorm": 0.1, "weight_decay": 0.1},
     ],
     ids=lambda arguments: list(arguments)[0],
 )
-def test_what_keras_adds_goes_on(arguments, way, tmp_path):
-    run_on(_momentum(**arguments), tmp_path, way)
+def test_keras_own_options_continue(arguments, way, tmp_path):
+    assert_continues_from_a_file(_momentum(**arguments), tmp_path, way)
 
 
 @pytest.mark.parametrize("way", [".keras", ".weights.h5"])
-def test_loss_scales_go_on(way, tmp_path):
+def test_loss_scales_continue(way, tmp_path):
     def make(step):
         adam = bridged(v1.AdamOptimizer(0.1))
         return keras.optimizers.LossScaleOptimizer(adam, dynamic_growth_steps=2, name="scaled")
 
-    optimizer = run_on(make, tmp_path, way)
+    optimizer = assert_continues_from_a_file(make, tmp_path, way)
     assert optimizer.dynamic_scale.numpy() == 2.0**18
 
 
@@ -167,7 +167,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
-def test_what_backup_and_restore_restores_goes_on(name, tmp_path):
+def test_training_continues_after_backup_and_restore(name, tmp_path):
     def fit(model, *callbacks):
         train(model, 0, 6, epochs=3, callbacks=list(callbacks))
         return state(model)
@@ -220,7 +220,7 @@ class Trainer(tf.Module):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
-    """`tf.saved_model.save` of a module that holds an optimizer, slots and all."""
+    """Saves a module with its optimizer and slots by `tf.saved_model.save`, and trains it on."""
     runs = []
     for stop in (True, False):
         trainer = Trainer(compiled(bridged(MAKERS[name](None))))

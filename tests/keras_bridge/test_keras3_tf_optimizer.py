@@ -1,6 +1,6 @@
-"""What Keras 3 makes of a v1 optimizer by itself, beside the bridge: it knows none any more.
+"""A v1 optimizer passed to Keras 3 directly, which refuses it, and through the bridge.
 
-The rows are those of test_keras_tf_optimizer, in which Keras 2 still had a wrapper.
+The tests are those of test_keras_tf_optimizer.py, where Keras 2 wraps a v1 optimizer itself.
 """
 
 import numpy as np
@@ -33,7 +33,7 @@ def the_bridge(**arguments):
     return model
 
 
-def test_keras_has_no_wrapper_any_more():
+def test_keras_3_has_no_wrapper():
     with pytest.raises(ValueError, match="optimizer"):
         compiled(v1.AdamOptimizer(0.1))
     with pytest.raises(ValueError, match="optimizer"):
@@ -55,8 +55,8 @@ def test_get_config():
 
 def test_weights():
     optimizer = the_bridge().optimizer
-    # iterations, learning rate, three numbers that may change, two powers of beta, and two slots
-    # for each of three variables
+    # iterations, learning rate, three other hyperparameters, two powers of beta, and two slots for
+    # each of three variables
     assert len(optimizer.variables) == len(optimizer.weights) == 13
     values = [variable.numpy() for variable in optimizer.variables]
     other = bridged(v1.AdamOptimizer(0.1))
@@ -86,7 +86,7 @@ def test_files(file, tmp_path):
     model = the_bridge()
     model.save(str(tmp_path / file))
     loaded = keras.models.load_model(str(tmp_path / file))
-    loaded.optimizer.build(loaded.trainable_variables)  # or else in the first step
+    loaded.optimizer.build(loaded.trainable_variables)  # otherwise the first step builds it
     assert_same_state(state(loaded), state(model))
     for one in (model, loaded):
         one.run_eagerly = True

@@ -1,6 +1,6 @@
 """Training with the Keras 3 bridge: fit, constraints, layers, threads.
 
-The expectation is the v1 optimizer in a Session, fed with the gradients that Keras should make.
+Expected values: those of the v1 optimizer in a Session, with the gradients that Keras computes.
 """
 
 import threading
@@ -38,7 +38,7 @@ def test_fit(name, way):
 
 
 class OwnStep(keras.Model):
-    """Trains with a train_step as Keras' documentation writes it."""
+    """Overrides train_step as Keras' documentation shows."""
 
     def train_step(self, data):
         x, y = data
@@ -60,14 +60,14 @@ class Applies(OwnStep):
 
 
 @pytest.mark.parametrize("cls", [AppliesPairs, Applies])
-def test_a_train_step_of_its_own(cls):
+def test_an_overridden_train_step(cls):
     model = api.fed_model(PROBLEM, cls)
     actual, _ = api.fit(PROBLEM, api.bridged("Adam"), model=model)
     running.assert_same(actual, keras_models.session("Adam", PROBLEM))
 
 
 @pytest.fixture
-def graphs_as_written():
+def without_graph_optimizations():
     options = tf.config.optimizer.get_experimental_options()
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield
@@ -75,8 +75,8 @@ def graphs_as_written():
     tf.config.optimizer.set_experimental_options(options)
 
 
-def test_train_on_batch(graphs_as_written):
-    # Up to Keras 3.6 each batch is a constant of a graph of its own, which TensorFlow rewrites.
+def test_train_on_batch(without_graph_optimizations):
+    # Up to Keras 3.6 each batch is a constant of a new graph, which TensorFlow then optimizes.
     model = api.fed_model(PROBLEM)
     model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
@@ -100,7 +100,7 @@ def test_a_schedule_of_keras(way):
 
 @pytest.mark.parametrize("way", ["function", "fit"])
 def test_constraints_run_after_each_update(way):
-    """On dense variables and on embeddings."""
+    """Tests a variable with dense gradients and an embedding."""
     constraint = keras.constraints.NonNeg()
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.5))
     if way == "fit":
@@ -124,7 +124,7 @@ def test_constraints_run_after_each_update(way):
 
 
 def test_a_shared_embedding():
-    """Its gradient is of both places where it is read."""
+    """The gradient of a shared embedding is the sum over both layers that read it."""
     random = np.random.RandomState(0)
     start = random.randn(5, 2).astype("f")
     ids = random.randint(0, 5, size=[8, 2, 3])
@@ -150,7 +150,7 @@ def test_a_shared_embedding():
 
 
 @pytest.mark.parametrize("own", [True, False], ids=["keras.Variable", "tf.Variable"])
-def test_what_there_is_can_be_looked_up(own):
+def test_slots_and_variables_can_be_looked_up(own):
     optimizer = api.bridged("Adam", name="mine", use_ema=True)
     assert optimizer.get_slot_names() == []
     make = keras.Variable if own else tf.Variable
@@ -174,8 +174,8 @@ def test_what_there_is_can_be_looked_up(own):
     assert all(isinstance(weight, tf.Variable) for weight in optimizer.weights)
 
 
-def test_a_build_without_variables_is_none():
-    """Keras does so where it loads a model without weights."""
+def test_building_without_variables_does_nothing():
+    """Keras builds with no variables when it loads a model without weights."""
     optimizer = api.bridged("Adam")
     before = len(optimizer.variables)
     optimizer.build([])
@@ -193,7 +193,7 @@ def test_an_empty_list_of_gradients_is_no_step(call):
     assert int(optimizer.iterations.numpy()) == 0
 
 
-def test_gradients_that_are_no_tensors():
+def test_gradients_that_are_lists_or_arrays():
     variable = keras.Variable([1.0, 2.0])
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.5))
     for gradient in ([1.0, 1.0], np.ones(2, "f"), keras.Variable([1.0, 1.0])):
@@ -213,7 +213,7 @@ def test_a_layer_frozen_before_compile_stays_as_it_is():
     expected = keras_models.session("Adam", PROBLEM).steps[-1]["table"]
     np.testing.assert_array_equal(layer.table.numpy(), expected)
     layer.matrix.trainable = True
-    # Eagerly, as older versions of Keras cannot write the message in a function.
+    # Eagerly: in a function, older versions of Keras fail to format the message.
     with pytest.raises(ValueError, match="Unknown variable.*(?s:.*)recreate a new optimizer"):
         model.compile(optimizer, keras_models.the_output, run_eagerly=True)
         model.fit(x, y, batch_size=1, verbose=0)
@@ -221,9 +221,9 @@ def test_a_layer_frozen_before_compile_stays_as_it_is():
 
 @WAYS
 def test_threads_share_an_optimizer(way):
-    """Each eager step is whole: as many steps as there were calls, and the sum of all gradients.
+    """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
-    Traced steps that run at once may overlap, Keras' own too: Keras 3 counts `iterations` by
+    Traced steps may overlap, as those of Keras' own optimizers: Keras 3 increments `iterations` by
     reading and writing it.
     """
     variable = keras.Variable(np.zeros(3, "f"))

@@ -1,4 +1,4 @@
-"""Optimizers that hold optimizers: what Keras 3 alone has, and how it saves them."""
+"""Wrappers around v1 optimizers on the Keras 3 bridge: saving, copying, Keras 3's own options."""
 
 import copy
 import json
@@ -32,7 +32,7 @@ def apply(optimizer, *pairs):
     optimizer.apply_gradients([(tf.constant(grad), each) for grad, each in pairs])
 
 
-# Saving and going on.
+# Continuing from saved state.
 
 INSIDE = {
     "multi": lambda: MultiOptimizer(
@@ -100,7 +100,7 @@ def by_copying(model, path, name):
 @pytest.mark.parametrize(
     "way", [by_keras_file, by_weights_file, by_checkpoint, by_v1_checkpoint, by_copying]
 )
-def test_goes_on_from_what_was_saved(name, way, tmp_path):
+def test_training_continues_from_saved_state(name, way, tmp_path):
     expected = train(compiled(name), 0, 6)
     other = train(way(train(compiled(name), 0, 3), tmp_path, name), 3, 6)
     for one, two in zip(other.get_weights(), expected.get_weights()):
@@ -129,24 +129,24 @@ def test_schedules_inside_are_saved_and_count_updates():
     decay = v1.train.exponential_decay(1.0, tf.Variable(0, dtype=tf.int64), 1, 0.5)
     inside = MultiOptimizer([(sgd(decay), "a")], sgd(0.25))
     optimizer = bridged(GradientAccumulationOptimizer(inside, 2))
-    told = json.loads(json.dumps(keras.optimizers.serialize(optimizer)))
-    again = keras.optimizers.deserialize(told)
+    saved = json.loads(json.dumps(keras.optimizers.serialize(optimizer)))
+    again = keras.optimizers.deserialize(saved)
     assert again.get_config() == optimizer.get_config()
     for each in optimizer, again:
         a, b = variable(0.0, "a"), variable(0.0, "b")
         for _ in range(4):
             apply(each, (1.0, a), (1.0, b))
         assert (float(a.numpy()), float(b.numpy())) == (-1.5, -0.5)
-    # What goes by a schedule of Keras is no number that v1 has.
+    # A Keras schedule cannot be converted to a v1 decay.
     assert type(to_v1(again)).__name__ == "KerasInV1"
     (multi,) = to_v1(optimizer).wrapped
     assert multi.wrapped[0]._learning_rate is decay
 
 
-# What Keras 3 alone has.
+# Options that only Keras 3 has.
 
 
-def test_names_tell_the_layers():
+def test_routes_match_names_with_their_layers():
     model = keras.Sequential([keras.Input([1]), keras.layers.Dense(1, name="deep")])
     model.set_weights([np.ones([1, 1]), np.ones([1])])
     optimizer = bridged(MultiOptimizer([(sgd(1.0), "(.*/)?deep/kernel")], sgd(0.25)))
@@ -157,12 +157,12 @@ def test_names_tell_the_layers():
 @pytest.mark.parametrize(
     "arguments", [{"gradient_accumulation_steps": 2}, {"weight_decay": 0.1}, {"use_ema": True}]
 )
-def test_keras_does_nothing_in_batches_that_make_no_update(arguments):
+def test_options_that_act_in_each_batch_are_refused(arguments):
     with pytest.raises(ValueError, match="Keras would do it in each batch"):
         bridged(GradientAccumulationOptimizer(sgd(), 2), **arguments)
 
 
-def test_keras_accumulates_around_a_wrapper():
+def test_keras_accumulates_gradients_before_a_wrapper():
     optimizer = bridged(ClipByValueOptimizer(sgd(), -1.0, 1.0), gradient_accumulation_steps=2)
     w = variable([0.0])
     for gradient in 3.0, -2.0, 8.0, 8.0:
@@ -170,7 +170,7 @@ def test_keras_accumulates_around_a_wrapper():
     assert w.numpy() == -0.25 - 0.5 and int(optimizer.iterations) == 2
 
 
-def test_embeddings_compile_with_xla_where_no_kernel_is_asked_for():
+def test_embeddings_compile_with_xla_without_fused_kernels():
     multi = MultiOptimizer([(v1.train.AdagradOptimizer(0.5, 1.0), "table")], sgd())
     bridge = bridged(ClipByValueOptimizer(multi, -2.0, 2.0), fused=False)
     table = variable(np.zeros([3, 2], "f"), "table")

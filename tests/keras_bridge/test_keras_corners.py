@@ -1,4 +1,4 @@
-"""Corners of the Keras bridge, each of which went wrong once."""
+"""Regression tests of the Keras 2 bridge: each case once failed."""
 
 import threading
 
@@ -52,7 +52,7 @@ def test_a_gradient_of_another_dtype_is_refused(sparse):
         optimizer.apply_gradients([(grad, variable(dtype=tf.float64))])
 
 
-def test_a_decay_by_a_step_of_the_users_own():
+def test_a_decay_of_the_users_own_step():
     def rate():
         mine = v1.Variable(0, trainable=False, name="mine")
         return v1.train.exponential_decay(1.0, mine, 1, 0.5)
@@ -60,7 +60,7 @@ def test_a_decay_by_a_step_of_the_users_own():
     assert graph_steps(rate) == [-1.0, -1.5, -1.75, -1.875]
 
 
-def test_several_steps_behind_a_learning_rate():
+def test_a_learning_rate_of_several_steps_is_refused():
     def rate():
         mine, other = v1.Variable(0, name="mine"), v1.Variable(1, name="other")
         return v1.train.exponential_decay(1.0, mine * other, 1, 0.5)
@@ -69,7 +69,7 @@ def test_several_steps_behind_a_learning_rate():
         graph_steps(rate)
 
 
-def test_a_function_over_a_step_warns():
+def test_a_callable_that_reads_a_step_warns():
     mine = tf.Variable(0, dtype=tf.int64, name="mine")
     with pytest.warns(legacy_opt.GlobalStepWarning, match="reads the variable mine"):
         bridged(v1.train.AdagradOptimizer(lambda: 0.1 / (1 + tf.cast(mine, tf.float32))))
@@ -77,7 +77,7 @@ def test_a_function_over_a_step_warns():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_threads(compiled):
-    """No step is lost or fails: TensorFlow adds up gradients of 1 in any order."""
+    """No step is lost or fails. All gradients are 1, so their order does not matter."""
     optimizer = bridged(legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=10**6))
     variables = [variable() for _ in range(4)]
     step(optimizer, variables[0], grad=0.0)
@@ -126,7 +126,7 @@ class HidesItsArguments(v1.train.AdamOptimizer):
         super().__init__(*arguments, **options)
 
 
-def test_arguments_of_the_base_class_are_known():
+def test_arguments_of_the_base_class_are_found():
     optimizer = bridged(HidesItsArguments(0.1))
     optimizer.beta1 = 0.5
     w = variable()
@@ -154,7 +154,7 @@ def test_hyperparameters_set_before_the_first_step(set_to_zero):
 
 
 @pytest.mark.parametrize("value", [0.5, tf.constant(0.5)], ids=["number", "tensor"])
-def test_state_starts_from_hyperparameters_as_they_are(value):
+def test_state_starts_from_current_hyperparameters(value):
     optimizer, w = bridged(v1.train.AdamOptimizer(0.1)), variable()
     optimizer.beta1 = value
     step(optimizer, w)
@@ -170,7 +170,7 @@ class ReadsThroughAProperty(MomentumOptimizer):
         return super()._resource_apply_dense(grad * self.friction, var)
 
 
-class ReckonsWhilePreparing(MomentumOptimizer):
+class ComputesWhilePreparing(MomentumOptimizer):
     def _prepare(self):
         super()._prepare()
         self._rest = tf.convert_to_tensor(1 - self._momentum)
@@ -183,9 +183,9 @@ class ComparesWhilePreparing(MomentumOptimizer):
 
 
 @pytest.mark.parametrize(
-    "optimizer", [ReadsThroughAProperty, ReckonsWhilePreparing, ComparesWhilePreparing]
+    "optimizer", [ReadsThroughAProperty, ComputesWhilePreparing, ComparesWhilePreparing]
 )
-def test_what_is_a_number_to_the_class_stays_one(optimizer):
+def test_hyperparameters_used_as_python_numbers_cannot_change(optimizer):
     for momentum in (0.9, 1):
         keras_optimizer, w = bridged(optimizer(1.0, momentum)), variable()
         tf.function(lambda o=keras_optimizer, w=w: step(o, w))()
@@ -200,7 +200,7 @@ class TakesOptions(v1.train.GradientDescentOptimizer):
         self._shape = shape
 
 
-def test_a_zero_is_not_a_default_of_another_kind():
+def test_a_zero_is_saved_where_the_default_is_none():
     optimizer = bridged(TakesOptions(0.1, warmup=0))
     again = type(optimizer).from_config(optimizer.get_config())
     assert again.get_config()["optimizer"]["config"]["warmup"] == 0
@@ -208,7 +208,7 @@ def test_a_zero_is_not_a_default_of_another_kind():
         bridged(TakesOptions(0.1, shape=np.zeros(2))).get_config()
 
 
-def test_an_int32_step_stays_one():
+def test_an_int32_step_keeps_its_dtype():
     optimizer = bridged(
         legacy_opt.AdagradDecayOptimizerV2(0.1, tf.Variable(0, dtype=tf.int32, name="step"))
     )
@@ -223,7 +223,7 @@ class SumsTenfold(MomentumOptimizer):
 
 
 @pytest.mark.parametrize("fused", [True, False])
-def test_the_users_own_sum_of_duplicates_is_honoured(fused):
+def test_an_overridden_sum_of_duplicates_is_called(fused):
     optimizer, w = bridged(SumsTenfold(1.0, 0.0), fused=fused), variable()
     optimizer.apply_gradients([(tf.IndexedSlices(tf.ones([1]), tf.constant([0])), w)])
     assert w.numpy() == -10.0

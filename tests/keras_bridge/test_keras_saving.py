@@ -1,8 +1,8 @@
-"""Every way in which Keras saves a model, with a bridged optimizer and with Keras' own in it.
+"""Every way in which Keras 2 saves a model, with a bridged optimizer and with one of Keras' own.
 
-Training that goes on from a file either equals the run that never stopped ("kept"), or the run of a
-new optimizer from the saved weights ("fresh"). Keras decides which; the bridge does as Keras' own
-optimizers do, and docs/keras_saving.md tells the version's row.
+Training continued from a file equals either uninterrupted training ("kept") or training with a new
+optimizer from the saved weights ("fresh"). Keras decides which; bridged optimizers behave like
+Keras' own. docs/keras_saving.md lists the outcome for each version.
 """
 
 import functools
@@ -25,16 +25,16 @@ def close(weights, others):
     return all(np.allclose(one, other, 1e-5, 1e-6) for one, other in zip(weights, others))
 
 
-# Each way: (what writes, what reads into a new model).
+# Ways to save and load: WAYS maps each name to a pair of functions.
 
 
 class Trained(NamedTuple):
-    """A trained model, its weights, and where training goes from there.
+    """A trained model, its weights, and the weights after more training.
 
     Attributes:
-      kept: the weights after the run that never stopped.
-      fresh: the weights after going on with a new optimizer.
-      state: the weights of the optimizer that never stopped.
+      kept: the model's weights after uninterrupted training.
+      fresh: the model's weights after more training with a new optimizer.
+      state: the optimizer's weights after uninterrupted training.
     """
 
     model: Any
@@ -66,10 +66,10 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    if close(after, expected.fresh):  # 1.15 rounds otherwise in a SavedModel's functions
+    if close(after, expected.fresh):  # functions of a SavedModel round differently on 1.15
         return "fresh"
-    assert same(after, expected.kept), "neither the state that was saved nor a fresh one"
-    if name != "Keras' Adam":  # which may restore its slots in another order
+    assert same(after, expected.kept), "neither kept nor fresh"
+    if name != "Keras' Adam":  # it may restore its slots in another order
         assert same(loaded.optimizer.get_weights(), expected.state)
     return "kept"
 
@@ -85,12 +85,12 @@ def directory(tmp_path_factory):
     ["Adam", "AdagradDecay", "DiffGrad", "RowAdagrad"]
     + [pytest.param("AdagradDecayV2", marks=pytest.mark.full)],
 )
-def test_training_goes_on_as_with_keras_own_optimizer(name, way, directory):
+def test_training_continues_as_with_keras_own_optimizer(name, way, directory):
     assert outcome(name, way, directory) == outcome("Keras' Adam", way, directory)
 
 
-def test_the_table_of_the_docs_is_what_happens(directory):
-    """Of the versions that have a column."""
+def test_the_table_of_the_docs_is_right(directory):
+    """Checks the column of this TensorFlow version, if the table has one."""
     rows = [line.strip("| \n").split(" | ") for line in DOCS.read_text("utf-8").splitlines()]
     (header,) = [row for row in rows if row[0] == "saved with"]
     version = re.match(r"\d+\.\d+", versions.tensorflow_version()).group()
@@ -101,7 +101,7 @@ def test_the_table_of_the_docs_is_what_happens(directory):
             assert row[version] == outcome("Keras' Adam", way, directory), way
 
 
-# SavedModels: who loads them makes slots of the variables' shape and dtype, whatever was saved.
+# SavedModels. Keras loads them with slots of the variables' shape and dtype, not the saved ones.
 
 
 def load_signature(path):
@@ -126,7 +126,7 @@ def test_a_saved_model_serves(name, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "RowAdagrad"])
-def test_a_saved_model_leaves_checkpoints_whole(name, tmp_path):
+def test_saving_a_model_does_not_change_later_checkpoints(name, tmp_path):
     model = trained(name).model
     optimizer = model.optimizer
     slots = list(optimizer.get_slot_names())
@@ -145,7 +145,7 @@ def test_a_saved_model_leaves_checkpoints_whole(name, tmp_path):
 
 def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     home = keras.mixed_precision
-    if not hasattr(home, "LossScaleOptimizer"):  # the experimental one keeps no slots of its own
+    if not hasattr(home, "LossScaleOptimizer"):  # the experimental one saves no slots
         return
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
     weights = train(model)

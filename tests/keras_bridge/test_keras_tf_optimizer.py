@@ -1,6 +1,6 @@
-"""What Keras makes of a v1 optimizer by itself (`compile(v1_optimizer)`), beside the bridge.
+"""A v1 optimizer passed to Keras 2 directly (`compile(v1_optimizer)`), and through the bridge.
 
-The rows of the last table in docs/keras_saving.md: each is asserted of both.
+Tests each row of the last table in docs/keras_saving.md for both.
 """
 
 import numpy as np

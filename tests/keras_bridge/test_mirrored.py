@@ -6,13 +6,13 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# The oldest Keras 3 refuses what newer ones do.
+# The oldest Keras 3 refuses some of this, so both versions of Keras 3 run it.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 
 
 def run(checks, full, api="optimizer_v2", graph_mode=False):
-    """Runs checks of `tests.support.keras.mirrored` in a process with one strategy."""
+    """Runs checks of `tests.support.keras.mirrored` in a new process."""
     options = ["--full"] * full + ["--keras3"] * (api == "keras3")
     done = programs.run(
         *["-m", "tests.support.keras.mirrored", *checks, *options],
@@ -37,8 +37,8 @@ def test_v1_optimizers_in_an_estimator(full):
 
 @pytest.mark.full
 @EVERY_API
-def test_made_outside_own_sum_and_checkpoints(api, full):
-    # apply_gradients of Keras 3 always sums.
+def test_creation_outside_the_strategy_own_sums_and_checkpoints(api, full):
+    # Keras 3's apply_gradients always sums over replicas, so own_sum does not apply.
     run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
 
 

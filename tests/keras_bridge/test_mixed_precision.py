@@ -18,8 +18,8 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 def is_old(api):
-    """Whether this Keras has the experimental wrapper only, which makes sparse gradients dense."""
-    # To TensorFlow 2.3.
+    """Returns whether Keras has only the experimental wrapper, which makes gradients dense."""
+    # Up to TensorFlow 2.3.
     return api is OPTIMIZER_V2 and not hasattr(api.keras.mixed_precision, "LossScaleOptimizer")
 
 
@@ -57,7 +57,7 @@ def times(gradients, factor):
 
 
 def apply_scaled(api, optimizer, pairs):
-    """Applies scaled gradients, as the documentation shows it: Keras 3 itself undoes the scale."""
+    """Applies scaled gradients as Keras documents it: in Keras 3 the wrapper unscales them."""
     if api is OPTIMIZER_V2:
         gradients, variables = zip(*pairs)
         pairs = zip(optimizer.get_unscaled_gradients(list(gradients)), variables)
@@ -86,7 +86,7 @@ class Loop:
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def state(self):
-        """Returns all that a skipped step must not change, but for the iterations."""
+        """Returns all values that a skipped step must not change; `iterations` is left out."""
         kept = [each for each in self.inner.weights if each is not self.inner.iterations]
         return [each.numpy() for each in list(self.variables.values()) + kept]
 
@@ -111,7 +111,7 @@ def test_scaling_by_a_power_of_two_changes_no_bit(api, name, way):
 @pytest.mark.parametrize("place", ["matrix", "table"])
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam"])
 def test_a_step_that_is_not_finite_is_skipped(api, name, place, way):
-    """Variables, slots and powers of beta stay; the scale is halved; the next step goes on."""
+    """A skipped step changes no variable, slot or power of beta, and halves the loss scale."""
     loop = Loop(api, name, way)
     first, second = PROBLEM.gradients[:2]
     loop.train(first, SCALE)
@@ -123,7 +123,7 @@ def test_a_step_that_is_not_finite_is_skipped(api, name, place, way):
     for one, other in zip(loop.state(), before):
         np.testing.assert_array_equal(one, other)
     assert loss_scale(api, loop.outer) == SCALE / 2
-    if api is KERAS_3:  # Keras 2 counts the step
+    if api is KERAS_3:  # Keras 2 counts the skipped step
         assert int(loop.inner.iterations.numpy()) == 1
     values = loop.train(second, SCALE / 2)
     assert not np.array_equal(loop.state()[0], before[0])
@@ -157,8 +157,8 @@ def test_hyperparameters_through_the_wrapper(api):
 
 
 @pytest.mark.keras3
-def test_a_fixed_scale_in_the_wrapper():
-    """Newer versions of Keras drop it; older ones undo both scales. So does the bridge."""
+def test_a_fixed_scale_inside_the_wrapper():
+    """Newer versions of Keras ignore the fixed scale; older ones divide by both scales."""
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(
@@ -174,7 +174,7 @@ def test_a_fixed_scale_in_the_wrapper():
 @pytest.mark.keras3
 @WAYS
 def test_accumulated_gradients_in_the_wrapper(way):
-    """A step that is not finite is not accumulated either."""
+    """Gradients that are not finite are not accumulated."""
     inner = KERAS_3.bridged(v1.train.GradientDescentOptimizer(1.0), gradient_accumulation_steps=2)
     optimizer = scaled(KERAS_3, inner)
     variable = KERAS_3.variable([0.0])
@@ -193,7 +193,7 @@ def test_accumulated_gradients_in_the_wrapper(way):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float64"])
 @pytest.mark.parametrize("name", ["Adam", "AdagradDecay", "GradientDescent"])
 def test_variables_of_other_dtypes(name, dtype):
-    """Keras widens 16-bit gradients where it undoes the scale; the update is in 16 bits."""
+    """Keras unscales 16-bit gradients in float32; the update is computed in 16 bits."""
     shapes = [2, 2], [4, 2]
     actual, plain = (
         [KERAS_3.variable(np.ones(shape), dtype=dtype) for shape in shapes] for _ in range(2)
@@ -218,7 +218,7 @@ def mixed_float16(api):
     mixed = api.keras.mixed_precision
     if hasattr(mixed, "Policy"):
         policy, set_policy = mixed.Policy("mixed_float16"), mixed.set_global_policy
-    else:  # to TensorFlow 2.3
+    else:  # up to TensorFlow 2.3
         policy = mixed.experimental.Policy("mixed_float16")
         set_policy = mixed.experimental.set_policy
     set_policy(policy)

@@ -1,4 +1,4 @@
-"""Optimizers that hold optimizers, through both bridges."""
+"""Wrappers around v1 optimizers (accumulation, clipping, averages, routes) on both bridges."""
 
 import copy
 import json
@@ -31,8 +31,8 @@ v1 = tf.compat.v1
 
 
 def cells_of_keras_3():
-    """Yields every wrapper in every way, of which two in three are for the full run alone."""
-    # With variables of TensorFlow, a loop does the same to the last.
+    """Yields every wrapper in every way; two in three run only in the full run."""
+    # Custom loops with tf.Variable are left out: they end in the same code as with keras.Variable.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
         for other, way in enumerate(ways):
@@ -73,11 +73,11 @@ def test_iterations_count_updates(api):
     assert optimizer.get_slot(w, "gradient_sum").numpy() == 0
 
 
-# Saving and going on.
+# Continuing from saved state.
 
 
 class Training:
-    """Trains variables by gradients that are always the same, step after step."""
+    """Trains two variables; the gradients depend only on the number of the step."""
 
     def __init__(self, optimizer, start=0.0):
         self.optimizer = optimizer
@@ -135,7 +135,7 @@ GO_ON = [by_checkpoint, by_weights, by_v1_checkpoint]
 
 
 @pytest.mark.pairwise(name=SAVED, way=GO_ON)
-def test_goes_on_from_what_was_saved(name, way, tmp_path):
+def test_training_continues_from_saved_state(name, way, tmp_path):
     expected = Training(made(name)).steps(0, 2 * HALF)
     first = Training(made(name)).steps(0, HALF)
     other = way(first, tmp_path, name)
@@ -150,7 +150,7 @@ def test_goes_on_from_what_was_saved(name, way, tmp_path):
 
 @pytest.mark.parametrize("file, kept", [("model.h5", 3), ("SavedModel", 0)])
 def test_a_model_is_saved_with_its_wrapper(file, kept, tmp_path):
-    """In the middle of an accumulation, which a SavedModel begins anew, as all state."""
+    """Saves in the middle of an accumulation. A SavedModel keeps no optimizer state."""
     model = compiled()
     train(model)
     model.save(str(tmp_path / file), save_format="tf" if file == "SavedModel" else "h5")
@@ -189,8 +189,8 @@ def test_a_copy_is_independent(api):
     assert other.optimizer._v1.optimizer._driver.owner is other.optimizer
 
 
-def test_variables_can_be_named(api):
-    """Those of a layer, too; a copy is for the same ones."""
+def test_routes_may_list_variables(api):
+    """Routes may list variables; a deep copy routes the same variables."""
     a, b = variable(api, [2.0], "a"), variable(api, [2.0], "b")
     multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
     optimizer = api.bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
@@ -220,12 +220,12 @@ CONFIGURED = {
 
 
 def through_json(api, optimizer):
-    told = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
-    return api.keras.optimizers.deserialize(told)
+    saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
+    return api.keras.optimizers.deserialize(saved)
 
 
 @pytest.mark.parametrize("name", list(CONFIGURED))
-def test_what_is_saved_makes_the_same_wrapper(api, name):
+def test_a_saved_configuration_makes_the_same_wrapper(api, name):
     optimizer = api.bridged(CONFIGURED[name]())
     again = through_json(api, optimizer)
     assert again.get_config() == optimizer.get_config()
@@ -234,7 +234,7 @@ def test_what_is_saved_makes_the_same_wrapper(api, name):
         np.testing.assert_array_equal(actual, expected)
 
 
-def test_one_optimizer_of_two_routes_stays_one(api):
+def test_an_optimizer_of_two_routes_is_saved_once(api):
     adam = v1.train.AdamOptimizer(0.1)
     optimizer = through_json(api, api.bridged(MultiOptimizer([(adam, "matrix"), (adam, "vector")])))
     assert len(optimizer._v1.optimizer.wrapped) == 1
@@ -242,7 +242,7 @@ def test_one_optimizer_of_two_routes_stays_one(api):
     assert sorted(optimizer.non_slots) == ["beta1_power", "beta2_power"]
 
 
-def test_what_cannot_be_saved_says_why(api):
+def test_wrappers_that_cannot_be_saved(api):
     w = variable(api)
     for which in [w], (lambda each: True), MultiOptimizer.collection("tables"):
         optimizer = api.bridged(MultiOptimizer([(sgd(), which)]))
@@ -257,7 +257,7 @@ def test_what_cannot_be_saved_says_why(api):
 
 
 class Scaled(OptimizerWrapper):
-    """A user's own wrapper, which counts in a slot how often it was called."""
+    """A user-defined wrapper that scales gradients and counts its calls in a slot."""
 
     def __init__(self, optimizer, factor, name="Scaled"):
         super().__init__([optimizer], name=name)
@@ -275,7 +275,7 @@ class Scaled(OptimizerWrapper):
         return super().apply_gradients(scaled, global_step, name)
 
 
-def test_a_wrapper_of_ones_own_crosses_and_is_saved(api, monkeypatch):
+def test_a_user_defined_wrapper_is_bridged_and_saved(api, monkeypatch):
     monkeypatch.setattr(serialization, "_registered", dict(serialization._registered))
     w = variable(api, [4.0])
     optimizer = through_json(api, api.bridged(Scaled(sgd(0.5), 0.5)))
@@ -287,7 +287,7 @@ def test_a_wrapper_of_ones_own_crosses_and_is_saved(api, monkeypatch):
 # Learning rates, and other hyperparameters.
 
 
-def test_the_learning_rate_of_one_inside_is_the_wrappers(api):
+def test_a_wrapper_has_the_learning_rate_of_its_nested_optimizer(api):
     optimizer = api.bridged(ClipByValueOptimizer(v1.train.MomentumOptimizer(0.5, 0.5), -1.0, 1.0))
     w = variable(api, [0.0])
     gradient = [(tf.constant([5.0]), w)]
@@ -315,7 +315,7 @@ def test_schedules_count_updates(api):
         assert seen == [0.0, -1.0, -1.0, -1.5, -1.5, -1.75]
 
 
-def test_each_of_several_goes_by_its_own_schedule(api):
+def test_nested_optimizers_use_their_own_schedules(api):
     decay = v1.train.exponential_decay(1.0, tf.Variable(0), 1, 0.5)
     rate = tf.Variable(1.0)
     optimizer = api.bridged(MultiOptimizer([(sgd(decay), "a"), (sgd(rate), "b")], sgd(0.25)))
@@ -330,7 +330,7 @@ def test_each_of_several_goes_by_its_own_schedule(api):
             setattr(optimizer, name, 0.1)
 
 
-def test_a_decay_in_a_graph_goes_by_updates():
+def test_a_decay_in_a_graph_counts_updates():
     seen = {}
     for keras_too in False, True:
         with tf.Graph().as_default(), v1.Session() as sess:
@@ -355,10 +355,10 @@ def test_a_decay_in_a_graph_goes_by_updates():
     assert [int(values[-1]) for values in seen[True]] == [0, 1, 1, 2, 2]
 
 
-# What is refused, and when.
+# Errors.
 
 
-def test_no_learning_rate_for_several(api):
+def test_no_common_learning_rate_for_several_optimizers(api):
     several = MultiOptimizer([(sgd(), "a")], v1.train.AdamOptimizer())
     with pytest.raises(ValueError, match="learning_rate=0.1: MultiOptimizer holds 2 optimizers"):
         api.bridged(several, learning_rate=0.1)
@@ -374,7 +374,7 @@ def test_sparse_gradients_are_not_accumulated(api):
     with pytest.raises(ValueError, match="sparse gradients of 'table:0'.*inside a MultiOptimizer"):
         optimizer.apply_gradients([(slices, table)])
     assert int(optimizer.iterations.numpy()) == 0
-    once = api.bridged(GradientAccumulationOptimizer(sgd(), 1))  # hands on at once
+    once = api.bridged(GradientAccumulationOptimizer(sgd(), 1))  # nothing to accumulate
     once.apply_gradients([(slices, table)])
     assert table.numpy().tolist() == [[0, 0], [-0.5, -0.5], [0, 0]]
 
@@ -387,7 +387,7 @@ def test_all_calls_accumulate_the_same_variables():
         optimizer.apply_gradients([(tf.constant([1.0]), other)])
 
 
-def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
+def test_other_peoples_wrappers_are_refused(api):
     sync = v1.train.SyncReplicasOptimizer(sgd(), replicas_to_aggregate=1)
     for optimizer in sync, ClipByNormOptimizer(sync, 1.0):
         with pytest.raises(ValueError, match="SyncReplicasOptimizer.* is another optimizer"):
@@ -401,7 +401,7 @@ def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
         api.bridged(MultiOptimizer([(Scaled(0.1), "a")], sgd()))
 
 
-def test_strays_are_named(api):
+def test_variables_without_a_route_are_named(api):
     optimizer = api.bridged(MultiOptimizer([(sgd(), "deep")]))
     with pytest.raises(ValueError, match="No route matches 'w:0'"):
         optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
@@ -419,7 +419,7 @@ def test_to_v1_returns_the_wrapper(api):
     assert type(inner) is v1.train.MomentumOptimizer and inner._momentum == 0.25
 
 
-def test_to_v1_returns_all_inside(api):
+def test_to_v1_returns_the_nested_optimizers(api):
     back = to_v1(api.bridged(keras_wrappers.WRAPPERS["accumulate(clip(multi))"].make(None)))
     assert type(back) is GradientAccumulationOptimizer and not back.only_dense
     ((multi,),) = (clip.wrapped for clip in back.wrapped)
@@ -432,8 +432,8 @@ def test_to_v1_returns_all_inside(api):
     running.assert_same(running.session(made, lambda step: back), expected)
 
 
-def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(api, tmp_path):
-    """Routed by variables, whose names in the graph are others."""
+def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
+    """Routes list variables; their names in the graph differ from those in Keras."""
     random = np.random.RandomState(0)
     gradients = random.randn(6, 2, 3).astype("f")
 
@@ -467,8 +467,8 @@ def test_a_v1_checkpoint_of_a_session_goes_on_in_keras(api, tmp_path):
     for actual, value in zip(variables, expected):
         np.testing.assert_allclose(actual.numpy(), value, rtol=1e-6)
     other = api.bridged(ClipByNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 1.0))
-    told = (
+    message = (
         "those of .*another .name='GradientAccumulation'.* a ClipByNormOptimizer .* around Momentum"
     )
-    with pytest.raises(CheckpointMismatch, match=told):
+    with pytest.raises(CheckpointMismatch, match=message):
         load_v1_checkpoint(path, dict(zip(("one", "two"), variables)), other)

@@ -1,8 +1,8 @@
 """Bridged optimizers under XLA, and without TensorFlow's fused kernels.
 
-What XLA compiles rounds otherwise than a kernel: it fuses a product and a sum into one operation
-and takes other approximations of powers and roots. So the comparison with the Session is by a
-tolerance: a few float32 roundings in each of twelve steps, of values of about one.
+Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
+approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
+float32 roundings in each of twelve steps, for values of about one.
 """
 
 import inspect
@@ -31,17 +31,17 @@ MAKERS.update(
         "RMSProp-plain": lambda _: v1.RMSPropOptimizer(0.05, momentum=0.5),
     }
 )
-# XLA itself can compile the sparse updates of these: they have no fused kernel, or one in XLA.
+# XLA compiles the sparse updates of these: they have no fused kernel, or XLA has the same one.
 COMPILES_FUSED = ["Adam", "GradientDescent"]
-# With Keras 3, the others compile in the full run.
+# With Keras 3, the other optimizers are compiled only in the full run.
 DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
 NAMES = sorted(MAKERS)
 NAMES_3 = [name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in NAMES]
 TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 
-def compiled():
-    """Returns the argument with which this tf.function asks for XLA."""
+def with_xla():
+    """Returns the argument of tf.function that compiles with XLA."""
     for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
         try:
             tf.function(lambda: 0, **{name: True})
@@ -52,15 +52,15 @@ def compiled():
 
 
 def needs_unique(name):
-    """Whether a sparse update has to sum the gradients of equal ids, which old XLAs cannot."""
+    """Returns whether a sparse update needs tf.unique, and XLA cannot compile it here."""
     return name != "GradientDescent" and not versions.xla_compiles_unique()
 
 
 def raises_no_kernel(message):
-    """Expects the bridge's error; TensorFlow's where it does not tell that XLA will compile."""
-    told = []
-    tf.function(lambda: told.append(versions.compiling_with_xla()), **compiled())()
-    if not told[-1]:  # 1.15: the function is compiled after all has been built
+    """Expects the bridge's error, or TensorFlow's own if tracing cannot know that XLA compiles."""
+    knows_xla = []
+    tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
+    if not knows_xla[-1]:  # 1.15 compiles a function after it has traced it
         return pytest.raises(tf.errors.InvalidArgumentError, match="Unique: unsupported op")
     return pytest.raises(ValueError, match=message)
 
@@ -78,14 +78,14 @@ def only_dense(problem):
 
 
 def train(api, optimizer, problem=PROBLEM):
-    """Trains in a tf.function that XLA compiles whole; with Keras 3, it builds the optimizer."""
+    """Trains in a tf.function compiled by XLA; in Keras 3 its first call builds the optimizer."""
     variables = keras_models.variables_of(problem)
     if api is OPTIMIZER_V2:
-        with tf.init_scope():  # variables cannot be created inside what XLA compiles
+        with tf.init_scope():  # XLA cannot compile the creation of variables
             _ = optimizer.iterations
             optimizer._create_all_weights(list(variables.values()))
 
-    @tf.function(**compiled())
+    @tf.function(**with_xla())
     def step(gradients):
         optimizer.apply_gradients(keras_models.pairs(gradients, variables))
 
@@ -122,7 +122,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # XLA's own kernel keeps `linear` in another unit in 2.4.
+    # XLA's kernel of 2.4 keeps the slot `linear` in another unit.
     if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)
@@ -130,7 +130,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_fused_kernels_the_same_is_computed(name, way):
+def test_composed_updates_equal_fused_kernels(name, way):
     expected, _ = keras_models.loop(PROBLEM, bridged(OPTIMIZER_V2, name), way)
     actual, _ = keras_models.loop(PROBLEM, bridged(OPTIMIZER_V2, name, fused=False), way)
     running.assert_close(actual, expected, **TOLERANCE)
@@ -138,7 +138,7 @@ def test_without_fused_kernels_the_same_is_computed(name, way):
 
 @of_each("name", NAMES, NAMES_3)
 def test_a_missing_kernel_names_both_ways_out(api, name):
-    """While the function is traced: no step is taken."""
+    """The error is raised while tracing, before any step."""
     optimizer = bridged(api, name)
     if needs_unique(name):
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
@@ -154,7 +154,7 @@ def test_a_missing_kernel_names_both_ways_out(api, name):
 
 
 def can_fit(api):
-    """Whether this Keras has compile(jit_compile=True)."""
+    """Returns whether this Keras has compile(jit_compile=True)."""
     return "jit_compile" in inspect.signature(api.keras.Model.compile).parameters
 
 
@@ -183,8 +183,8 @@ def test_fit_with_xla_and_fused_kernels(api, wrapped):
 
 
 @pytest.mark.keras3
-def test_fit_as_keras_chooses():
-    """jit_compile="auto", the default, is without XLA where there is no accelerator."""
+def test_fit_with_jit_compile_auto():
+    """The default jit_compile="auto" does not use XLA where there is no accelerator."""
     actual, model = KERAS_3.fit(PROBLEM, bridged(KERAS_3, "Adagrad"), jit_compile="auto")
     if model.jit_compile is False:
         running.assert_same(actual, session("Adagrad", PROBLEM))
@@ -210,12 +210,12 @@ FEATURES = {
         for name, feature in itertools.product(["AdagradDecay", "Adam"], FEATURES)
     ],
 )
-def test_what_keras_adds_compiles(api, name, feature):
-    """With XLA the same as without."""
+def test_keras_own_options_compile(api, name, feature):
+    """Compares training with XLA to training without."""
     arguments = FEATURES[feature]
     optimizer = bridged(api, name, fused=False, **arguments)
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
-    if needs_unique(name):  # clipping sums the gradients of equal ids, and so does the update after
+    if needs_unique(name):  # clipping needs tf.unique, and so does the update
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(api, optimizer, problem)
         return

@@ -1,3 +1,3 @@
-"""The Keras that a test is about."""
+"""The fixture `api`: Keras 2 or Keras 3."""
 
 from tests.support.keras.keras_apis import api  # noqa: F401

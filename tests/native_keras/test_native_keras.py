@@ -1,4 +1,4 @@
-"""What docs/keras_native_differences.md says of Keras 3's own optimizers, and of bridged ones."""
+"""Checks docs/keras_native_differences.md: Keras 3's own optimizers, compared with bridged ones."""
 
 import numpy as np
 import pytest
@@ -12,28 +12,28 @@ from tests.support.paths import DOCS
 pytestmark = pytest.mark.keras3
 
 PAGE = DOCS / "keras_native_differences.md"
-ROUNDING = 1e-4  # as a share of the way gone
+ROUNDING = 1e-4  # difference / distance that the variable has moved
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
-ONLY_NAMED_ROWS = ("GradientDescent", "Adagrad")  # in Keras 3
+ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")  # updated by Keras 3's own
 
 
 @pytest.fixture(scope="module", params=CASES)
 def measured(request):
-    """A case's name and figures."""
+    """Returns a case's name and its measurements."""
     return request.param, native_keras.measure(CASES[request.param])
 
 
-def test_dense_gradients_give_the_same_if_start_and_learning_rate_are(measured):
+def test_dense_gradients_give_the_same_values_but_for_two_cases(measured):
     name, figures = measured
     other = name in ("RMSProp", "Momentum, learning rate drops")
     assert (figures.differences["dense"].share > 0.5) == other
     assert (figures.differences["dense"].share < ROUNDING) != other
 
 
-def test_rows_without_a_gradient_go_on(measured):
+def test_rows_without_a_gradient_move(measured):
     name, figures = measured
     share = figures.differences["some rows"].share
-    assert share < ROUNDING if name in ONLY_NAMED_ROWS + ("Adam",) else share > 0.05
+    assert share < ROUNDING if name in ONLY_ROWS_OF_THE_BATCH + ("Adam",) else share > 0.05
     in_v1, in_keras = figures.moves
     assert (in_v1 > 0) == (name == "Adam")
     assert (in_keras > 0) == (name.startswith(("Adam", "Momentum", "Ftrl")) or "momentum" in name)
@@ -63,7 +63,7 @@ def test_the_bridged_optimizer_equals_the_session(name, problem):
     assert all(map(np.array_equal, actual, expected))
 
 
-# By hand: v1's values, Keras'.
+# Computed by hand: the values of v1, then those of Keras.
 BY_HAND = {
     "square": ([1 - 0.1 * 7 / np.sqrt(0.1 + 49)], [1 - 0.1 * 7 / np.sqrt(0.1 + 25)]),
     "clip": ([1 - 7 / 7], [1 - 7 / 5]),
@@ -94,7 +94,7 @@ def test_keras_clips_before_the_sum_and_the_bridge_after(clipping):
     np.testing.assert_allclose(bridged[-1][0], 0.0, atol=1e-6)
 
 
-def test_the_page_shows_these_cases_and_the_argument_table_of_today():
+def test_the_page_is_up_to_date():
     page = PAGE.read_text(encoding="utf-8")
     for case in [*CASES.values(), *EXAMPLES.values()]:
         assert f"`{case.v1}`" in page and f"`{case.keras}`" in page

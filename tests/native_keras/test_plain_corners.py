@@ -1,4 +1,4 @@
-"""to_plain_keras and from_plain_keras: what only one of the two Kerases has."""
+"""to_plain_keras and from_plain_keras: features that only Keras 2 or only Keras 3 has."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_a_decay_of_keras_2_is_kept():
     assert translation.report.measurements[-1].counts
 
 
-def test_in_a_graph_of_keras_2():
+def test_keras_2_in_a_graph():
     with tf.Graph().as_default(), v1.Session() as session:
         weight = ones(3)
         optimizer = OPTIMIZER_V2.bridged(v1.train.AdamOptimizer(0.1))
@@ -44,8 +44,8 @@ def test_in_a_graph_of_keras_2():
         np.testing.assert_allclose(found, 0.05 * 2.71, rtol=1e-6)
 
 
-def test_slots_that_a_checkpoint_brings_later_are_asked_for(tmp_path):
-    """A checkpoint restores the slots of a model that is built later only then."""
+def test_deferred_slots_need_the_variables_argument(tmp_path):
+    """If the model is built after restoring, its slots are restored when they are created."""
     weight = ones(2)
     plain = OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, [weight], 1.0, 1.0)
@@ -61,7 +61,7 @@ def test_slots_that_a_checkpoint_brings_later_are_asked_for(tmp_path):
 
 
 class Holder(tf.Module):
-    """A model that has its weight now or later."""
+    """A model whose weight may be created later."""
 
     def __init__(self, weight=None):
         super().__init__()
@@ -74,9 +74,9 @@ def dense_only(pairs):
 
 
 @pytest.mark.parametrize("name", ["gradient_aggregator", "gradient_transformers"])
-def test_functions_that_change_gradients_are_carried_over(name):
-    """They take no sparse gradients here: only dense training can be measured."""
-    if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # to TensorFlow 2.3
+def test_gradient_transformers_and_aggregators_are_carried_over(name):
+    """The functions here fail for sparse gradients: only dense training can be measured."""
+    if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # up to TensorFlow 2.3
         with pytest.raises(TypeError, match=name):
             OPTIMIZER_V2.optimizers.SGD(0.1, **{name: dense_only})
         return
@@ -110,7 +110,7 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     assert accumulated == [[1.0] * 2, [1.0] * 3]
     same = [each.numpy() for each in optimizer._model_variables_moving_average]
     assert all(map(np.array_equal, state(plain, "average"), same))
-    # 0.1 and the square of the one mean gradient
+    # 0.1 plus the square of the mean gradient of 1
     own = [each for each in state(plain, "accumulator") if each[0] != 1.0]
     np.testing.assert_allclose(np.concatenate(own), 1.1, rtol=1e-6)
     back = from_plain_keras(plain, v1.train.AdagradOptimizer(0.1)).optimizer
@@ -137,7 +137,7 @@ def test_settings_of_keras_3_are_carried_over():
 
 
 @pytest.mark.keras3
-def test_a_decay_of_v1_does_not_go_with_accumulated_gradients():
+def test_a_v1_decay_with_accumulated_gradients_is_refused():
     rate = v1.train.exponential_decay(0.1, tf.Variable(0, dtype=tf.int64), 3, 0.5)
     optimizer = KERAS_3.bridged(v1.train.AdagradOptimizer(rate), gradient_accumulation_steps=2)
     with pytest.raises(ValueError, match="counts updates.*count batches"):
@@ -145,7 +145,7 @@ def test_a_decay_of_v1_does_not_go_with_accumulated_gradients():
 
 
 @pytest.mark.keras3
-def test_keras_own_that_was_restored_needs_its_variables(tmp_path):
+def test_a_restored_keras_optimizer_needs_its_variables(tmp_path):
     weights = [ones(2), ones(3)]
     plain = KERAS_3.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, weights, 1.0, 1.0)
@@ -169,7 +169,7 @@ def test_keras_own_that_was_restored_needs_its_variables(tmp_path):
 
 
 @pytest.mark.keras3
-def test_loss_scale_factor_takes_no_sparse_gradients_in_keras_own():
+def test_keras_own_loss_scale_factor_fails_for_sparse_gradients():
     weight = ones(1)
     optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1), loss_scale_factor=8.0)
     steps(optimizer, [weight], 8.0)
@@ -181,7 +181,7 @@ def test_loss_scale_factor_takes_no_sparse_gradients_in_keras_own():
 
 
 @pytest.mark.keras3
-def test_in_a_graph_keras_3_is_refused():
+def test_keras_3_in_a_graph_is_refused():
     with tf.Graph().as_default(), pytest.raises(
         ValueError, match="Call this where TensorFlow exec"
     ):
@@ -189,7 +189,7 @@ def test_in_a_graph_keras_3_is_refused():
 
 
 @pytest.mark.keras3
-def test_a_loss_scale_around_it():
+def test_a_loss_scale_optimizer_is_refused():
     optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1))
     with pytest.raises(TypeError, match="optimizer.inner_optimizer"):
         to_plain_keras(KERAS_3.optimizers.LossScaleOptimizer(optimizer))

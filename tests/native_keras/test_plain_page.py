@@ -1,4 +1,4 @@
-"""docs/plain_keras.md shows the tables and the figures of today: both Kerases are needed."""
+"""docs/plain_keras.md is up to date. Its tables need both Keras 2 and Keras 3."""
 
 import pytest
 
@@ -10,18 +10,18 @@ pytestmark = pytest.mark.keras3
 PAGE = DOCS / "plain_keras.md"
 
 
-def test_the_page_shows_the_tables_of_today():
+def test_the_tables_of_the_page_are_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     for make in plain_keras_page.FACTS.values():
         assert make() in text
-    # Twice, for the two Keras: the figures of each kind are held by the tests above.
+    # One row for Keras 2 and one for Keras 3. The test below and test_plain_training check them.
     assert all(text.count(f"| `{case}` |") == 2 for case in plain_keras_page.CASES)
 
 
 @pytest.mark.parametrize("api", plain_keras_page.APIS)
 @pytest.mark.parametrize("case", [plain_keras_page.CASES[3], plain_keras_page.CASES[-1]])
-def test_the_page_shows_what_is_measured_today(case, api):
-    """Which figures are 0, rounding or more; their last digits are the machine's."""
+def test_the_measurements_of_the_page_are_up_to_date(case, api):
+    """Compares only whether a number is 0, rounding or more: last digits depend on the machine."""
     (line,) = [
         line
         for line in PAGE.read_text(encoding="utf-8").split("<!-- keras 2 -->")[-1].splitlines()

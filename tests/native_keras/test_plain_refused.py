@@ -1,4 +1,4 @@
-"""What to_plain_keras and from_plain_keras cannot translate, and say so."""
+"""Errors of to_plain_keras and from_plain_keras: optimizers that cannot be translated."""
 
 import pytest
 import tensorflow as tf
@@ -74,7 +74,7 @@ def test_a_learning_rate_of_zero_would_lose_the_momentum(api):
     optimizer.learning_rate = 0.0
     with pytest.raises(ValueError, match="learning rate is 0.*momentum would be lost"):
         to_plain_keras(optimizer)
-    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # nothing there to be lost
+    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # no momentum to lose yet
     assert to_plain(api, optimizer, variables=[ones()]).grade == "rounding"
 
 
@@ -97,10 +97,10 @@ def test_learning_rates_that_keras_cannot_keep(api):
     for optimizer in (given, set_later):
         kept = getattr(optimizer, "_hyper", {}).get("learning_rate")
         if type(kept).__name__ == "NoisyLinearCosineDecay":
-            continue  # this Keras 2 has it itself
+            continue  # this Keras 2 has the same schedule
         with pytest.raises(ValueError, match="cannot keep.*optimizer.learning_rate = "):
             to_plain_keras(optimizer)
-    if api is OPTIMIZER_V2:  # Keras 3 takes no number in place of a function
+    if api is OPTIMIZER_V2:  # Keras 3 cannot replace a callable by a number
         given.learning_rate = 0.1
         assert to_plain_keras(given).grade == "exact"
 
@@ -133,7 +133,7 @@ def test_from_other_settings_or_another_class(api):
         from_plain_keras(plain, "adam")
 
 
-# Variables that it does not know.
+# Variables that the optimizer does not know.
 
 
 def test_a_restored_optimizer_needs_its_variables(api, tmp_path):

@@ -1,4 +1,4 @@
-"""to_plain_keras and from_plain_keras, the exit from this package and the way back, in training."""
+"""Training that continues after to_plain_keras and after from_plain_keras."""
 
 import numpy as np
 import pytest
@@ -13,8 +13,8 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")  # in Keras 2
-# By Keras 3's code: what moves rows that a batch does not name, where v1 does not; and what squares
-# gradients or takes their largest.
+# From Keras 3's code: optimizers that move rows that are not in the batch, where v1's do not; and
+# optimizers that square gradients or take a maximum of them.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
@@ -26,7 +26,7 @@ def problem_for(api, steps=2 * HALF):
 
 
 @pytest.mark.parametrize("name", EVERY_CASE)
-def test_training_goes_on_as_in_a_session(api, name):
+def test_training_continues_as_in_a_session(api, name):
     case, problem = CASES[name], problem_for(api)
     translation, after, _ = plain_training.handed_over(
         case,
@@ -40,7 +40,7 @@ def test_training_goes_on_as_in_a_session(api, name):
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:
         plain_training.assert_as_graded(translation, after, expected)
-        # The other kinds are in the report, too; they do not count.
+        # The report also has the other kinds of training, which do not count for the grade.
         found = figures(translation)
         assert (found["some rows"] == "differs") == name.startswith(MOVES_ROWS)
         assert (found["repeated ids"] == "differs") == name.startswith(SQUARES)
@@ -72,7 +72,7 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        known = None if api is KERAS_3 else variables  # which Keras 3's own knows
+        known = None if api is KERAS_3 else variables  # Keras 3's own have a list of theirs
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")
         plain_training.assert_same_state(
@@ -93,11 +93,11 @@ def test_there_and_back(api, name):
 # Models.
 
 
-def test_fit_goes_on_with_a_recompiled_model(api):
+def test_fit_continues_with_a_recompiled_model(api):
     problem = keras_models.problem(2 * HALF)
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
-    # In Keras 3 no other computes the same with sparse gradients.
+    # In Keras 3 only SGD computes the same as v1 with sparse gradients.
     name = "GradientDescent" if api is KERAS_3 else "RMSProp"
     _, model = api.fit(first, api.bridged(name))
     translation = to_plain(api, model.optimizer, sparse=True)
@@ -107,7 +107,7 @@ def test_fit_goes_on_with_a_recompiled_model(api):
     assert translation.grade == "exact"
     expected = keras_models.session(name, problem).steps[HALF:]
     plain_training.assert_equal_steps(recorder.steps, expected)
-    # And back, by compiling once more.
+    # Back again, by compiling once more.
     back = from_plain_keras(
         model.optimizer, keras_models.make(name), variables=model.trainable_variables
     )
@@ -116,7 +116,7 @@ def test_fit_goes_on_with_a_recompiled_model(api):
     assert int(back.optimizer.iterations.numpy()) == 3 * HALF
 
 
-GO_ON = (
+CONTINUE = (
     plain_training.WITHOUT_THE_PACKAGE
     + """
 def iterations():
@@ -133,14 +133,14 @@ model.save(sys.argv[1])
 )
 
 
-def test_it_is_saved_and_loaded_where_this_package_is_not(api, tmp_path):
+def test_a_saved_model_loads_without_this_package(api, tmp_path):
     def fit(model, epochs):
         data = np.ones((4, 2), "f"), np.ones((4, 1), "f")
         model.fit(*data, batch_size=4, epochs=epochs, verbose=0)
 
     if api is KERAS_3:
         optimizer, file = v1.train.MomentumOptimizer(0.1, 0.9), "model.keras"
-    else:  # without momentum: Keras' one is the smallest number, which has to survive
+    else:  # momentum 0 becomes Keras' smallest float, which must survive saving
         optimizer, file = v1.train.RMSPropOptimizer(0.1), "model.h5"
     keras = api.keras
     inputs = keras.Input((2,))
@@ -151,8 +151,8 @@ def test_it_is_saved_and_loaded_where_this_package_is_not(api, tmp_path):
     path = str(tmp_path / file)
     model.save(path)
     home = "tf.keras" if keras is tf.keras or api is KERAS_3 else "__import__('tf_keras')"
-    go_on = GO_ON.format(keras=home, keras_2=api is OPTIMIZER_V2)
-    done = programs.run_in_new_python("-c", go_on, path, seconds=120, folder=tmp_path)
+    code = CONTINUE.format(keras=home, keras_2=api is OPTIMIZER_V2)
+    done = programs.run_in_new_python("-c", code, path, seconds=120, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     fit(model, 2)
     with np.load(path + ".npz") as there:

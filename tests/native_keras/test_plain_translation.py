@@ -1,4 +1,4 @@
-"""to_plain_keras and from_plain_keras: state, settings and report of one translation, by hand."""
+"""to_plain_keras and from_plain_keras: state, settings and report, with values computed by hand."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ from tests.support.keras.plain_training import arrays, ones, slots, steps, to_pl
 v1 = tf.compat.v1
 
 
-# The next steps.
+# Values after the next steps.
 
 
 def test_momentum_after_a_change_of_the_learning_rate(api):
@@ -30,11 +30,12 @@ def test_momentum_after_a_change_of_the_learning_rate(api):
     weight.assign(0.9)
     steps(optimizer, [weight], 1.0)
     np.testing.assert_allclose(weight.numpy(), 0.9 - 0.01 * 1.9, rtol=1e-6)
-    # The report knows. It counts where the user says that it will change, or a schedule does.
+    # The report has this difference. It counts for the grade if the learning rate will change:
+    # if the user says so, or if it is a schedule.
     assert translation.grade == "rounding"
     changed = translation.report.measurements[-1]
-    told = changed.kind, changed.grade, changed.counts
-    assert told == ("learning rate changed", "differs", False)
+    found = changed.kind, changed.grade, changed.counts
+    assert found == ("learning rate changed", "differs", False)
     assert changed.share > 1 and "velocity" in changed.why
     assert to_plain(api, optimizer, learning_rate_changes=True).grade == "differs"
     schedule = api.keras.optimizers.schedules.ExponentialDecay(0.1, 3, 0.5)
@@ -54,7 +55,7 @@ def test_momentum_takes_the_learning_rate_of_the_next_step(api):
     steps(plain, [weight], 1.0)
     np.testing.assert_allclose(weight.numpy(), before - 0.01 * 2.71, rtol=1e-6)
     assert api.schedule(plain).get_config() == schedule.get_config()
-    assert translation.grade == "differs"  # a schedule is a learning rate that changes
+    assert translation.grade == "differs"  # a schedule changes the learning rate
 
 
 def test_rmsprop_starts_at_one_if_the_variables_are_known(api):
@@ -82,7 +83,7 @@ def test_rmsprop_adds_epsilon_in_the_root(api):
     np.testing.assert_allclose(weight.numpy(), 1 - 0.1 / np.sqrt(1 + 0.5), rtol=1e-6)
 
 
-def test_variables_that_it_has_not_trained_yet_start_as_in_v1():
+def test_slots_of_untrained_variables_start_as_in_v1():
     weights = [ones(2), ones(3)]
     optimizer = OPTIMIZER_V2.bridged(v1.train.RMSPropOptimizer(0.1))
     steps(optimizer, weights[:1], 0.5)
@@ -112,7 +113,7 @@ def test_powers_of_beta_after_many_steps(api):
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float64"])
-def test_other_dtypes_keep_theirs(api, dtype):
+def test_slots_keep_other_dtypes(api, dtype):
     weight = tf.compat.v2.Variable(np.ones(2, dtype))
     optimizer = api.bridged(v1.train.MomentumOptimizer(0.5, 0.9))
     optimizer.apply_gradients([(tf.ones_like(weight), weight)])
@@ -120,7 +121,7 @@ def test_other_dtypes_keep_theirs(api, dtype):
     assert slot.dtype == dtype and np.array_equal(slot, np.full(2, -0.5, dtype))
 
 
-def test_the_optimizer_that_was_translated_stays_as_it_is(api):
+def test_the_translated_optimizer_is_not_changed(api):
     weight = ones(2)
     optimizer = api.bridged(v1.train.AdamOptimizer(0.1))
     steps(optimizer, [weight], 1.0)
@@ -134,7 +135,7 @@ def test_the_optimizer_that_was_translated_stays_as_it_is(api):
 # Settings.
 
 
-def test_settings_of_today_are_carried_over(api):
+def test_current_settings_are_carried_over(api):
     weight = ones(2)
     optimizer = api.bridged(v1.train.AdamOptimizer(0.1, epsilon=0), clipvalue=0.25)
     steps(optimizer, [weight], 1.0)
@@ -144,21 +145,21 @@ def test_settings_of_today_are_carried_over(api):
         learning_rate=0.05, beta_1=0.9, beta_2=0.999, epsilon=1e-45, amsgrad=False, clipvalue=0.25
     )
     if api is KERAS_3:
-        settings["epsilon"] = 0.0  # which Keras 2 takes for its default
+        settings["epsilon"] = 0.0  # Keras 2 replaces 0 by its default, so there it is 1e-45
     assert translation.report.settings == settings
     found = translation.optimizer.get_config()
     for name, value in settings.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-6, err_msg=name)
 
 
-def test_decays_of_v1_become_schedules_of_keras(api):
+def test_v1_decays_become_keras_schedules(api):
     step = tf.compat.v2.Variable(0, dtype=tf.int64)
     rate = v1.train.exponential_decay(0.1, step, 3, 0.5)
     plain = to_plain(api, v1.train.AdagradOptimizer(rate)).optimizer
     assert type(api.schedule(plain)) is api.keras.optimizers.schedules.ExponentialDecay
 
 
-def test_clipping_of_repeated_ids_is_told(api):
+def test_the_report_mentions_clipping_of_repeated_ids(api):
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.1), clipnorm=0.5)
     translation = to_plain_keras(optimizer)
     repeated = translation.report.measurements[2]
@@ -169,7 +170,7 @@ def test_clipping_of_repeated_ids_is_told(api):
 # The report.
 
 
-def test_the_report_is_for_people_and_machines(api):
+def test_the_report_as_data_and_as_text(api):
     weights = [ones(2), ones(3)]
     optimizer = api.bridged(v1.train.AdamOptimizer(0.1))
     steps(optimizer, weights, 1.0, 1.0)

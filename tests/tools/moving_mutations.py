@@ -66,7 +66,11 @@ MOVING = (
         "_velocity",
         "return momentum * momentum.dtype.type(-rate)",
         "return momentum * momentum.dtype.type(rate)",
-        ("tests/native_keras/test_plain_training.py", "-k", "goes_on_as_in_a_session and Momentum"),
+        (
+            "tests/native_keras/test_plain_training.py",
+            "-k",
+            "continues_as_in_a_session and Momentum",
+        ),
     ),
     (
         "a checkpoint appears before it is whole",

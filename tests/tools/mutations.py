@@ -198,7 +198,7 @@ KERAS_3 = _of_both(
         "BridgedOptimizer._apply_and_count",
         "variable.assign(before)",
         "None",
-        (FEATURES_3, "-k", "apply_gradients_of_its_own"),
+        (FEATURES_3, "-k", "overridden_apply_gradients"),
     ),
     Mutation(
         "a hyperparameter that is set stays what it was",
