@@ -1,4 +1,4 @@
-"""The matrix of docs/keras_exactness.md: is each v1 optimizer the same through the Keras bridge?
+"""The matrix of docs/keras_exactness.md: does the Keras bridge compute the same as v1 optimizers?
 
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow
     python tests/support/exactness.py PAGE.md JSON…       writes the page from the lanes' results
@@ -54,22 +54,22 @@ singular values that are zero but for rounding decide what the power makes of th
 """
 
 
-# What is known to differ where Keras' fit computes the gradients, in a graph of its own, up to how
-# much: (start of the case's name, dtypes, bound).
+# Allowed differences in `fit`, where Keras builds the graph that computes the gradients:
+# (start of the case's name, dtypes, largest difference).
 KNOWN_IN_FIT = (
-    # Gradients of fewer rows than columns: the singular values that are 0 but for rounding decide.
+    # Rank-deficient matrices: their smallest singular values are nothing but rounding errors.
     ("Shampoo", ("float32",), 1e-4),
     ("Shampoo", ("float64",), 1e-12),
-    # Stock Adam's rows in 16 bits, which tf.function computes otherwise than a Session.
+    # Stock Adam's sparse update in 16 bits: tf.function computes it differently than a Session.
     ("AdamW", ("float16", "bfloat16"), 1e-2),
-    # Norms on TensorFlow 1.15.
+    # Norms round differently on TensorFlow 1.15.
     ("LAMB bias_correction=False", ("float64",), 1e-15),
     ("LARS nesterov, skip_list", ("float64",), 1e-15),
 )
 
 
 def is_known(name, way, dtype, result):
-    """Whether a cell's difference is one of `KNOWN_IN_FIT`."""
+    """Whether `KNOWN_IN_FIT` allows the difference in a cell's result."""
     found = re.match(r"differs by (\S+)", result)
     return found is not None and any(
         way.startswith("fit")
@@ -82,7 +82,7 @@ def is_known(name, way, dtype, result):
 
 @functools.lru_cache(maxsize=None)
 def reference(run, task, name, dtype, steps):
-    """Returns the trace of the v1 optimizer itself, or the error that it raises."""
+    """Returns the trace of the v1 optimizer without the bridge, or the error that it raises."""
     from tests.support.keras.keras_cases import CASES
 
     return _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
@@ -98,11 +98,11 @@ def _attempt(run, task, make):
 
 
 def cell(name, way, dtype, api="optimizer_v2", steps=24):
-    """Runs one cell of so many steps.
+    """Trains one case through the bridge and compares it with the v1 optimizer.
 
     Returns:
-      EQUAL; UNSUPPORTED if the v1 optimizer raises an error and the bridge does too; else a
-      sentence that tells the difference.
+      EQUAL; UNSUPPORTED if both the v1 optimizer and the bridge raise an error; else a sentence
+      that describes the difference.
     """
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import WAYS_OF
@@ -111,8 +111,8 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15 only Sessions run some operations, on their XLA device, and cannot place
-    # others that run eagerly (Sigmoid of bfloat16).
+    # On TensorFlow 1.15, some operations run only in Sessions (on their XLA device), and others
+    # only eagerly (Sigmoid of bfloat16): compare also with v1 in a function, or eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
@@ -127,7 +127,7 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Whether a trace equals that of the v1 optimizer, run in the same way; no error does."""
+    """Whether a trace equals that of the v1 optimizer run in the same way; False for errors."""
     if isinstance(own, Exception):
         return False
     slots = {key: actual.slots[key] for key in own.slots}
@@ -135,7 +135,7 @@ def _equals_own(actual, own):
 
 
 def largest_difference(actual, expected):
-    """Returns the largest difference of two traces, None if they are equal bit for bit."""
+    """Returns the largest difference between two traces, or None if they are equal bit for bit."""
     import numpy as np
 
     from tests.support import running
@@ -153,12 +153,12 @@ def largest_difference(actual, expected):
 
 
 def run_lane(path, dtypes=()):
-    """Runs every cell, and writes the results by column of the page, case, dtype and way."""
+    """Runs every cell and writes the results to a JSON file: column -> case -> dtype -> way."""
     import tensorflow as tf
 
     from legacy_opt import versions
 
-    gc.disable()  # TensorFlow 1.15 crashes or hangs where it collects the iterators that fit made
+    gc.disable()  # TensorFlow 1.15 crashes or hangs if iterators made by fit are collected
     columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
     facts = versions.keras_facts()
     if facts["generation"] == 3:
@@ -168,7 +168,7 @@ def run_lane(path, dtypes=()):
 
 
 def run_api(api, dtypes=()):
-    """Returns every cell of one kind of Keras optimizer, by case, dtype and way."""
+    """Runs every cell of one Keras API; returns the results as case -> dtype -> way."""
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import DTYPES, WAYS_OF
 
@@ -188,7 +188,7 @@ def run_api(api, dtypes=()):
 
 
 def summary(cells):
-    """Returns the page's entry for one optimizer on one version."""
+    """Returns the page's entry for one optimizer in one column."""
     without, differing = [], []
     for dtype, ways in cells.items():
         if set(ways.values()) == {UNSUPPORTED}:
@@ -202,7 +202,7 @@ def summary(cells):
 
 
 def page(lanes):
-    """Returns the page made of the lanes' results, in order."""
+    """Returns the page, with the columns in the order of the lanes."""
     columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
     names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
     rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
@@ -221,7 +221,7 @@ def page(lanes):
 
 
 def rows_of(text):
-    """Returns the optimizers that a page lists."""
+    """Returns the names of the optimizers in the page's table."""
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     return rows[2:]
 

@@ -1,4 +1,4 @@
-"""Optimizers whose gradients are a variable's own value."""
+"""Optimizers for tests in which the gradient of a variable is its own value (its own buffer)."""
 
 import tensorflow as tf
 
