@@ -47,7 +47,7 @@ WRAPPERS = {
 
 
 def optimizers():
-    """Returns functions by class name; each is called with the global step, returns an optimizer."""
+    """Returns constructors by class name, to be called with the global step."""
     made = {CASES[name].optimizer.__name__: CASES[name].make for name in one_of_each_class()}
     return {name: make for name, make in made.items() if "With" not in name}
 

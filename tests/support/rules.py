@@ -40,7 +40,7 @@ class MomentumRule(RuleOptimizer):
 
 
 class AdamRule(RuleOptimizer):
-    """`tf.compat.v1.train.AdamOptimizer`; `whole_tensor`, because it also updates untouched rows."""
+    """`tf.compat.v1.train.AdamOptimizer`; it also updates rows without a gradient."""
 
     slots = {"m": Slot(), "v": Slot()}
     whole_tensor = True

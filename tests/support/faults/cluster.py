@@ -129,7 +129,7 @@ class Learner:
 
             def step(step_context):
                 # Position and batch are read in one step function, which the session repeats as a
-                # whole if a parameter server fails. It would repeat a plain `run` with the old feed.
+                # whole if a parameter server fails; a plain `run` is repeated with its old feed.
                 values = step_context.run_with_hooks(model.position)
                 batch = batch_of(values)
                 ends = batch == self.stop or len(trained) == self.own

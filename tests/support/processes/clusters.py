@@ -79,7 +79,7 @@ def check_bridge(strategy):
 
 
 def check_fit(strategy):
-    """`model.fit` equals a Session; where Keras' own optimizer fails, ours raises the same error."""
+    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -128,7 +128,7 @@ def check_together(coordinator):
 
 
 def check_coordinated_fit(coordinator):
-    """`model.fit` equals a Session; where Keras' own optimizer fails, ours raises the same error.
+    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error.
 
     Each epoch has one step, because within an epoch the workers train at the same time.
     """
