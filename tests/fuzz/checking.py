@@ -141,7 +141,7 @@ def compare(expected, number, state):
 
 
 def is_never_written(case, key):
-    """Whether the optimizer, like the original, does not write this slot because nothing reads it."""
+    """Whether the optimizer, like the original, skips writing this slot since nothing reads it."""
     return case.arguments.get("mat_gbar_decay") == 0 and key.startswith("Gbar_")
 
 
