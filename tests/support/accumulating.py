@@ -53,7 +53,7 @@ def accumulated(make, steps=BATCHES, **arguments):
     return lambda step: GradientAccumulationOptimizer(make(step), steps, **arguments)
 
 
-def some(kind, dtype, name):
+def small_problem(kind, dtype, name):
     """Returns a problem of a few batches: all variables for a MultiOptimizer, else only two."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:

@@ -20,35 +20,35 @@ HEADER = """\
 <!-- Generated. To write it anew: make matrix -->
 
 Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow, through
-`legacy_opt.compat.to_keras`: 24 steps, dense gradients and rows with repeated ids. Variables after
-each step, all slots and the variables that all share are compared bit for bit.
+`legacy_opt.compat.to_keras`: 24 steps, with dense gradients and sparse gradients with repeated ids.
+Variables after each step, all slots and all non-slot variables are compared bit for bit.
 
-**On one processor.** One TensorFlow computes other last bits on another processor: its kernels ask
-the processor for an approximate square root (1.15 and 2.4) or reciprocal root (all), and take the
-widest matrix products that it has. In 24 steps of `tf.contrib.opt`'s own optimizers, TensorFlow
-1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest element. So
-"equal" here, and "bit for bit" on every page, is about two ways to run on one TensorFlow and one
-processor. What moves between machines moves its state bit for bit; its further steps are those that
-TensorFlow takes on that processor.
+**On one processor.** The same TensorFlow computes different last bits on different processors: its
+kernels use the processor's approximate square root (1.15 and 2.4) or reciprocal square root (all),
+and its widest instructions for matrix products. In 24 steps of `tf.contrib.opt`'s own optimizers,
+TensorFlow 1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest
+element. So "equal" here, and "bit for bit" on every page, compare two ways to train on one
+TensorFlow and one processor. Moving a training to another machine moves its state bit for bit; its
+further steps are those that TensorFlow computes on that processor.
 
 The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
-**eager**, without either, against a Session without graph rewriting; **fit**, a model with an
-embedding and a dense layer, against the same model in a Session. Where only Sessions fail, the v1
-optimizer runs in a function, or eagerly, too. The columns of Keras 3 hold these ways with variables
-of TensorFlow, **function** and **eager** also with `keras.Variable`, and **fit** also with
-`run_eagerly=True`. The others are of OptimizerV2.
+**eager**, in eager execution, compared with a Session without graph rewriting; **fit**, a model
+with an embedding and a dense layer, compared with the same model in a Session. If the v1 optimizer
+fails in a Session only, it runs in a function, or eagerly, instead. The Keras 3 columns have these
+ways with variables of TensorFlow, **function** and **eager** also with `keras.Variable`, and
+**fit** also with `run_eagerly=True`. The other columns are OptimizerV2.
 
-This page was made with {dtypes}. "all" means that all ways are equal in all of these; fit is run in
-float32 and float64 only, on Keras 3 in all. A dtype that the v1 optimizer itself does not train in
-a Session there is named behind "without"; the bridge raises an error with it too. Any other entry
-is a way that differs, with its largest difference; where the v1 optimizer itself, without the
-bridge, computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a
-way that is "unsupported", v1 and the bridge both raise an error.
+This page was made with {dtypes}. "all" means that all ways are equal in all of these dtypes;
+OptimizerV2 runs **fit** in float32 and float64 only. "without" lists dtypes in which both the v1
+optimizer in a Session and the bridge raise an error. Any other entry names a way that differs, with
+its largest difference, or one that is "unsupported", in which both v1 and the bridge raise an
+error. "as v1 does" means that the v1 optimizer without the bridge computes the same in a
+`tf.function`, so the difference is TensorFlow's.
 
-Shampoo is exact in **fit** only as far as its matrices have full rank: of those that have not, the
-singular values that are zero but for rounding decide what the power makes of them.
+Shampoo is exact in **fit** only if its matrices have full rank: otherwise some singular values are
+nothing but rounding errors, which the matrix power amplifies.
 
-[Optimizers that hold optimizers](wrappers.md) are compared in the same ways by the tests alone.
+[Optimizers that contain other optimizers](wrappers.md) are compared in the same ways, by tests only.
 
 `make matrix` writes this page.
 """

@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture(autouse=True)
-def no_wrong_warnings():
+def no_global_step_warnings():
     """Fails on GlobalStepWarning: all trainings with this model advance their global step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)

@@ -17,7 +17,7 @@ from tests.support.accumulating import (
     clipped_and_routed,
     large_batches,
     only,
-    some,
+    small_problem,
 )
 from tests.support.fed_training import FedTraining
 
@@ -31,7 +31,7 @@ v1 = tf.compat.v1
     dtype=["float32", "float16", "float64"],
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
-    problem = some(kind, dtype, name)
+    problem = small_problem(kind, dtype, name)
     # Eager execution is the cheapest reference, but differs from functions, whose graphs are
     # rewritten, and from ref variables: in old versions (2.4), sparse SGD rounds the learning rate
     # to float32 for these only.
@@ -212,7 +212,7 @@ def test_train_op_is_a_single_named_operation(name):
 
 @pytest.mark.parametrize("way", ["session-ref", "eager", "function"])
 def test_schedules_of_the_global_step_count_updates(way):
-    problem = some("dense", "float32", "SGD")
+    problem = small_problem("dense", "float32", "SGD")
 
     def make(step):
         if way == "eager":  # in eager execution, a schedule must be a Python function

@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests.support.held import momentum, sgd
+from tests.support.inner_optimizers import momentum, sgd
 
 v1 = tf.compat.v1
 

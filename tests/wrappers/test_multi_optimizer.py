@@ -16,7 +16,7 @@ from tests.support.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
     in_a_session,
-    no_wrong_warnings,
+    no_global_step_warnings,
     wide_and_deep,
 )
 

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import problems, running
-from tests.support.held import RATE, momentum, sgd
+from tests.support.inner_optimizers import RATE, momentum, sgd
 from tests.support.problems import Rows
 from tests.support.running import WAYS
 

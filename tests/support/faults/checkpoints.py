@@ -55,8 +55,8 @@ def kill_in_a_save(life, directory, moments):
     before, stop = unfinished(directory), time.monotonic() + SECONDS
     longest = A_MOMENT
     while life.is_alive():
-        known = files(directory)
-        while files(directory) <= known and life.is_alive():
+        unchanged = files(directory)
+        while files(directory) <= unchanged and life.is_alive():
             if time.monotonic() > stop:
                 raise RuntimeError(f"no checkpoint to kill in {SECONDS} s")
             life.wait_for(0.0002)  # also empties its pipe, which must not fill up

@@ -167,11 +167,11 @@ def worker_killed(name, kills, moments):
         assert workers[-1].ended()
         chief.kill()
         time.sleep(1)  # for updates that the parameter servers still have to apply
-        known = sum(life.events.count("trained") for life in [chief] + workers)
+        reported = sum(life.events.count("trained") for life in [chief] + workers)
         step = cluster.global_step()
-    assert known <= step <= known + kills + 1, (known, step)
-    text = "%s, worker killed %d times: %d steps, of which the workers know %d"
-    print(text % (name, kills, step, known), flush=True)
+    assert reported <= step <= reported + kills + 1, (reported, step)
+    text = "%s, worker killed %d times: %d steps, of which the workers reported %d"
+    print(text % (name, kills, step, reported), flush=True)
 
 
 def ps_killed(name, kills, moments):

@@ -100,13 +100,16 @@ CONTRIB: Any = {}
 OF_CONTRIB = "contrib.opt "
 
 
-def _held(optimizer, **arguments):
+def _around_sgd(optimizer, **arguments):
     return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
 
 
 # Optimizers that cannot be bridged: (case, part of the error message with lr_attr=False).
 REFUSED: Any = {
-    "SyncReplicas": (_held(v1.SyncReplicasOptimizer, replicas_to_aggregate=1), "another optimizer"),
+    "SyncReplicas": (
+        _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),
+        "another optimizer",
+    ),
 }
 
 if versions.has_contrib():
@@ -147,22 +150,22 @@ if versions.has_contrib():
     _MODEL = opt.ModelAverageCustomGetter("/job:worker/task:0")
     REFUSED.update(
         {
-            "AGN": (_held(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
-            "DropStaleGradient": (_held(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
+            "AGN": (_around_sgd(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
+            "DropStaleGradient": (_around_sgd(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
             "ElasticAverage": (
-                _held(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
+                _around_sgd(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
                 _OTHER,
             ),
             "GGT": (_case(opt.GGTOptimizer), "overrides compute_gradients"),
             "ModelAverage": (
-                _held(
+                _around_sgd(
                     opt.ModelAverageOptimizer, num_worker=1, is_chief=True, ma_custom_getter=_MODEL
                 ),
                 _OTHER,
             ),
-            "MovingAverage": (_held(opt.MovingAverageOptimizer), _OTHER),
+            "MovingAverage": (_around_sgd(opt.MovingAverageOptimizer), _OTHER),
             "VariableClipping": (
-                _held(opt.VariableClippingOptimizer, vars_to_clip_dims={}, max_norm=1.0),
+                _around_sgd(opt.VariableClippingOptimizer, vars_to_clip_dims={}, max_norm=1.0),
                 _OTHER,
             ),
         }

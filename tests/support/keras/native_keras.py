@@ -80,7 +80,7 @@ CASES: Any = {
     ),
 }
 
-RELATIVES = {
+COUNTERPARTS = {
     "MomentumOptimizer": "SGD",
     "AdamOptimizer": "Adam",
     "AdagradOptimizer": "Adagrad",
@@ -392,7 +392,7 @@ def cases():
 def arguments():
     """Returns the table of the arguments whose name or default differs."""
     rows = []
-    for v1_class, keras_class in RELATIVES.items():
+    for v1_class, keras_class in COUNTERPARTS.items():
         theirs = _parameters(KERAS_NAMES[keras_class])
         ours = _parameters(V1_NAMES[v1_class])
         names = [(name, RENAMED.get(name, name)) for name in ours]
