@@ -48,7 +48,7 @@ error. "as v1 does" means that the v1 optimizer without the bridge computes the 
 Shampoo is exact in **fit** only if its matrices have full rank: otherwise some singular values are
 nothing but rounding errors, which the matrix power amplifies.
 
-[Optimizers that contain other optimizers](wrappers.md) are compared in the same ways, by tests only.
+[Optimizers that contain optimizers](wrappers.md) are compared in the same ways, by tests only.
 
 `make matrix` writes this page.
 """
