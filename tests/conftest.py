@@ -13,8 +13,8 @@ from legacy_opt import versions
 from tests.support import account, turns
 
 NO_CELL = types.SimpleNamespace(params={})
-# Markers of tests that need an optional library, and whether it is installed. Modules with such a
-# marker are not even collected without it, because they could not be imported.
+# Markers of tests that need an optional library, and whether it is installed. If not, modules with
+# the marker are not even collected, because they could not be imported.
 INSTALLED = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 

@@ -143,10 +143,10 @@ def test_conditions_and_loops_change_nothing(name, full):
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_the_global_step_is_created_in_the_function(name):
-    """The first trace creates the global step, later ones reuse it; it stays 0, as eagerly."""
+    """The first trace creates the global step, later ones reuse it; nothing advances it."""
     found = {}
     for construct in plain, in_a_condition:
-        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # the one of eager execution
+        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # that of eager execution
         training = Training(name, with_step=False)
         found[construct.__name__] = training.run(tf.function(construct(training)))
     training = Training(name, with_step=False)

@@ -120,7 +120,7 @@ def unchanged(state, before):
 
 
 def compare(expected, number, state):
-    """Compares the state after a step with the oracle's; returns whether bounds were `SHARP`."""
+    """Compares the state after a step with the oracle's; returns whether bounds were in `SHARP`."""
     case, updates = expected.case, expected.updates[number]
     # Without the slots of GradientAccumulationOptimizer.
     slots = {key for key in state if not key.startswith("gradient_")}

@@ -151,7 +151,7 @@ class Training:
         return Damage(extent(variable), worst(state), others)
 
     def measure(self, kind, value):
-        """Returns the damage right after a step with the value, and after healthy steps.
+        """Returns the damage right after a step with the value, and after further finite gradients.
 
         Each measurement has a new session: in a used one, the initializer of a moving average
         might read its variable's old value.

@@ -1,4 +1,4 @@
-"""Optimizers for tests in which the gradient of a variable is its own value (its own buffer)."""
+"""Optimizers for tests in which a gradient aliases the variable's buffer."""
 
 import tensorflow as tf
 

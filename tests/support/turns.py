@@ -176,7 +176,7 @@ def _lanes_with(item, number, total):
 
 
 def _compared_by(item):
-    """Returns a key that cells compared with the same Session share, made of their parameters."""
+    """Returns a key made of the parameters that select the Session to compare with."""
     parameters = getattr(item, "callspec", None) and item.callspec.params or {}
     values = [parameters[name] for name in _COMPARED_BY if name in parameters]
     names = [

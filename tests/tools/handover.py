@@ -15,8 +15,8 @@ checkpoint, trains as many further steps, and asserts that
   checkpoint's arrays, with the decays computed between the steps in NumPy,
 * the final values are within `bound` of the run that never moved.
 
-It prints the largest differences, also to `report.txt`, and saves a checkpoint with `values.npz` of
-its own, to be moved back.
+It prints the largest differences, writes them to `report.txt`, and saves a checkpoint and
+`values.npz` in another folder, to be moved back.
 """
 
 import argparse

@@ -400,7 +400,11 @@ def run_tests(root, words):
 
 
 def run(mutations):
-    """Runs the tests without and with each mutation; returns whether they passed and failed."""
+    """Runs the tests without mutations, which must pass, and with each, which must fail.
+
+    Returns:
+      Whether all did.
+    """
     row = f"%-{max(len(mutation.name) for mutation in mutations)}s %-10s %s"
     print(row % ("mutation", "", "tests"))
     good = True

@@ -43,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """Includes beta powers and the global step; names are those without accumulation."""
+    """Includes beta powers and the global step; accumulation does not change their names."""
     problem = problems.everything(only=("matrix", "bias", "cube"), steps=2 * BATCHES)
     large = FedTraining(clipped_and_routed, large_batches(problem), use_resource)
     small = FedTraining(accumulated(clipped_and_routed), problem, use_resource)

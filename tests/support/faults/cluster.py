@@ -244,7 +244,7 @@ FAULTS = {"worker": worker_killed, "ps": ps_killed, "chief": chief_killed}
 
 
 def names_for(fault):
-    """Returns the optimizers to try; workers cannot share accumulators (docs/wrappers.md)."""
+    """Returns the optimizers to try; workers cannot accumulate gradients (docs/wrappers.md)."""
     return [name for name in NAMES if not (fault == "worker" and "accumulated" in name)]
 
 

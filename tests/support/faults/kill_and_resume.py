@@ -31,7 +31,8 @@ from tests.support.faults.checkpoints import kill_in_a_save, unfinished
 from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
-NEW_PYTHON = 5  # every fifth process is a new Python; odd, so it is killed in both ways in turn
+# Every fifth process is a new Python process. 5 is odd, so these are killed in both ways.
+NEW_PYTHON = 5
 
 
 def parse_arguments(argv=None):

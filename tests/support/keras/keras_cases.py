@@ -196,5 +196,5 @@ def ways_of_the_day(name, ways, count):
 
 
 def number_of(name):
-    """Returns a checksum of a case's name, the same on each lane, though lanes have other cases."""
+    """Returns a checksum of a case's name: unlike its position, it is the same on every lane."""
     return zlib.crc32(name.encode())

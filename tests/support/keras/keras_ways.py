@@ -1,8 +1,8 @@
 """Ways to train with a bridged v1 optimizer, each with the Session that it must equal.
 
-All return a `running.Trace`. Its slots also contain the values before each step but the first: of
-slots under ``(step, variable's name, slot)``, and of non-slot variables (the powers of beta) under
-``(step, "shared", name)``.
+All return a `running.Trace`. Besides the final slots, its `slots` contain the values before each
+step but the first: slots under ``(step, variable's name, slot)``, non-slot variables (the powers of
+beta) under ``(step, "shared", name)``.
 """
 
 import contextlib

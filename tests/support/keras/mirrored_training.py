@@ -253,10 +253,10 @@ def check_refused(strategy):
 def run_checks(checks, strategy):
     """Runs checks and prints their names.
 
-    Keras 3 before 3.8 does not divide the loss by the number of replicas; with several replicas,
-    the check is then that the bridge refuses it.
+    Keras 3 before 3.8 does not divide the loss by the number of replicas. With several replicas,
+    the only check is then that the bridge refuses it.
     """
-    # A ClusterCoordinator has a strategy.
+    # `strategy` may be a ClusterCoordinator, which has an attribute of this name.
     replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync
     is_refused = KERAS_3 and replicas > 1 and keras_3_version() < (3, 8)
     for check in checks:

@@ -2,7 +2,7 @@
 
     python -m tests.support.processes.clusters ROLE
 
-The roles are "workers" (each of two, under MultiWorkerMirroredStrategy), "coordinator" (under
+The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (that of
 ParameterServerStrategy) and "server" (its workers and parameter server). The environment variable
 TF_CONFIG describes the cluster and the process's task; see `mirrored_training` for the options.
 """
