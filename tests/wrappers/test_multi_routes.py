@@ -95,7 +95,7 @@ REFUSED = {
     "an empty list": (lambda: [(sgd(), [])], ValueError, "list of variables is empty"),
     "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is no variable"),
     "a number": (lambda: [(sgd(), 3)], TypeError, "which must be a regular expression, a list"),
-    "nothing to go by": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
+    "None": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
     "a layer": (lambda: [(sgd(), tf.Module())], TypeError, "its trainable_variables"),
     "replicas inside": (lambda: [(SYNC(sgd()), "a")], ValueError, "Put it around"),
     "one in two wrappers": (shared, ValueError, "inside of several"),
