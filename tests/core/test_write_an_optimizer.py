@@ -93,7 +93,7 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
     + ["keras " + w for w in KERAS_WAYS],
     dtype=["float32", "float64"],
 )
-def test_the_examples_are_bit_equal_in_all_ways(name, kind, way, dtype):
+def test_the_examples_have_the_same_bits_everywhere(name, kind, way, dtype):
     make, _ = EXAMPLES[name]
     problem = problems.make(kind, dtype)
     expected = running.session_resource(problem, make)

@@ -19,9 +19,10 @@ HEADER = """\
 
 <!-- Generated. To write it anew: make matrix -->
 
-Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow, through
-`legacy_opt.compat.to_keras`: 24 steps, with dense gradients and sparse gradients with repeated ids.
-Variables after each step, all slots and all non-slot variables are compared bit for bit.
+This page shows whether the optimizers made by `legacy_opt.compat.to_keras` equal the v1 optimizers
+bit for bit. Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow,
+through `to_keras`: 24 steps, with dense gradients and with rows with repeated ids. The variables
+after each step, all slot variables and the variables that exist once per optimizer are compared.
 
 **On one processor.** The same TensorFlow computes different last bits on different processors: its
 kernels use the processor's approximate square root (1.15 and 2.4) or reciprocal square root (all),

@@ -48,7 +48,7 @@ MOVING = (
         ("tests/checkpoints/test_v1_checkpoints_out.py", "-k", "comes_along"),
     ),
     (
-        "decay counts are read at the positions of layout V2",
+        "counts of decays are taken from where V2 has them",
         "relay",
         "flat = counts.reshape(-1)",
         "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
