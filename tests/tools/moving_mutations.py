@@ -34,7 +34,7 @@ MOVING = (
         ("tests/checkpoints/test_v1_checkpoints.py", "-k", "decaying_learning_rate"),
     ),
     (
-        "damaged data is found only after values were assigned",
+        "damaged data are found after something has been assigned",
         "load_v1_checkpoint",
         "for found in matches:\n    _read(found, checkpoint, report)",
         "pass",
