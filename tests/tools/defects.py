@@ -30,7 +30,7 @@ DEFECTS = {
     14: "AdagradDecay repeated past decays when restored with other partitions",
     15: "state of one partition was restored into another partition",
     16: "slots of square partitions were taken for slices; conversion left slots partitioned",
-    17: "a checkpoint that changed while it was read was converted to a mixture of both",
+    17: "a checkpoint that changed while it was read was read as a mixture of old and new",
     18: "undoing patch_tensorflow emptied modules that were still referenced",
     19: "a small .keras file could use unlimited memory",
     20: "very large global steps resulted in NaN without a warning",

@@ -33,7 +33,7 @@ class KerasApi:
         """The module with Keras' own optimizers of this API."""
         home = self.keras.optimizers
         is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
-        # In newer Keras 2 versions, OptimizerV2's subclasses are in `legacy`.
+        # From 2.11 on, OptimizerV2's subclasses are in `legacy`; in 2.10 it has other classes.
         return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
