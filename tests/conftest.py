@@ -1,4 +1,4 @@
-"""What every run of the tests needs: its options, which cells it has, and its account."""
+"""Options and hooks of every test run, and the fixtures that all tests share."""
 
 import functools
 import gc
@@ -12,10 +12,10 @@ import pytest
 from legacy_opt import versions
 from tests.support import account, turns
 
-# Tests that are marked so run only where there is what they need, and modules, which can be
-# imported only there.
 NO_CELL = types.SimpleNamespace(params={})
-THERE = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
+# Markers of tests that need an optional library, and whether it is installed. If not, modules with
+# the marker are not even collected, because they could not be imported.
+INSTALLED = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 
 def pytest_ignore_collect(collection_path):
@@ -24,63 +24,63 @@ def pytest_ignore_collect(collection_path):
     source = collection_path.read_text(encoding="utf-8")
     marks = re.findall(r"^pytestmark = (?:\[\n.*?^\]|.*?$)", source, re.M | re.S)
     missing = [
-        name for name in THERE if not THERE[name] and "pytest.mark." + name in "".join(marks)
+        name
+        for name in INSTALLED
+        if not INSTALLED[name] and "pytest.mark." + name in "".join(marks)
     ]
     return True if missing else None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Drops the tests and cells for what is not there; cells of Keras 3 are marked by their API."""
+    """Marks cells with the parameter "keras3"; drops cells whose library is not installed."""
     for item in items:
         values = getattr(item, "callspec", NO_CELL).params.values()
         if any(isinstance(value, str) and value == "keras3" for value in values):
             item.add_marker("keras3")
-    missing = [name for name in THERE if not THERE[name]]
+    missing = [name for name in INSTALLED if not INSTALLED[name]]
     items[:] = [item for item in items if not any(map(item.get_closest_marker, missing))]
 
 
 def pytest_addoption(parser):
     group = parser.getgroup("legacy-opt")
     group.addoption("--full", action="store_true", help="run every combination and the slow tests")
-    group.addoption(
-        "--turn", type=turns.turn, metavar="2/5", help="run a lane's share of the cells"
-    )
-    group.addoption("--report", help="write the account of this run to this JSON file")
+    group.addoption("--turn", type=turns.turn, metavar="2/5", help="run the share of lane 2 of 5")
+    group.addoption("--report", help="write outcomes, skips and durations to this JSON file")
 
 
 def pytest_configure(config):
     config.pluginmanager.register(turns)
     config.pluginmanager.register(account)
-    config.option.loadscopereorder = False  # xdist's; `turns` knows which files take long
-    if not hasattr(config, "workerinput"):  # with xdist: the process that hears all reports
+    config.option.loadscopereorder = False  # instead of xdist, `turns` sorts files by duration
+    if not hasattr(config, "workerinput"):  # with xdist: only the process that gets all reports
         config.pluginmanager.register(account.Account(config), "account")
 
 
 def pytest_collection_finish(session):
-    gc.freeze()  # what has been imported stays, and every full collection would go through it
+    gc.freeze()  # every full collection would visit the imported modules, which are never freed
 
 
 @pytest.fixture(scope="session")
 def full(request):
-    """Whether this is the full run, for tests that choose their own size by it."""
+    """Whether the option --full is set, for tests that choose their own size."""
     return request.config.getoption("full")
 
 
 @pytest.fixture
 def cell(full):
-    """Runs a cell of `tests.support.exactness`; in the full run with the steps of `make matrix`."""
+    """Runs a cell of `tests.support.exactness`; with --full, as many steps as `make matrix`."""
     from tests.support import exactness
 
     return exactness.cell if full else functools.partial(exactness.cell, steps=9)
 
 
 @pytest.fixture(autouse=True)
-def keep_what_fit_leaves(request):
-    """Keeps the garbage of Keras tests on TensorFlow 1.15 from being collected.
+def no_garbage_collection_of_keras(request):
+    """Disables garbage collection in Keras tests on TensorFlow 1.15.
 
-    The iterators that `fit` made there are deleted by creating operations in their graph; if the
-    collector comes upon both, that crashes or hangs.
+    Iterators made by `fit` create operations in their graph when they are deleted. If iterator and
+    graph are collected together, the process crashes or hangs.
     """
     if not (versions.has_contrib() and "keras" in inspect.getsource(request.module)):
         yield
@@ -93,7 +93,7 @@ def keep_what_fit_leaves(request):
 
 @pytest.fixture(autouse=True)
 def no_global_step_is_left():
-    """Takes a global step that a test has made in eager code from the tests after it."""
+    """Removes a global step that a test created in eager execution, for the tests after it."""
     yield
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

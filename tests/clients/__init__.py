@@ -1,4 +1,4 @@
-"""Tests with other people's packages, which only `make clients` installs.
+"""Tests with third-party packages, which only `make clients` installs.
 
-pytest does not collect these files by itself: their names do not begin with test_.
+pytest does not collect these files by default, because their names do not begin with test_.
 """

@@ -1,4 +1,4 @@
-"""`legacy-opt audit` against uses counted by hand, by reading the sources of installed packages."""
+"""Compares `legacy-opt audit` with uses counted by hand in the sources of installed packages."""
 
 import os
 
@@ -8,7 +8,7 @@ import tf_slim
 
 from legacy_opt.compat.source_analysis.optimizer_uses import audit
 
-# Lines by file and kind; a line that holds two stands there twice.
+# Line numbers by file and kind of use; a line with two uses is listed twice.
 TF_SLIM = {
     "layers/optimizers.py": {
         "constructor": [44, 209],
@@ -56,7 +56,7 @@ DEEPCTR = {
 
 
 @pytest.mark.parametrize("package, counted", [(tf_slim, TF_SLIM), (deepctr, DEEPCTR)])
-def test_all_that_was_counted_is_found_and_nothing_else(package, counted):
+def test_audit_finds_exactly_the_counted_uses(package, counted):
     home = os.path.dirname(package.__file__)
     uses, _ = audit([home])
     found = {}

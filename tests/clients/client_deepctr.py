@@ -18,7 +18,7 @@ NAMES = sorted(SIZES) + ["price"]
 
 @pytest.fixture(scope="module")
 def data():
-    """Features by name, and labels that follow from them."""
+    """Returns features by name, and labels that depend on them."""
     random = np.random.RandomState(7)
     features = {name: random.randint(0, size, size=ROWS) for name, size in SIZES.items()}
     logits = sum(random.normal(size=SIZES[name])[ids] for name, ids in features.items())
@@ -30,7 +30,7 @@ def data():
 
 
 def keras_model(kind):
-    """Builds a model."""
+    """Builds a Keras model of deepctr."""
     tf.keras.backend.clear_session()
     (tf.random.set_seed if hasattr(tf.random, "set_seed") else v1.set_random_seed)(1)
     columns = [SparseFeat(name, size, embedding_dim=4) for name, size in sorted(SIZES.items())]
@@ -40,7 +40,7 @@ def keras_model(kind):
 
 
 def fit(model, v1_optimizer, data, epochs=4):
-    """Trains through the bridge; returns the losses of the epochs, and the optimizer."""
+    """Trains with a bridged optimizer; returns the losses of the epochs, and the optimizer."""
     features, labels = data
     optimizer = to_keras(v1_optimizer)
     model.compile(optimizer, "binary_crossentropy")
@@ -66,7 +66,7 @@ def test_a_keras_model_trains_with_a_bridged_optimizer(kind, data):
     assert set(decayed.values()) == {steps // 10}, decayed
 
 
-def test_before_the_first_decay_it_is_adagrad_bit_for_bit(data):
+def test_before_its_first_decay_adagrad_decay_equals_adagrad_bit_for_bit(data):
     model = keras_model(DeepFM)
     start, weights = model.get_weights(), []
     for optimizer in (
@@ -84,7 +84,7 @@ def test_before_the_first_decay_it_is_adagrad_bit_for_bit(data):
 
 
 def adagrad_decay():
-    """Makes the optimizer in the graph that is then being built, whose step it counts by."""
+    """Returns AdagradDecay with the global step of the graph that is being built."""
     step = v1.train.get_or_create_global_step()
     return legacy_opt.AdagradDecayOptimizer(0.1, step, accumulator_decay_step=10)
 
@@ -94,13 +94,14 @@ PLUGGED = {
     "functions": (lambda: v1.train.FtrlOptimizer(0.1), adagrad_decay),
 }
 SLOTS = {
-    "instances": ({"Adam", "Adam_1"}, {"AdamAsync", "AdamAsync_1"}),  # LazyAdam's are called Adam
+    # LazyAdam's slots are named Adam.
+    "instances": ({"Adam", "Adam_1"}, {"AdamAsync", "AdamAsync_1"}),
     "functions": ({"Ftrl", "Ftrl_1"}, {"AdagradDecay", "AdagradDecay_1"}),
 }
 
 
 @pytest.mark.parametrize("how", sorted(PLUGGED))
-def test_an_estimator_trains_with_ours_plugged_in(how, data, tmp_path):
+def test_an_estimator_trains_with_our_optimizers(how, data, tmp_path):
     features, labels = data
     column = tf.feature_column
     ids = {
@@ -125,7 +126,7 @@ def test_an_estimator_trains_with_ours_plugged_in(how, data, tmp_path):
 
     estimator.train(lambda: inputs(1))
     before = estimator.evaluate(lambda: inputs(1))
-    estimator.train(lambda: inputs(3))  # from the checkpoint
+    estimator.train(lambda: inputs(3))  # resumes from the checkpoint
     after = estimator.evaluate(lambda: inputs(1))
     assert after["loss"] < 0.9 * before["loss"]
     assert (before["global_step"], after["global_step"]) == (ROWS // BATCH, 4 * ROWS // BATCH)
@@ -143,6 +144,6 @@ def test_an_estimator_trains_with_ours_plugged_in(how, data, tmp_path):
 
 
 def slots_of(saved, variable):
-    """Returns what stands below a variable in a checkpoint."""
+    """Returns the names of a variable's slots in a checkpoint, without the variable's name."""
     names = saved.get_variable_to_shape_map()
     return {name[len(variable) + 1 :] for name in names if name.startswith(variable + "/")}

@@ -33,7 +33,7 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns batches of ids, some twice, numbers, and labels that follow from both."""
+    """Returns batches of ids, some repeated, numbers, and labels that depend on both."""
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []
@@ -50,7 +50,7 @@ def model():
     ids = v1.placeholder(tf.int64, [None])
     numbers = v1.placeholder(tf.float32, [None, NUMBERS])
     labels = v1.placeholder(tf.float32, [None])
-    # Those that are read while others write them would make every run another one.
+    # Resource variables: with ref variables, results would depend on the order of reads and writes.
     with v1.variable_scope("", use_resource=True):
         initial = v1.random_normal_initializer(stddev=0.1, seed=3)
         table = v1.get_variable("deep/table", [IDS, 4], initializer=initial)
@@ -74,7 +74,7 @@ def by_itself(optimizer, loss, step):
 
 
 def train(make_optimizer, make_train_op):
-    """Returns the losses, and all variables at the end."""
+    """Trains in a Session; returns the losses and the final values of all variables."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         placeholders, loss = model()
@@ -100,7 +100,8 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert variables["global_step"] == updates
 
 
-# Its Supervisor's threads know nothing of a `with` around the graph: eager execution has to be off.
+# A new process without eager execution: the threads of slim's Supervisor need the default graph,
+# and a `with` block around the graph does not apply to them.
 LOOP = """
 import sys
 import tensorflow as tf
@@ -127,5 +128,5 @@ def test_slims_loop_trains_and_writes_checkpoints(tmp_path):
     assert last < 0.9 * np.log(2)
     saved = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(tmp_path)))
     assert saved.get_tensor("global_step") == 30
-    # Three decays in 30 steps: the first is due when the global step has come to 9.
+    # Three decays in 30 steps: the first is due at global step 9.
     assert saved.get_tensor("weights/AdagradDecay_1").max() == 3

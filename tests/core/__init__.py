@@ -1,1 +1,1 @@
-"""RuleOptimizer, and what it checks."""
+"""Tests of RuleOptimizer and of argument checks."""

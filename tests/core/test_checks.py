@@ -1,4 +1,4 @@
-"""Numbers that are too large or too small: what constructors refuse, what becomes of others."""
+"""Very large and very small hyperparameters: which ones constructors refuse, which they round."""
 
 import numpy as np
 import pytest
@@ -21,14 +21,14 @@ def test_numbers_beyond_float32_are_refused(number):
         legacy_opt.LazyAdamOptimizer(learning_rate=number)
 
 
-def test_tensorflow_takes_no_numbers_beyond_float32_either():
+def test_tensorflow_refuses_numbers_beyond_float32_too():
     optimizer = tf.compat.v1.train.GradientDescentOptimizer(1e300)
     with pytest.raises(ValueError, match="out of range"):
         trained(optimizer, tf.float64)
 
 
 @pytest.mark.parametrize("number", [1e-45, 1e-300])
-def test_what_float32_takes_for_zero_is_not_positive(number):
+def test_numbers_that_are_zero_in_float32_are_not_positive(number):
     step = tf.Variable(0, dtype=tf.int64)
     with pytest.raises(ValueError, match="initial_accumulator_value must be positive in float32"):
         legacy_opt.AdagradDecayOptimizer(0.1, step, initial_accumulator_value=number)
@@ -38,7 +38,7 @@ def test_what_float32_takes_for_zero_is_not_positive(number):
 
 
 @pytest.mark.parametrize("number", [3e38, -3e38, 1e-50, 2**63 - 1])
-def test_others_are_taken_as_they_are(number):
+def test_other_numbers_are_not_changed(number):
     assert argument_checks.hyperparameter("x", number) is number
 
 
@@ -78,7 +78,7 @@ def test_other_numbers_give_no_warning(name, value):
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
-def test_a_period_may_be_longer_than_steps_can_be_counted(dtype):
+def test_a_decay_period_may_exceed_the_step_dtype(dtype):
     values = []
     for period in 10**6, 2**31, 2**63:
         step = tf.Variable(tf.constant(5, dtype))
@@ -88,7 +88,7 @@ def test_a_period_may_be_longer_than_steps_can_be_counted(dtype):
 
 
 @pytest.mark.parametrize("dtype", [tf.float16, tf.float32, tf.float64])
-def test_a_limit_beyond_all_numbers_clips_nothing(dtype):
+def test_a_clipping_limit_beyond_float32_clips_nothing(dtype):
     sgd = tf.compat.v1.train.GradientDescentOptimizer(1.0)
     clips = legacy_opt.ClipByValueOptimizer(sgd, -1e300, 1.0)
     np.testing.assert_array_equal(trained(clips, dtype), [0.0, 4.0])

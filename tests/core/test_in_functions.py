@@ -1,4 +1,4 @@
-"""Optimizers in the conditions and loops of a `tf.function`, with nothing made before."""
+"""Optimizers in tf.cond and loops of a `tf.function` that creates their variables."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ class Training:
         self.optimizer.apply_gradients(pairs, global_step=self.step)
 
     def run(self, train):
-        """Returns the values after each step."""
+        """Calls `train` for each step; returns the values after each of them."""
         values = []
         for gradients in PROBLEM.gradients:
             train(*map(tf.constant, (gradients["matrix"], *gradients["table"])))
@@ -84,7 +84,7 @@ def in_a_loop(training):
     return train
 
 
-def of_gradients_of_a_branch(training):
+def with_gradients_of_a_branch(training):
     def train(matrix, rows, ids):
         if tf.size(ids) >= 0:
             training.apply(matrix * 1.0, tf.identity(rows), ids)
@@ -92,7 +92,7 @@ def of_gradients_of_a_branch(training):
     return train
 
 
-def of_gradients_of_a_loop(training):
+def with_gradients_of_a_loop(training):
     def train(matrix, rows, ids):
         for number in tf.range(1):
             factor = tf.cast(number + 1, matrix.dtype)
@@ -108,10 +108,11 @@ def plain(training):
     return train
 
 
-OTHERS = [in_a_loop, of_gradients_of_a_branch, of_gradients_of_a_loop]
+OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
 
 
 def cells(marked, number):
+    """Returns all names as parameters; those in `marked` get the marker of the defect `number`."""
     mark = pytest.mark.defect(number)
     return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
 
@@ -127,7 +128,7 @@ def assert_same(found, expected, name, exactly=True):
 
 @pytest.mark.parametrize("name", cells(COMPOSED, 5))
 def test_conditions_and_loops_change_nothing(name, full):
-    """Where graphs regroup the products of TensorFlow's own sparse Adam, nearly nothing."""
+    """Only rounding may differ, if graphs regroup products in TensorFlow's own sparse Adam."""
     training = Training(name)
     expected = training.run(training.apply)  # eagerly
     number = list(MAKERS).index(name)
@@ -138,14 +139,14 @@ def test_conditions_and_loops_change_nothing(name, full):
         assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
-# Of a step that is not there nobody knows whether somebody advances it.
+# Without a global step argument, optimizers cannot know whether the step is advanced, and warn.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
-def test_no_step_is_there_before(name):
-    """Each trace finds the step that the first has made, which stands at 0; so does eager code."""
+def test_the_global_step_is_created_in_the_function(name):
+    """The first trace creates the global step, later ones reuse it; nothing advances it."""
     found = {}
     for construct in plain, in_a_condition:
-        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # where eager code finds it
+        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # that of eager execution
         training = Training(name, with_step=False)
         found[construct.__name__] = training.run(tf.function(construct(training)))
     training = Training(name, with_step=False)
@@ -155,7 +156,7 @@ def test_no_step_is_there_before(name):
         assert_same(values, expected, construct, exactly=not regrouped)
 
 
-def test_an_optimizer_makes_one_step_in_each_graph():
+def test_an_optimizer_creates_one_global_step_in_each_graph():
     made = legacy_opt.AdafactorOptimizer()
     assert made.global_step_variable() is made.global_step_variable()
     with tf.Graph().as_default() as graph:

@@ -1,4 +1,4 @@
-"""Messages for slips: arguments in another order, the other Keras, exceptions that say nothing."""
+"""Error messages for user mistakes: swapped arguments, the wrong Keras, exceptions without text."""
 
 import numpy as np
 import pytest
@@ -24,7 +24,7 @@ def sgd():
 
 
 class Unspeakable(ValueError):
-    """An exception that cannot be shown."""
+    """An exception whose __str__ fails."""
 
     def __str__(self):
         raise RuntimeError("no words")
@@ -49,7 +49,7 @@ def test_arguments_in_another_order(function, tmp_path):
 
 @pytest.mark.defect(21)
 @pytest.mark.parametrize("path", [None, 3, {}])
-def test_what_is_no_path(path, tmp_path):
+def test_wrong_paths(path, tmp_path):
     with pytest.raises(TypeError, match="path must be the path of a checkpoint, a string"):
         open_checkpoint(path)
     if path is not None:
@@ -62,17 +62,17 @@ def test_what_is_no_path(path, tmp_path):
 
 @pytest.mark.defect(21)
 @pytest.mark.parametrize("given", [["w"], [1.0], [None]])
-def test_what_is_no_variable(given):
+def test_wrong_var_list_of_to_v1(given):
     variable = tf.compat.v2.Variable([1.0])
     with pytest.raises(TypeError, match="var_list must hold variables, got"):
         to_v1(OPTIMIZER_V2.optimizers.SGD).minimize(lambda: tf.reduce_sum(variable), var_list=given)
 
 
-# Exceptions that cannot be shown.
+# Exceptions whose __str__ fails.
 
 
 @pytest.mark.defect(21)
-def test_a_configuration_that_raises():
+def test_get_config_that_raises():
     class Mine(OPTIMIZER_V2.optimizers.SGD):
         get_config = speechless
 
@@ -81,7 +81,7 @@ def test_a_configuration_that_raises():
 
 
 @pytest.mark.defect(21)
-def test_a_class_that_raises():
+def test_from_config_that_raises():
     class Mine(OPTIMIZER_V2.optimizers.SGD):
         from_config = speechless
 
@@ -90,8 +90,8 @@ def test_a_class_that_raises():
 
 
 @pytest.mark.defect(21)
-def test_a_training_that_raises():
-    """A function of the user's that clips, in Keras 2, and takes no sparse gradients."""
+def test_a_gradient_transformer_that_raises():
+    """A user's gradient transformer (Keras 2) that fails with sparse gradients."""
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
         return
 
@@ -106,7 +106,7 @@ def test_a_training_that_raises():
 
 
 @pytest.mark.defect(21)
-def test_a_module_of_the_users(tmp_path, monkeypatch, capsys):
+def test_a_users_module_that_raises(tmp_path, monkeypatch, capsys):
     (tmp_path / "speechless_module.py").write_text(
         "class Unspeakable(Exception):\n"
         "    def __str__(self):\n"
@@ -119,5 +119,5 @@ def test_a_module_of_the_users(tmp_path, monkeypatch, capsys):
     options = ("--to", "keras", "--model", "speechless_module:build")
     path = str(tmp_path / "v1")
     save_v1_checkpoint(path, {"w": tf.compat.v2.Variable([1.0])}, None)
-    told = Screen(capsys).refused("convert", path, str(tmp_path / "out"), *options)
-    assert "cannot be used: Unspeakable (" in told
+    message = Screen(capsys).refused("convert", path, str(tmp_path / "out"), *options)
+    assert "cannot be used: Unspeakable (" in message

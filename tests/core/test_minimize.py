@@ -1,4 +1,4 @@
-"""Every argument of `minimize`, of every class: the same bits as with the gradients fed."""
+"""Every argument of `minimize`, with every class: bit-equal to apply_gradients."""
 
 import numpy as np
 import pytest
@@ -10,18 +10,18 @@ from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 FACTORS = np.linspace(-2, 2, 12).reshape(4, 3).astype("f")
-WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # whose products with the factors are exact
+WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # powers of two: products with the factors are exact
 MINIMIZE = {
     "gate_gradients": v1.train.Optimizer.GATE_GRAPH,
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# Their step is called otherwise, as in tf.contrib.opt.
+# The train_op of these has another name, as in tf.contrib.opt.
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 
 def trained(name, use_resource, build):
-    """Returns all variables after two steps, and what the step is called."""
+    """Trains two steps; returns all variables, and the name of the train_op."""
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         one, two = (v1.get_variable(each, initializer=tf.ones([4, 3])) for each in ["one", "two"])
         step = v1.train.get_or_create_global_step()
@@ -58,15 +58,15 @@ def positional(optimizer, one, two, step):
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", MAKERS)
-def test_every_argument_means_what_it_says(name, use_resource):
-    expected, called = trained(name, use_resource, applied)
-    assert called == OTHER_NAMES.get(name, "named")
+def test_every_argument_of_minimize_has_its_effect(name, use_resource):
+    expected, op_name = trained(name, use_resource, applied)
+    assert op_name == OTHER_NAMES.get(name, "named")
     assert np.array_equal(expected["two"], np.ones([4, 3], "f"))
     assert not np.array_equal(expected["one"], expected["two"])
     assert expected["global_step"] == (1 if "ccumulat" in name else 2)
     for build in minimized, positional:
-        found, called = trained(name, use_resource, build)
-        assert called == OTHER_NAMES.get(name, "named")
+        found, op_name = trained(name, use_resource, build)
+        assert op_name == OTHER_NAMES.get(name, "named")
         assert set(found) == set(expected)
         for key, value in expected.items():
             np.testing.assert_array_equal(found[key], value, err_msg=key)

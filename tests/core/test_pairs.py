@@ -1,4 +1,4 @@
-"""What `apply_gradients`, `minimize` and constructors are given and cannot take, by name."""
+"""Wrong arguments of `apply_gradients`, `minimize` and constructors: errors name them."""
 
 from fractions import Fraction
 
@@ -32,7 +32,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", MAKERS)
 
 
 @EVERY_KIND
-def test_what_is_no_list_of_pairs(kind):
+def test_wrong_lists_of_gradient_variable_pairs(kind):
     w, dense = tf.Variable(np.ones([3, 2], "f")), tf.ones([3, 2])
     rows = tf.IndexedSlices(tf.ones([1, 2]), tf.constant([1]), tf.constant([3, 2]))
     optimizer = MAKERS[kind]()
@@ -50,7 +50,7 @@ def test_what_is_no_list_of_pairs(kind):
 
 
 @EVERY_KIND
-def test_what_is_no_list_of_variables(kind):
+def test_wrong_lists_of_variables(kind):
     w, optimizer = tf.Variable([1.0]), MAKERS[kind]()
     for wrong in "w", [w, 5], {"w": "w"}:
         with pytest.raises(TypeError, match="var_list must hold variables, and .* is no variable"):
@@ -65,7 +65,7 @@ NUMBERS = [Fraction(1, 4), np.longdouble(0.25)]
 
 
 @pytest.mark.parametrize("number", NUMBERS, ids=["fraction", "longdouble"])
-def test_numbers_that_tensorflow_does_not_take_are_floats(number):
+def test_numbers_that_tensorflow_refuses_become_floats(number):
     for make in (
         lambda number: legacy_opt.LazyAdamOptimizer(number, epsilon=number),
         lambda number: legacy_opt.MomentumWOptimizer(number, number, number),
@@ -98,7 +98,7 @@ def test_slots_in_a_list():
         Listed().apply_gradients([(tf.constant([1.0]), tf.Variable([1.0]))])
 
 
-def test_nothing_of_ours_is_deprecated():
+def test_training_raises_no_deprecation_warning_about_our_code():
     program = """
 import numpy as np, tensorflow as tf, legacy_opt
 v1 = tf.compat.v1

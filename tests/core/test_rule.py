@@ -1,4 +1,4 @@
-"""RuleOptimizer itself: stock optimizers written as rules, layouts, hyperparameters, errors."""
+"""RuleOptimizer: stock optimizers written as rules, slot layouts, hyperparameters, errors."""
 
 import inspect
 import textwrap
@@ -14,7 +14,7 @@ from tests.support import problems, rules, running
 
 v1 = tf.compat.v1
 
-# float16 needs an epsilon that it can hold: with 1e-8 stock Adam divides 0 by 0 there as well.
+# epsilon=1e-3, because 1e-8 is 0 in float16: stock Adam would divide 0 by 0, too.
 PAIRS = {
     "adagrad": (lambda _: rules.AdagradRule(0.3), lambda _: v1.train.AdagradOptimizer(0.3)),
     "momentum": (
@@ -46,8 +46,8 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
     if way == "eager" and kind == "dense":
         running.assert_same(actual, stock)
         return
-    # Graph rewriting may reorder a rule's products, and the sparse kernels compute row by row in
-    # another order than vector code: 2 units in the last place a step.
+    # 2 ulps per step: graph rewriting may regroup a rule's products, and the sparse kernels compute
+    # row by row, in another order than vectorized code.
     assert set(actual.slots) == set(stock.slots)
     eps = float(np.finfo(dtype).eps)
     for number, (ours, theirs) in enumerate(zip(actual.steps, stock.steps)):
@@ -79,7 +79,7 @@ def test_the_example_of_the_docstring_runs():
 
 
 class Swap(RuleOptimizer):
-    """Hands values through unchanged: on ref variables a value read is the variable's memory."""
+    """Returns its inputs as new slots; with ref variables these alias the variables' buffers."""
 
     slots = {"one": Slot(1.0), "two": Slot(2.0), "previous": Slot(), "last_gradient": Slot()}
 
@@ -92,7 +92,7 @@ class Swap(RuleOptimizer):
 
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
 @pytest.mark.parametrize("way", running.WAYS)
-def test_what_a_rule_hands_through_is_not_overwritten(way, kind):
+def test_inputs_that_a_rule_returns_as_slots_are_not_overwritten(way, kind):
     problem = problems.make(kind, steps=7)
     trace = running.WAYS[way](problem, lambda _: Swap())
     visits = {key: np.zeros(value.shape[:1], int) for key, value in problem.values.items()}
@@ -114,7 +114,7 @@ def test_what_a_rule_hands_through_is_not_overwritten(way, kind):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(use_resource):
-    # The gradient of this loss is the variable's own memory, so writing early would show.
+    # The gradient of this loss aliases the variable's buffer, so writing too early would show.
     with tf.Graph().as_default():
         twins = [
             v1.get_variable(
@@ -136,7 +136,7 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
 
 
 class Layouts(RuleOptimizer):
-    """Uses every layout; the step counts visits by row, by variable, and by column."""
+    """Uses every slot layout: counts updates of each row, of the variable, and of two columns."""
 
     def __init__(self):
         super().__init__(False, "Layouts")
@@ -155,25 +155,26 @@ class Layouts(RuleOptimizer):
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-@pytest.mark.parametrize("known", [True, False])
-def test_layouts(use_resource, known):
+@pytest.mark.parametrize("static_shape", [True, False])
+def test_layouts(use_resource, static_shape):
     with tf.Graph().as_default():
-        shape = [4, 3] if known else None
+        shape = [4, 3] if static_shape else None
         x = v1.get_variable(
             "x",
             initializer=v1.placeholder_with_default(tf.zeros([4, 3]), shape),
-            validate_shape=known,
+            validate_shape=static_shape,
             use_resource=use_resource,
         )
         optimizer = Layouts()
-        values = v1.placeholder_with_default(tf.zeros([3, 3]), [None, 3] if known else None)
+        values = v1.placeholder_with_default(tf.zeros([3, 3]), [None, 3] if static_shape else None)
         sparse = optimizer.apply_gradients([(tf.IndexedSlices(values, [3, 1, 3]), x)])
         dense = optimizer.apply_gradients(
             [(v1.placeholder_with_default(tf.zeros([4, 3]), shape), x)]
         )
         slots = [optimizer.get_slot(x, name) for name in ("rows", "visits", "columns")]
         with v1.Session() as sess:
-            sess.run(v1.global_variables_initializer())  # slots must not read what is not there
+            # The initializers of slots must not read uninitialized variables.
+            sess.run(v1.global_variables_initializer())
             for train_op in (sparse, dense, sparse):
                 sess.run(train_op)
             value, rows, visits, columns = sess.run([x] + slots)
@@ -201,7 +202,7 @@ class NormStep(RuleOptimizer):
 
 
 @pytest.mark.parametrize("way", running.WAYS)
-def test_a_rule_for_whole_tensors_gets_dense_gradients(way):
+def test_a_rule_with_whole_tensor_gets_dense_gradients(way):
     problem = problems.make("duplicates", "float64", steps=3)
     trace = running.WAYS[way](problem, lambda _: NormStep(0.5))
     for key, w in problem.values.items():
@@ -214,7 +215,7 @@ def test_a_rule_for_whole_tensors_gets_dense_gradients(way):
 
 
 class HalfForRows(NormStep):
-    """Sparse gradients have a rule of their own: w -= learning_rate * g / 2."""
+    """Has a sparse_rule: w -= learning_rate * g / 2."""
 
     whole_tensor = False
 
@@ -223,7 +224,7 @@ class HalfForRows(NormStep):
 
 
 @pytest.mark.parametrize("way", running.WAYS)
-def test_sparse_gradients_may_have_a_rule_of_their_own(way):
+def test_sparse_rule_applies_sparse_gradients(way):
     problem = problems.Problem(
         {"dense": np.float32([3, 5]), "rows": np.float32([3, 5])},
         [{"dense": np.float32([6, 8]), "rows": problems.Rows(np.float32([6]), np.int64([1]))}],
@@ -236,7 +237,7 @@ def test_sparse_gradients_may_have_a_rule_of_their_own(way):
 
 
 @pytest.mark.parametrize("way", running.WAYS)
-def test_slots_start_at_numbers_tensors_and_callables(way):
+def test_initial_values_of_slots_may_be_numbers_tensors_and_callables(way):
     class Starts(NormStep):
         def slot_layouts(self, variable):
             return {
@@ -364,7 +365,7 @@ def test_a_class_without_a_rule():
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
-def test_locks_that_cannot_be_kept_raise_a_warning_of_their_own():
+def test_use_locking_without_a_locking_kernel_warns():
     with pytest.warns(legacy_opt.UseLockingWarning, match="'x:0'"):
         one_step(Sgd(0.1, use_locking=True))
     with warnings.catch_warnings():
@@ -377,7 +378,7 @@ def test_locks_that_cannot_be_kept_raise_a_warning_of_their_own():
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_subclasses_may_deal_with_duplicate_ids_themselves(use_resource):
+def test_subclasses_may_override_the_summing_of_duplicate_ids(use_resource):
     class LastWins(Sgd):
         """Keeps the last row of equal ids instead of summing them."""
 
@@ -418,7 +419,7 @@ def test_non_slot_variables_have_stock_names_and_advance_once_per_step():
             assert sess.run(powers) == [0.5**4, 0.25**4]
 
 
-def test_variable_constraints_are_kept():
+def test_variable_constraints_are_applied():
     with tf.Graph().as_default():
         x = v1.get_variable("x", initializer=0.25, constraint=lambda value: tf.maximum(value, 0.0))
         train_op = Sgd(1.0).apply_gradients([(tf.constant(1.0), x)])
@@ -437,8 +438,8 @@ ALIASES = {
 
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
-def test_a_value_that_a_rule_hands_on_under_another_name(alias, use_resource):
-    # Large enough for a write to overtake a read, which a ref variable's own memory would show.
+def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
+    # With ref variables, a large variable shows a write that overtakes a read of its buffer.
     size = 1000000
 
     class HandsOn(RuleOptimizer):
@@ -504,7 +505,7 @@ def test_a_gradient_of_unknown_shape_is_not_broadcast(shape):
     ],
 )
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_rule_that_returns_something_else(result, error, sparse):
+def test_a_rule_with_a_wrong_return_value(result, error, sparse):
     class Wrong(Sgd):
         def rule(self, grad, value, slots, hyper):
             return result(grad)
@@ -518,7 +519,7 @@ def test_a_rule_that_returns_something_else(result, error, sparse):
             Wrong(0.1).apply_gradients([(gradient, x)])
 
 
-def test_callables_are_checked_before_and_when_they_are_called():
+def test_callable_hyperparameters_are_checked_before_and_in_calls():
     with pytest.raises(TypeError, match="learning_rate.*without arguments.*lambda: schedule"):
         Sgd(lambda step: 0.1)
     with pytest.raises(ValueError, match="learning_rate.*finite"):
@@ -527,7 +528,7 @@ def test_callables_are_checked_before_and_when_they_are_called():
         one_step(Sgd(lambda: None))
 
 
-def test_the_other_arguments_of_the_constructor():
+def test_wrong_other_arguments_of_the_constructor():
     with pytest.raises(TypeError, match="use_locking.*'no'"):
         Sgd(0.1, use_locking="no")
     with pytest.raises(TypeError, match="name.*3"):
@@ -541,7 +542,7 @@ def test_the_other_arguments_of_the_constructor():
         Clash()
 
 
-def test_warnings_point_at_the_line_of_the_user():
+def test_warnings_point_to_the_users_line():
     with tf.Graph().as_default():
         x = v1.get_variable("x", [2])
         optimizer = legacy_opt.AdagradDecayOptimizer(0.1, None)
@@ -580,7 +581,7 @@ class ReturnsAWholeRow(legacy_opt.RuleOptimizer):
         (ReturnsAWholeRow, ValueError, r"returned the slot 'a' of 'w.*' in shape \(4, 3\)"),
     ],
 )
-def test_mistakes_with_slots_are_named(optimizer, error, message):
+def test_mistakes_with_slots_are_named_in_errors(optimizer, error, message):
     with tf.Graph().as_default():
         w = tf.compat.v1.get_variable("w", [4, 3])
         with pytest.raises(error, match=message):

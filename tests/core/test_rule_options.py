@@ -1,4 +1,4 @@
-"""What RuleOptimizer offers besides a rule: fading and named slots, unrounded numbers, steps."""
+"""Options of RuleOptimizer: Fading, names of slots, full_precision, the global step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """Momentum that fades in all rows, and a norm of each row that does."""
+    """A momentum and a norm of each row, which also decay in rows without a gradient."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 
@@ -29,7 +29,7 @@ class FadingMomentum(RuleOptimizer):
 
 @pytest.mark.parametrize("way", running.WAYS)
 @pytest.mark.parametrize("kind", ["dense", "duplicates"])
-def test_rows_that_are_not_touched_fade(way, kind):
+def test_rows_without_a_gradient_decay(way, kind):
     problem = problems.make(kind, steps=5)
     trace = running.WAYS[way](problem, lambda step: FadingMomentum(0.5, 0.25))
     for name, value in problem.values.items():
@@ -41,7 +41,7 @@ def test_rows_that_are_not_touched_fade(way, kind):
                 summed = np.zeros_like(value)
                 np.add.at(summed, grad.ids, grad.values)
                 norm *= np.float32(0.25)
-                norm[touched] *= np.float32(12)  # 3 in place of the 0.25
+                norm[touched] *= np.float32(12)  # times 3 in all, instead of 0.25
                 grad = summed
             else:
                 norm *= np.float32(3)
@@ -63,7 +63,7 @@ class NamedSlots(RuleOptimizer):
         return grad, {}
 
 
-def test_a_slot_may_have_a_name_of_its_own():
+def test_slots_with_an_op_name():
     with tf.Graph().as_default():
         variable = v1.get_variable("scope/w", [2])
         optimizer = NamedSlots()
@@ -84,7 +84,7 @@ class Unrounded(RuleOptimizer):
 
 @pytest.mark.parametrize("way", running.WAYS)
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_numbers_that_are_not_rounded_to_float32(way, dtype):
+def test_full_precision_hyperparameters_are_not_rounded_to_float32(way, dtype):
     problem = problems.make("dense", dtype, steps=1)
     trace = running.WAYS[way](problem, lambda step: Unrounded(0.1, 0.3))
     cast = np.dtype(dtype).type
@@ -94,7 +94,7 @@ def test_numbers_that_are_not_rounded_to_float32(way, dtype):
 
 
 @pytest.mark.parametrize("make", [lambda: tf.constant(0.3, tf.float64), lambda: lambda: 0.3])
-def test_a_tensor_is_not_rounded_and_a_callable_is_as_any_number(make):
+def test_tensors_are_not_rounded_but_results_of_callables_are(make):
     variable = tf.Variable(1.0, dtype=tf.float64)
     given = make()
     Unrounded(0.0, given).apply_gradients([(tf.zeros([], tf.float64), variable)])
@@ -117,7 +117,7 @@ class CountingWhatAdvances(Counting):
 
 
 @pytest.mark.parametrize("optimizer, read", [(Counting, 10), (CountingWhatAdvances, 20)])
-def test_which_step_a_rule_goes_by(optimizer, read):
+def test_which_global_step_a_rule_reads(optimizer, read):
     with tf.Graph().as_default(), v1.Session() as session:
         v1.get_variable(
             "global_step",
@@ -137,7 +137,7 @@ def test_which_step_a_rule_goes_by(optimizer, read):
         assert session.run([variable, other]) == [-read, 21]
 
 
-def test_a_constant_step_never_advances_and_says_so():
+def test_a_constant_global_step_warns():
     variable, step = tf.Variable(0.0), tf.Variable(0, dtype=tf.int64)
     optimizer = Counting(3)
     with pytest.warns(GlobalStepWarning, match="constant global_step=3"):
@@ -146,7 +146,7 @@ def test_a_constant_step_never_advances_and_says_so():
     assert variable.numpy() == -6
 
 
-def test_where_a_step_must_be_a_variable_an_integer_is_refused():
+def test_an_integer_step_is_refused_unless_constant_steps_are_allowed():
     class Refusing(Counting):
         allows_constant_step = False
 
@@ -157,7 +157,7 @@ def test_where_a_step_must_be_a_variable_an_integer_is_refused():
 
 
 class AdvancingMeanwhile(RuleOptimizer):
-    """Goes by the step, which is advanced after one variable's update and before the next one's."""
+    """Advances the global step between the updates of two variables."""
 
     uses_global_step = True
     before = ()
@@ -174,7 +174,7 @@ class AdvancingMeanwhile(RuleOptimizer):
 
 
 @REF_AND_RESOURCE
-def test_all_variables_of_a_step_see_one_step(use_resource):
+def test_all_variables_of_an_update_read_the_same_global_step(use_resource):
     with tf.Graph().as_default(), v1.Session() as session:
         v1.get_variable(
             "global_step",
@@ -192,7 +192,7 @@ def test_all_variables_of_a_step_see_one_step(use_resource):
         assert session.run(variables) == [-3, -3, -3]
 
 
-def test_the_warning_tells_a_way_out():
+def test_the_warning_names_a_way_out():
     pairs = [(tf.ones([]), tf.Variable(0.0))]
     with pytest.warns(GlobalStepWarning) as caught:
         Counting(3).apply_gradients(pairs, global_step=tf.Variable(0, dtype=tf.int64))

@@ -1,4 +1,4 @@
-"""v1's learning rate decays through the bridges: late in a training, set, loaded and taken back."""
+"""v1's learning rate decays in bridged optimizers: at late steps, set, loaded, back in to_v1."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.support.checkpoints.v1_checkpoints import EVERY_API, keras_of
 
 v1 = tf.compat.v1
 RATES = [0.5, 0.25, 0.125, 0.0625]
-# After these, float32 and int32 do not hold every step.
+# Beyond these steps, float32 and int32 cannot represent every step.
 LATE = {"2**24": 2**24, "2**31": 2**31}
 DECAYS = {
     "piecewise": lambda step, late: v1.train.piecewise_constant(
@@ -34,7 +34,7 @@ def halving(step):
 
 
 def rates_of(optimizer, steps, first=0, in_function=True):
-    """Returns the learning rates of some steps of gradient descent with a Keras optimizer."""
+    """Returns the learning rates that a Keras optimizer uses in some steps of gradient descent."""
     variable = tf.compat.v2.Variable(np.zeros(1, "f"))
     if hasattr(optimizer, "build"):
         optimizer.build([variable])
@@ -69,7 +69,7 @@ def _moves(step, variable, steps):
 @pytest.mark.parametrize("late", LATE)
 @pytest.mark.parametrize("decay", DECAYS)
 @EVERY_API
-def test_late_in_a_training(api, decay, late, how):
+def test_decays_at_late_steps(api, decay, late, how):
     late = LATE[late]
     if how == "with Keras' decay" and api == "keras3":
         return
@@ -87,8 +87,8 @@ def test_late_in_a_training(api, decay, late, how):
 
 @pytest.mark.parametrize("name", ["learning_rate", "lr"])
 @EVERY_API
-def test_a_decay_that_is_set_goes_by_iterations(api, name):
-    """Its own step stands still."""
+def test_a_decay_that_is_set_depends_on_iterations(api, name):
+    """The step variable that the decay was created with is never advanced."""
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     setattr(optimizer, "learning_rate" if api == "keras3" else name, halving(new_step()))
     again = type(optimizer).from_config(optimizer.get_config())
@@ -96,26 +96,26 @@ def test_a_decay_that_is_set_goes_by_iterations(api, name):
 
 
 @EVERY_API
-def test_a_rate_that_cannot_be_is_not_set(api):
+def test_an_invalid_learning_rate_is_not_set(api):
     optimizer = to_keras(sgd(0.5), api=api)
     with pytest.raises(ValueError, match="learning_rate must be finite, got nan"):
         optimizer.learning_rate = float("nan")
     assert rates_of(optimizer, 2) == [0.5, 0.5]
 
 
-# What to_v1 makes of them.
+# to_v1 of bridged optimizers.
 
 
 @EVERY_API
-def test_a_number_that_was_assigned_is_taken_back(api):
+def test_to_v1_keeps_an_assigned_learning_rate(api):
     optimizer = to_keras(sgd(1.0), api=api)
-    rates_of(optimizer, 1)  # in Keras 2 it is a variable from then on
+    rates_of(optimizer, 1)  # in Keras 2 the first step creates the learning rate's variable
     optimizer.learning_rate.assign(0.25)
     assert rates_in_v1(to_v1(optimizer), 1) == [0.25]
 
 
 @EVERY_API
-def test_a_schedule_that_was_set_is_taken_back(api):
+def test_to_v1_keeps_a_schedule_that_was_set(api):
     schedule = keras_of(api).optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     optimizer.learning_rate = schedule
@@ -123,7 +123,7 @@ def test_a_schedule_that_was_set_is_taken_back(api):
 
 
 @EVERY_API
-def test_a_decay_that_was_set_is_taken_back(api):
+def test_to_v1_keeps_a_decay_that_was_set(api):
     step = new_step()
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     optimizer.learning_rate = halving(step)
@@ -131,7 +131,7 @@ def test_a_decay_that_was_set_is_taken_back(api):
 
 
 @EVERY_API
-def test_a_decay_that_was_loaded_is_taken_back(api):
+def test_to_v1_keeps_a_decay_that_was_loaded(api):
     optimizer = to_keras(sgd(halving(new_step())), api=api)
     loaded = type(optimizer).from_config(optimizer.get_config())
     assert rates_in_v1(to_v1(loaded), 4) == RATES

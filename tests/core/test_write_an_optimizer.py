@@ -1,4 +1,4 @@
-"""What docs/write_an_optimizer.md says: its optimizers, and who calls which method when."""
+"""The optimizers of docs/write_an_optimizer.md, and its statements about calls of methods."""
 
 import inspect
 import re
@@ -22,7 +22,7 @@ class DiffGrad(oracles.Oracle):
     def __init__(self, value):
         super().__init__(value)
         self.slots = {name: np.zeros_like(value) for name in ("m", "v", "prev_grad")}
-        self.powers = np.float32(0.9), np.float32(0.999)  # float32 variables, as stock Adam's
+        self.powers = np.float32(0.9), np.float32(0.999)  # float32, like those of stock Adam
 
     def apply(self, gradient, step):
         super().apply(gradient, step)
@@ -58,11 +58,11 @@ EXAMPLES = {
     "DiffGrad": (lambda _: rules.MyDiffGradOptimizer(0.01), DiffGrad),
     "AccumulatedSGD": (lambda _: rules.AccumulatedSGDOptimizer(0.1, MICRO_BATCHES), AccumulatedSGD),
 }
-KERAS_FED = {"eager": keras_ways.eager, "function": keras_ways.function, "graph": keras_ways.graph}
+KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph": keras_ways.graph}
 
 
-def without_others(trace):
-    """Leaves of the state the slots at the end, by variable and name."""
+def final_slots_only(trace):
+    """Returns a trace without earlier slot values and non-slot variables."""
     slots = {key: slot for key, slot in trace.slots.items() if key[0] in trace.steps[0]}
     return running.Trace(trace.steps, slots)
 
@@ -74,7 +74,7 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
     make, make_oracle = EXAMPLES[name]
     problem = problems.make(kind, dtype)
     trace = running.session_ref(problem, make)
-    # One unit in the last place for each step, and more where a small sum is left of large terms.
+    # One unit in the last place for each step, times 4 for cancellation in sums.
     tolerance = 24 * 4 * float(np.finfo(dtype).eps)
     for key, value in problem.values.items():
         oracle = make_oracle(value)
@@ -90,7 +90,7 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
     name=list(EXAMPLES),
     kind=["dense", "sparse", "duplicates"],
     way=[way for way in running.WAYS if way != "session-resource"]
-    + ["keras " + w for w in KERAS_FED],
+    + ["keras " + w for w in KERAS_WAYS],
     dtype=["float32", "float64"],
 )
 def test_the_examples_have_the_same_bits_everywhere(name, kind, way, dtype):
@@ -98,28 +98,28 @@ def test_the_examples_have_the_same_bits_everywhere(name, kind, way, dtype):
     problem = problems.make(kind, dtype)
     expected = running.session_resource(problem, make)
     if way.startswith("keras "):
-        actual = without_others(KERAS_FED[way[len("keras ") :]](problem, make))
+        actual = final_slots_only(KERAS_WAYS[way[len("keras ") :]](problem, make))
     else:
         actual = running.WAYS[way](problem, make)
     running.assert_same(actual, expected, way)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_a_fit_with_an_embedding_has_the_bits_of_a_session(name):
+def test_fit_with_an_embedding_equals_a_session(name):
     way, (make, _) = keras_ways.WAYS["fit"], EXAMPLES[name]
     model = way.task("float32")
     running.assert_same(way.run(model, make), way.reference(model, make), name)
 
 
-@pytest.mark.parametrize("way", list(running.WAYS) + ["keras " + way for way in KERAS_FED])
-def test_accumulated_sgd_moves_rows_that_the_last_micro_batch_does_not_touch(way):
+@pytest.mark.parametrize("way", list(running.WAYS) + ["keras " + way for way in KERAS_WAYS])
+def test_accumulated_sgd_updates_rows_missing_in_the_last_micro_batch(way):
     def rows(*ids):
         return problems.Rows(np.ones((len(ids), 1), np.float32), np.array(ids, np.int64))
 
     steps = [{"table": rows(0, 1)}, {"table": rows(1, 1)}, {"table": rows(2)}, {"table": rows(0)}]
     start = {"table": np.ones((4, 1), np.float32)}
     problem = problems.Problem(start, steps, ("table",), "float32")
-    run = KERAS_FED[way[len("keras ") :]] if way.startswith("keras ") else running.WAYS[way]
+    run = KERAS_WAYS[way[len("keras ") :]] if way.startswith("keras ") else running.WAYS[way]
     trace = run(problem, lambda _: rules.AccumulatedSGDOptimizer(0.5, 2))
     tables = [step["table"].ravel().tolist() for step in trace.steps]
     assert tables[0] == [1, 1, 1, 1]
@@ -149,14 +149,14 @@ def test_four_micro_batches_equal_one_big_batch(bridged):
     if bridged:
         accumulated = to_keras(accumulated, api="optimizer_v2")
     small = trained(accumulated, 8)
-    # 0.125 is the same in float32: some TensorFlows round the rate for dense gradients only.
+    # 0.125 is exact in float32: some TensorFlow versions round the rate for dense gradients only.
     big = trained(v1.train.GradientDescentOptimizer(0.125), 32)
     for name, value in big.items():
         assert np.abs(value - start[name]).max() > 0.01
         np.testing.assert_allclose(small[name], value, rtol=1e-12, atol=1e-14)
 
 
-# The classic subclass.
+# A direct subclass of tf.compat.v1.train.Optimizer.
 
 
 def heavy_ball():
@@ -167,7 +167,7 @@ def heavy_ball():
 
 
 @pytest.mark.parametrize("way", keras_ways.WAYS)
-def test_a_classic_subclass_crosses_the_bridge(way):
+def test_a_direct_subclass_of_optimizer_can_be_bridged(way):
     optimizer, way = heavy_ball(), keras_ways.WAYS[way]
     task = way.task("float32")
     actual = way.run(task, lambda _: optimizer(0.1))
@@ -176,7 +176,7 @@ def test_a_classic_subclass_crosses_the_bridge(way):
     running.assert_same(running.Trace(actual.steps, {}), running.Trace(stock.steps, {}))
 
 
-def test_a_number_that_prepare_reads_can_be_set():
+def test_hyperparameters_that_prepare_reads_can_be_set():
     optimizer, w = to_keras(heavy_ball()(0.5), api="optimizer_v2"), tf.Variable([1.0])
     optimizer.momentum = 0.25
     for expected in [0.5, -0.125]:
@@ -184,13 +184,13 @@ def test_a_number_that_prepare_reads_can_be_set():
         assert w.numpy().tolist() == [expected]
 
 
-# What the page says of Keras 2.
+# The page's statements about Keras 2.
 
 WRONG_NAMES = ("resource_apply_dense", "resource_apply_sparse", "create_slots")
 
 
 def recording_optimizer():
-    """Returns an OptimizerV2, and the list of the calls that its methods will get."""
+    """Returns an OptimizerV2, and the list in which it records calls of its methods."""
     calls = []
 
     class Recording(versions.optimizer_v2()):
@@ -245,7 +245,7 @@ def test_methods_without_underscore_do_not_make_an_optimizer():
         optimizer.apply_gradients([(tf.constant(1.0), tf.Variable(1.0))])
 
 
-def test_which_docstrings_have_the_wrong_names():
+def test_which_versions_document_the_wrong_names():
     (base,) = [cls for cls in versions.optimizer_v2().__mro__ if cls.__name__ == "OptimizerV2"]
     text = inspect.getdoc(base)
     wrong = [bool(re.search(rf"- {name}\b", text)) for name in WRONG_NAMES]
@@ -258,7 +258,7 @@ def test_which_docstrings_have_the_wrong_names():
 
 
 @pytest.mark.parametrize("bridged", [False, True])
-def test_slots_come_with_the_first_step_or_when_asked_for(bridged, tmp_path):
+def test_slots_are_created_in_the_first_step_or_on_request(bridged, tmp_path):
     def make():
         if bridged:
             return to_keras(rules.AdagradRule(0.1), api="optimizer_v2")
@@ -285,11 +285,11 @@ def test_slots_come_with_the_first_step_or_when_asked_for(bridged, tmp_path):
     assert restored.get_slot(w, slot).numpy().tolist() == [5.0, 6.0]
 
 
-def test_a_v1_optimizer_returns_none_for_a_slot_that_is_not_there_yet():
+def test_a_v1_optimizer_returns_none_before_a_slot_is_created():
     assert v1.train.AdagradOptimizer(0.1).get_slot(tf.Variable(1.0), "accumulator") is None
 
 
-def test_the_page_tells_the_methods_that_keras_has():
+def test_the_page_names_existing_methods_of_keras():
     base, text = versions.optimizer_v2(), PAGE.read_text("utf-8")
     assert list(inspect.signature(base._resource_apply_dense).parameters)[-1] == "apply_state"
     for name in re.findall(r"\| `(_\w+)", text):

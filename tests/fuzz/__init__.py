@@ -1,4 +1,4 @@
-"""Optimizers, dtypes, shapes, ids and hyperparameters that nobody has chosen, against the oracles.
+"""Compares optimizers with their oracles for random dtypes, shapes, ids and hyperparameters.
 
 tests/project/test_fuzz.py runs a few cases; `python -m tests.fuzz --cases 100000` runs many.
 """
@@ -8,5 +8,5 @@ import tempfile
 
 from hypothesis import configuration
 
-# What hypothesis keeps of the code that it sees does not belong beside that code.
+# Keep hypothesis's cache out of the checkout.
 configuration.set_hypothesis_home_dir(os.path.join(tempfile.gettempdir(), "hypothesis"))

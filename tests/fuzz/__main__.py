@@ -1,4 +1,4 @@
-"""Runs many fuzzed cases, no two the same, and tells what was found.
+"""Runs many different random cases and prints the findings.
 
 python -m tests.fuzz --cases 100000 [--seed 0]
 """
@@ -14,17 +14,17 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-BLOCK = 100  # draws of one seed; each is one case or, in a Session, some
-QUIET = {"unit": " cases", "mininterval": 10.0}  # of the progress bar
+BLOCK = 100  # draws with one seed; a draw is one case, or several in a Session
+QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
 
 class Account:
-    """What has come of the cases so far.
+    """The outcomes of the cases so far.
 
     Attributes:
-      outcomes: a Counter.
-      findings: a dict from what tells a finding from others to the first `Fuzzed` and its error.
-      drawn: what has been run. It is not run again: many are drawn twice.
+      outcomes: a Counter of the outcomes.
+      findings: a dict from a key of similar findings to the first `Fuzzed` of them and its error.
+      drawn: the draws that were run; many are drawn again, but not run again.
     """
 
     def __init__(self):
@@ -37,28 +37,28 @@ class Account:
         return sum(self.outcomes.values())
 
     def run(self, case):
-        """Runs what was drawn, if it was not before."""
+        """Runs a `Fuzzed`, unless it was run before."""
         if repr(case) in self.drawn:
             return
         self.drawn.add(repr(case))
         try:
             self.outcomes.update(check(case))
-        except Exception as error:  # whatever it is, it is a finding
+        except Exception as error:  # any error is a finding
             self.outcomes["failed"] += 1
-            told = re.sub(r"[-\d.e+]+|nan|inf", "#", str(error))
-            kind = case.name, case.wrapper, type(error).__name__, told
+            message = re.sub(r"[-\d.e+]+|nan|inf", "#", str(error))
+            kind = case.name, case.wrapper, type(error).__name__, message
             if kind not in self.findings:
                 self.findings[kind] = alone, _ = smallest(case), error
                 tqdm.write(f"FOUND {alone!r}\n      {type(error).__name__}: {error}")
 
     def __str__(self):
-        told = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
+        outcomes = [f"{count} {outcome}" for outcome, count in self.outcomes.most_common()]
         counts = f"{self.cases} cases in {len(self.drawn)} draws"
-        return f"{counts}: {', '.join(told)}; {len(self.findings)} findings"
+        return f"{counts}: {', '.join(outcomes)}; {len(self.findings)} findings"
 
 
 def smallest(case):
-    """Returns a case that fails by itself, in place of many trainings of which one fails."""
+    """Reduces a `Fuzzed` to a single training that fails, if there is one."""
     for gradients in case.trainings:
         alone = case._replace(trainings=(gradients,))
         try:
@@ -69,13 +69,13 @@ def smallest(case):
 
 
 def run_block(number, count, account, progress=lambda: None):
-    """Runs what is drawn with one seed.
+    """Draws cases with one seed and runs them.
 
     Args:
       number: the seed.
-      count: how many draws.
-      account: the `Account` to which what came of each is added.
-      progress: called after each.
+      count: the number of draws.
+      account: the `Account` that counts the outcomes.
+      progress: called after each draw.
     """
 
     @seed(number)
@@ -84,7 +84,7 @@ def run_block(number, count, account, progress=lambda: None):
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
-        phases=[Phase.generate],  # a finding is made small by `smallest`, which is quicker
+        phases=[Phase.generate],  # `smallest` reduces findings faster than hypothesis
     )
     @given(cases())
     def run(case):
@@ -96,8 +96,8 @@ def run_block(number, count, account, progress=lambda: None):
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--cases", type=int, default=1000, help="how many, at least")
-    parser.add_argument("--seed", type=int, default=0, help="of the first block; the next has 1")
+    parser.add_argument("--cases", type=int, default=1000, help="the least number of cases")
+    parser.add_argument("--seed", type=int, default=0, help="for the first block; then seed + 1…")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:

@@ -1,4 +1,4 @@
-"""What is drawn: an optimizer, its hyperparameters, a variable, and gradients to train it with."""
+"""Hypothesis strategies: draws an optimizer, hyperparameters, a variable and its gradients."""
 
 import inspect
 import math
@@ -13,7 +13,8 @@ from tests.support.cases import CASES
 from tests.support.problems import Rows
 
 DTYPES = ("float32", "float32", "float64", "float16")
-# A graph takes as long to be made as some trainings in eager code. It then trains many times.
+# Building a graph takes as long as several trainings in eager execution, so each graph is used for
+# many trainings.
 WAYS = ("eager",) * 18 + ("session-ref", "session-resource") * 5 + ("function",)
 TRAININGS = {"session-ref": 32, "session-resource": 32}
 MOST_STEPS = 4
@@ -21,12 +22,12 @@ WRONG = (
     *(math.nan, math.inf, -math.inf, np.float32(math.nan), "0.1", b"1", True, 1j),
     *([0.5], {}, object(), np.array([0.1]), lambda x, y: x),
 )
-# No 1e-45: NumPy reckons with it in float32, TensorFlow takes it for zero.
+# Without 1e-45: in float32, TensorFlow flushes this subnormal number to zero, NumPy does not.
 EXTREME = (
     *(0.0, -0.0, 1e-50, 1e-30, 1e-8, 0.5, 0.999999, 1.0, 1.5, 1e4, 1e30, 3e38, 4e38, 1e300),
     *(-1e-3, -1.0, -3e38, 0, 1, 2, -1, 10**9, 2**31, 2**63, 10**30, 10**400),
 )
-# Ranges in which a result can be compared; other numbers are tried as extreme ones.
+# Ranges in which results can be compared closely; `EXTREME` has values outside of them.
 USUAL = {
     "learning_rate": (1e-4, 1.0),
     # TensorFlow's kernels add (g * g - v) * (1 - beta2), which cancels if beta2 is small.
@@ -44,22 +45,22 @@ USUAL = {
     "svd_interval": (1, 4),
     "precond_update_interval": (1, 4),
 }
-UNIT = (0.01, 0.99)  # of all other numbers
-# What has no default that is a number, and can be one.
+UNIT = (0.01, 0.99)  # the range of all other hyperparameters
+# Hyperparameters that may be numbers, though their defaults are not.
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
-    # By the original's rule for ending them, kept bit for bit, the iterations for the root of a
-    # small matrix end before they have begun. The case's own interval comes after the last step.
-    # Only some exponents have such iterations.
+    # svd_interval: the original's stopping rule, kept bit for bit, ends the iteration for the root
+    # of a small matrix before its first step; with the case's own interval no root is computed in
+    # so few steps. alpha: only some exponents are computed by iteration.
     ITERATIVE: ("svd_interval", "alpha"),
-    "Adafactor factored=False": ("decay_rate",),  # it has a function, which the oracle knows
+    "Adafactor factored=False": ("decay_rate",),  # the case passes a function that the oracle has
 }
 MOST_ELEMENTS = 300
 
 
 class Gradient(NamedTuple):
-    """The gradient of one step: random numbers, and the rows' ids if it is sparse."""
+    """The gradient of one step: the seed and scale of its values, and ids if it is sparse."""
 
     seed: int
     scale: float
@@ -67,19 +68,19 @@ class Gradient(NamedTuple):
 
 
 class Fuzzed(NamedTuple):
-    """One or several cases: trainings of a variable from its start.
+    """One or several trainings of a variable, each from its initial value.
 
     Attributes:
-      name: of a case in tests/support/cases.py.
-      wrapper: around its optimizer, of tests/fuzz/wrapped.py.
-      way: how it is run, of tests/fuzz/training.py.
-      dtype: of the variable.
-      variable: its name.
-      shape: its shape.
-      trainings: for each a tuple with one `Gradient` for each step.
-      id_dtype: of all ids.
-      step_dtype: of the global step.
-      arguments: hyperparameters in place of the case's own.
+      name: the name of a case in tests/support/cases.py.
+      wrapper: the wrapper around its optimizer, a key in tests/fuzz/wrapped.py.
+      way: the way to train, a key in tests/fuzz/training.py.
+      dtype: the dtype of the variable.
+      variable: the name of the variable.
+      shape: the shape of the variable.
+      trainings: for each training a tuple with one `Gradient` for each step.
+      id_dtype: the dtype of all ids.
+      step_dtype: the dtype of the global step.
+      arguments: hyperparameters that override those of the case.
       kind: whether these are "usual", "extreme" or "wrong".
     """
 
@@ -101,11 +102,11 @@ class Fuzzed(NamedTuple):
 
     @property
     def every(self):
-        """In how many steps there is one update."""
+        """The number of steps for each update."""
         return WRAPPERS[self.wrapper].every
 
     def first_bad(self, gradients):
-        """Returns the first step that names a row that the variable does not have, or None."""
+        """Returns the first step with an id that is out of range, or None."""
         for number, gradient in enumerate(gradients):
             if any(not 0 <= row < self.shape[0] for row in gradient.ids or ()):
                 return number
@@ -116,7 +117,7 @@ class Fuzzed(NamedTuple):
         return WRAPPERS[self.wrapper].make(optimizer, self.variable)
 
     def start(self):
-        """Returns the variable's first value."""
+        """Returns the variable's initial value."""
         random = np.random.RandomState(len(self.shape))
         return np.asarray(random.randn(*self.shape)).astype(self.dtype)
 
@@ -128,8 +129,8 @@ class Fuzzed(NamedTuple):
         return Rows(values, np.array(gradient.ids, self.id_dtype)) if self.sparse else values
 
 
-def known_to_the_oracle(name):
-    """Returns the names of the hyperparameters that a case's oracle takes."""
+def oracle_arguments(name):
+    """Returns the names of all arguments of a case's oracle."""
     oracle = CASES[name].oracle.func
     return {
         key
@@ -140,10 +141,9 @@ def known_to_the_oracle(name):
 
 
 def numbers_of(name):
-    """Returns the hyperparameters of a case that can be numbers and are checked by this package.
+    """Returns a dict from hyperparameters that may be numbers to usual values.
 
-    Returns:
-      A dict from the name of each to a usual value.
+    Only those that this package checks: an extended optimizer of TensorFlow checks its own.
     """
     case = CASES[name]
     signature = inspect.signature(case.optimizer.__init__).parameters
@@ -162,8 +162,9 @@ def numbers_of(name):
 
 
 NUMBERS_OF = {name: numbers_of(name) for name in CASES}
+# The hyperparameters that the oracle has, too.
 KNOWN = {
-    name: sorted(known_to_the_oracle(name).intersection(keys)) for name, keys in NUMBERS_OF.items()
+    name: sorted(oracle_arguments(name).intersection(keys)) for name, keys in NUMBERS_OF.items()
 }
 
 
@@ -175,20 +176,20 @@ def _usual(key, value):
 
 
 def extremes_of(key):
-    """Returns the extreme numbers that are tried for a hyperparameter."""
+    """Returns the values of `EXTREME` to try for a hyperparameter."""
     without = ()
     if key.endswith("_interval"):
-        without = (1.5,)  # nobody has said what an interval of one step and a half is
+        without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
-        without = (3e38,)  # times an interval it is infinite, and nothing times that is no number
-    if key == "alpha":  # with such exponents the last bit decides between nothing and infinity
+        without = (3e38,)  # times an interval it is infinite, and zero times infinity is NaN
+    if key == "alpha":  # with such exponents, one rounding decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]
 
 
 @st.composite
 def arguments(draw, name, kind):
-    """Draws hyperparameters: any number of usual ones, or one of another kind."""
+    """Draws hyperparameters: up to four usual ones, or a single extreme or wrong one."""
     if kind == "usual":
         chosen = draw(st.lists(st.sampled_from(KNOWN[name]), unique=True, max_size=4))
         return {key: draw(_usual(key, NUMBERS_OF[name][key])) for key in chosen}
@@ -200,7 +201,7 @@ def arguments(draw, name, kind):
 
 @st.composite
 def shapes(draw, sparse):
-    """Draws ranks 0 to 8, and sizes with 0, 1 and odd numbers."""
+    """Draws shapes of rank 0 to 8, with dimensions that include 0, 1 and odd numbers."""
     rank = draw(st.integers(int(sparse), 4) | st.integers(5, 8))
     size = st.sampled_from((1, 2, 3, 5, 7, 0) if rank < 4 else (1, 2, 3))
     shape = tuple(draw(size) for _ in range(rank))
@@ -211,7 +212,7 @@ def shapes(draw, sparse):
 
 @st.composite
 def ids(draw, rows, may_be_bad):
-    """Draws the ids of one step: repeated, in no order, perhaps none, seldom such as are none."""
+    """Draws the ids of one step: unsorted, repeated, possibly none; rarely some out of range."""
     bad = draw(st.integers(0, 15)) == 15 and may_be_bad
     least, most = (-2, rows + 1) if bad else (0, rows - 1)
     return tuple(draw(st.lists(st.integers(least, most), max_size=7))) if rows or bad else ()
@@ -219,9 +220,9 @@ def ids(draw, rows, may_be_bad):
 
 @st.composite
 def trainings(draw, way, rows, wrapper):
-    """Draws the gradients of some trainings; of `rows` rows, or dense ones if that is None."""
+    """Draws the gradients of some trainings: sparse ones of `rows` rows, or dense if it is None."""
     made = []
-    # The rows that are kept for an update that failed come again with the next.
+    # After a failed update, accumulated rows stay and are applied with the next update.
     may_be_bad = WRAPPERS[wrapper].every == 1
     for _ in range(draw(st.integers(1, TRAININGS.get(way, 1)))):
         gradients = []
@@ -247,7 +248,7 @@ def cases(draw):
     shape = draw(shapes(sparse))
     chosen = draw(arguments(name, kind if KNOWN[name] else "usual"))
     if kind == "wrong":
-        gradients = ((Gradient(0, 1.0, () if sparse else None),),)  # it does not come to that
+        gradients = ((Gradient(0, 1.0, () if sparse else None),),)  # the constructor fails before
     else:
         gradients = draw(trainings(way, shape[0] if sparse else None, wrapper))
     return Fuzzed(
@@ -255,7 +256,7 @@ def cases(draw):
         wrapper,
         way,
         dtype,
-        draw(st.sampled_from(("w", "bias_vector"))),  # the latter is excluded or skipped by some
+        draw(st.sampled_from(("w", "bias_vector"))),  # some cases exclude names with "bias"
         shape,
         gradients,
         draw(st.sampled_from(("int64", "int32"))),

@@ -1,4 +1,4 @@
-"""What has to hold of a case: it is refused by name, fails cleanly, or follows the oracle."""
+"""Checks a case: it must be refused by name, fail without side effects, or follow the oracle."""
 
 import collections
 import warnings
@@ -16,22 +16,23 @@ TENSORFLOWS = (
     legacy_opt.AdamWOptimizer,
     legacy_opt.MomentumWOptimizer,
 )
-SHARP = 0.01  # of the way gone: a bound within which a wrong formula is found
+# A bound below this share of the variable's largest change would detect a wrong formula.
+SHARP = 0.01
 
 
 class Finding(AssertionError):
-    """What must not be."""
+    """A wrong result, or an unclear error."""
 
 
 def check(case):
-    """Runs what was drawn.
+    """Runs all trainings of a `Fuzzed`.
 
     Returns:
-      A Counter of what came of its trainings: "compared"; "compared loosely" if the bound is too
-      wide to find an error of a hundredth of the way gone; "failed cleanly"; or one "refused".
+      A Counter of the trainings' outcomes: "compared"; "compared loosely" if the bound exceeds
+      `SHARP`; or "failed cleanly". If the case is refused, it has only one "refused".
 
     Raises:
-      Finding: something silently wrong, or an error that does not tell what is wrong.
+      Finding: a result is wrong, or an error does not name its cause.
     """
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
@@ -46,7 +47,7 @@ def check(case):
 
 
 def refused(case):
-    """Whether the constructor refuses the hyperparameters, by name."""
+    """Whether the constructor refuses the hyperparameters; its error must name the argument."""
     try:
         with tf.Graph().as_default():
             case.make(None)
@@ -63,17 +64,17 @@ def refused(case):
 
 
 def refuses_the_variable(case, error):
-    """Whether a variable or gradient is refused for a reason that is documented."""
+    """Whether the error is a documented one about the variable or the gradient."""
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
-        # Said by the kernel of stock Adagrad, which is inside.
+        # The error of stock Adagrad's kernel, which our optimizer calls.
         or (0 in case.shape and "Inner dimension should be greater than zero" in str(error))
     )
 
 
 def run(case):
-    """Trains from the start as often as the case says; returns what came of each."""
+    """Runs each training of a case from the initial value; returns their outcomes."""
     made = WAYS[case.way](case)
     try:
         return [train(case, made, gradients) for gradients in case.trainings]
@@ -97,20 +98,20 @@ def train(case, made, gradients):
             unchanged(made.look(), states[-1] if states else expected.first)
         return "failed cleanly"
     if 0 in case.shape:
-        return "compared"  # there is nothing to be updated
+        return "compared"  # an empty variable: there is nothing to update
     raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were taken")
 
 
 def in_place(case):
-    """Whether TensorFlow's own update is inside, part of which may be done by then.
+    """Whether the update of TensorFlow's own optimizer is used, which may fail halfway.
 
-    Momentum's kernel finds a wrong id where it gets to it; Adam scales m before it adds to it.
+    Momentum's kernel checks each id only when it reaches it; Adam scales m before it adds to it.
     """
     return issubclass(CASES[case.name].optimizer, TENSORFLOWS)
 
 
 def unchanged(state, before):
-    """Checks that a step that failed changed nothing."""
+    """Checks that a failed step has changed nothing."""
     before = dict(before, global_step=before.get("global_step", 0))
     for key, array in state.items():
         wanted = before.get(key, array)
@@ -119,11 +120,12 @@ def unchanged(state, before):
 
 
 def compare(expected, number, state):
-    """Compares the state after a step with the oracle's; returns whether that was sharp."""
+    """Compares the state after a step with the oracle's; returns whether bounds were in `SHARP`."""
     case, updates = expected.case, expected.updates[number]
-    slots = {key for key in state if not key.startswith("gradient_")}  # which accumulation has
+    # Without the slots of GradientAccumulationOptimizer.
+    slots = {key for key in state if not key.startswith("gradient_")}
     wanted = set(expected.first) | {"global_step"}
-    if not updates and case.way == "eager":  # slots are made by the first update
+    if not updates and case.way == "eager":  # the first update creates the slots
         wanted = {"value", "global_step"}
     if slots != wanted:
         raise Finding(f"slots {sorted(slots)}, expected {sorted(wanted)}")
@@ -132,19 +134,19 @@ def compare(expected, number, state):
     bounds = {
         key: compare_array(expected, number, key, state[key])
         for key in slots - {"global_step"}
-        if not is_left(case, key)
+        if not is_never_written(case, key)
     }
-    gone = np.abs(expected.states[number]["value"] - expected.first["value"])
-    return not gone.any() or bool(np.median(bounds["value"]) <= SHARP * gone.max())
+    change = np.abs(expected.states[number]["value"] - expected.first["value"])
+    return not change.any() or bool(np.median(bounds["value"]) <= SHARP * change.max())
 
 
-def is_left(case, key):
-    """Whether a slot that nobody needs is left as it is, as by the original."""
+def is_never_written(case, key):
+    """Whether the optimizer, like the original, skips writing this slot since nothing reads it."""
     return case.arguments.get("mat_gbar_decay") == 0 and key.startswith("Gbar_")
 
 
 def compare_array(expected, number, key, actual):
-    """Compares the variable or a slot with the oracle's; returns how far off it might have been."""
+    """Compares the variable or a slot with the oracle's; returns the bound of the difference."""
     wanted, bound = expected.states[number][key], expected.narrow_bound(number, key)
     if actual.shape != wanted.shape or actual.dtype != dtype_of(wanted, expected.case):
         raise Finding(f"{key} is {actual.dtype}{actual.shape}")
@@ -153,7 +155,7 @@ def compare_array(expected, number, key, actual):
         return bound
     bound = expected.bound(number, key)
     wrong = ~((gap <= bound) | np.isinf(bound))  # a gap that is NaN is wrong
-    if expected.case.kind == "usual":  # others overflow here or there, by the order of products
+    if expected.case.kind == "usual":  # with others, overflow depends on the order of products
         wrong |= np.isfinite(actual) & expected.never_finite(number, key)
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])
@@ -165,5 +167,5 @@ def compare_array(expected, number, key, actual):
 
 
 def dtype_of(wanted, case):
-    """Returns the dtype that a slot has to have; a count of decays has that of the step."""
+    """Returns the dtype that a slot must have; counts of decays have that of the global step."""
     return case.step_dtype if np.issubdtype(wanted.dtype, np.integer) else wanted.dtype

@@ -1,9 +1,9 @@
-"""What the oracle expects of a training, and how far off an implementation may be.
+"""Runs the oracle of a training and bounds the allowed difference of an implementation.
 
-How far off has two parts. An implementation that rounds otherwise than the oracle is off by the
-case's `ulps` of the largest number in the variable or slot, each step. And what it is off by is
-carried on, perhaps much enlarged: by as much as the oracle itself moves, which is run again with
-`nudged` gradients and state where the first part is not enough.
+The bound has two parts. First, rounding differently than the oracle may cause an error in each step
+of the case's `ulps`, relative to the largest number in the variable or slot. Second, later steps
+may amplify such errors. The amplification is measured: if the first part is exceeded, the oracle
+runs again with `nudged` gradients and state.
 """
 
 import numpy as np
@@ -13,8 +13,9 @@ from tests.fuzz.wrapped import WRAPPERS, mean_of
 from tests.support.cases import CASES
 from tests.support.problems import Rows
 
-SEEDS = (1, 2, 3)  # of the oracle's other runs
-ENLARGED = 16  # how far off it may be, in what these runs differ by
+SEEDS = (1, 2, 3)  # for the oracle's nudged runs
+ENLARGED = 16  # the allowed difference, as a multiple of the nudged runs' differences
+# These compute float16 in float32.
 WIDE_INSIDE = (legacy_opt.ShampooOptimizer, legacy_opt.AdafactorOptimizer)
 
 
@@ -23,9 +24,9 @@ class Expected:
 
     Attributes:
       case: the `Fuzzed`.
-      first: the state that it begins with.
+      first: the initial state.
       states: the states after each step.
-      updates: how many updates there have been by then, for each step.
+      updates: the number of updates up to each step.
     """
 
     def __init__(self, case, gradients):
@@ -36,57 +37,57 @@ class Expected:
         self.nudged = None
 
     def narrow_bound(self, number, key):
-        """Returns how far off each element may be if errors are not carried on."""
+        """Returns the allowed difference of each element, without amplification of errors."""
         state = np.abs(self.states[number][key].astype(np.float64))
         return self.rounding(number, state.max(initial=0))
 
     def rounding(self, number, largest):
-        """Returns what is off by rounding, in an array with this largest number."""
+        """Returns the rounding error of an array with this largest number."""
         share = units(self.case) * self.updates[number]
         return share * max(largest, least(self.case.dtype))
 
     def bound(self, number, key):
-        """Returns how far off each element may be, infinite where the oracle cannot tell."""
+        """Returns the allowed difference of each element; infinite if the oracle is not finite."""
         if self.nudged is None:
             self.nudged = [run_oracle(self.case, self.gradients, seed)[1:] for seed in SEEDS]
         runs = [self.states] + self.nudged
         stack = np.stack([np.asarray(run[number][key], np.float64) for run in runs])
-        known = np.isfinite(stack).all(0)
-        stack = np.where(known, stack, 0)
+        finite = np.isfinite(stack).all(0)
+        stack = np.where(finite, stack, 0)
         spread = np.abs(stack - stack[0]).max(0, initial=0)
         wide = self.rounding(number, np.abs(stack).max(initial=0)) + ENLARGED * spread
-        return np.where(known, wide, np.inf)
+        return np.where(finite, wide, np.inf)
 
     def never_finite(self, number, key):
-        """Returns which elements are finite in no run of the oracle."""
+        """Returns a mask of the elements that are not finite in any run of the oracle."""
         runs = [self.states] + self.nudged
         return ~np.stack([np.isfinite(run[number][key]) for run in runs]).any(0)
 
 
 def least(dtype):
-    """Returns the number below which numbers are no longer as exact as others."""
+    """Returns the smallest number with full relative precision."""
     info = np.finfo(dtype)
-    # Kernels take smaller ones for zero, but not in float16, which they compute in float32.
+    # Kernels flush subnormal numbers to zero, except in float16, which they compute in float32.
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
 
 
 def units(case):
-    """Returns by what share each update may be off."""
+    """Returns the relative rounding error of each update."""
     ulps, optimizer = CASES[case.name].ulps, CASES[case.name].optimizer
     eps = float(np.finfo(case.dtype).eps)
     if not issubclass(optimizer, WIDE_INSIDE):
         return ulps * eps
-    # They compute in float32 at least, and round what they write.
+    # They compute in float32 or float64, and round the result to the variable's dtype.
     wide = float(np.finfo(np.promote_types(case.dtype, np.float32)).eps)
     if issubclass(optimizer, legacy_opt.AdafactorOptimizer):
-        # step + beta1 * (m - step): where m is 0 what is left has the error of the whole step.
+        # step + beta1 * (m - step): where m is 0, the result has the error of the whole step.
         beta1 = case.arguments.get("beta1", 0)
         return (ulps * wide + 2 * eps) / (1 - float(np.float32(beta1)))
     return ulps * wide + 2 * eps
 
 
 def run_oracle(case, gradients, seed):
-    """Returns the states from the first on; nudged with the signs of a seed."""
+    """Returns the initial state and that after each step; nudged unless the seed is None."""
 
     def moved(array, size=0.0):
         return array if seed is None else nudged(array, size, random)
@@ -106,7 +107,7 @@ def run_oracle(case, gradients, seed):
                 gradient = moved(gradient)
             try:
                 made.apply(WRAPPERS[case.wrapper].change(gradient), number // case.every)
-            except np.linalg.LinAlgError:  # of a matrix that is not finite NumPy takes no roots
+            except np.linalg.LinAlgError:  # NumPy computes no roots of matrices that are not finite
                 return states + [nowhere_finite(made)] * (len(gradients) - number)
             for key, array in arrays_of(made).items():
                 array[...] = moved(array, before[key])
@@ -115,24 +116,24 @@ def run_oracle(case, gradients, seed):
 
 
 def updates(case, gradients):
-    """Returns for each step what the update in it goes by, None if there is none."""
+    """Returns the gradient of each step's update, or None for steps without an update."""
     if case.every == 1:
         return [case.array(gradient) for gradient in gradients]
-    kept, result = [], []
+    accumulated, result = [], []
     for gradient in gradients:
-        kept.append(case.array(gradient))
-        result.append(mean_of(kept) if len(kept) == case.every else None)
-        kept = kept[: 0 if result[-1] is not None else None]
+        accumulated.append(case.array(gradient))
+        result.append(mean_of(accumulated) if len(accumulated) == case.every else None)
+        accumulated = accumulated[: 0 if result[-1] is not None else None]
     return result
 
 
 def with_other_betas(case, seed):
-    """Returns the arguments; if there is a seed, with small betas off by two units of 1.
+    """Returns the case's arguments; with a seed, small betas are changed by 2 * eps.
 
-    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2): if beta2 is 0, and the old v large,
-    what is to be g * g has the error of the old v, as if beta2 were a unit. Two, because a nudge
-    may take one back; and less than nothing with some seeds, so that there is no root, and nothing
-    to compare with, where all that is left of g * g may be its error.
+    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0 and the old v is
+    large, the result, g * g, has the rounding error of the old v, as if beta2 were eps. It is 2 *
+    eps here because `nudged` may undo one. With some seeds it is negative, so that the square root
+    is NaN, and nothing is compared, where g * g may be nothing but rounding error.
     """
     if seed is None:
         return case.arguments
@@ -154,10 +155,11 @@ def nowhere_finite(oracle):
 
 
 def nudged(array, size, random):
-    """Returns an array off by a unit in the last place of its numbers, or of `size` if larger.
+    """Returns an array with each number changed by one unit in the last place, of random sign.
 
-    The latter is for state: whoever computes m + (g - m) * (1 - beta) is off by a unit of the old
-    m, however small the new one is. No number changes its sign, since roots are taken of some.
+    The unit is that of the number, or of `size` if it is larger. `size` is the old state: computing
+    m + (g - m) * (1 - beta) has an error of a unit of the old m, however small the new one is. No
+    number changes its sign, because the oracles take roots of some.
     """
     if not np.issubdtype(array.dtype, np.floating):
         return array

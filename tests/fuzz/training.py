@@ -1,7 +1,7 @@
-"""Ways to train the variable of a case from its start, again and again, with a look at each state.
+"""Ways to train a case's variable: repeatedly from its initial value, returning all states.
 
-A state is a dict of arrays: the variable is "value", the global step "global_step", slots have
-their names.
+A state is a dict of arrays with the keys "value" (the variable), "global_step" and the names of the
+slots.
 """
 
 import numpy as np
@@ -11,12 +11,12 @@ from tests.support import running
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
-# To hand what is so small on to other threads would take longer than to do it.
+# For such small operations, using more threads takes longer.
 ONE_THREAD = v1.ConfigProto(intra_op_parallelism_threads=1, inter_op_parallelism_threads=1)
 
 
 def state_of(optimizer, variable, step):
-    """Returns the variables of a state."""
+    """Returns a state as a dict of variables."""
     slots = running.slots_of(optimizer, {"": variable})
     return dict({name: slot for (_, name), slot in slots.items()}, value=variable, global_step=step)
 
@@ -28,7 +28,7 @@ def as_gradient(gradient, shape):
 
 
 class InSession:
-    """A graph in a Session."""
+    """Trains in a graph-mode Session."""
 
     def __init__(self, case, use_resource):
         self.case = case
@@ -61,14 +61,14 @@ class InSession:
         self.session.run(self.init)
 
     def train(self, gradient):
-        """Returns the state after one more step."""
+        """Trains one step; returns the state after it."""
         feed = {self.gradient: gradient}
         if isinstance(gradient, Rows):
             feed = dict(zip(self.gradient, gradient))
         return self.session.run(self.next_state, feed)
 
     def look(self):
-        """Returns the state as it is."""
+        """Returns the present state."""
         return self.session.run(self.state)
 
     def close(self):
@@ -76,7 +76,7 @@ class InSession:
 
 
 class InEager:
-    """Eager execution; there are no slots before the first step."""
+    """Trains eagerly; there are no slots before the first step."""
 
     def __init__(self, case):
         self.case = case
@@ -104,7 +104,7 @@ class InEager:
 
 
 class InFunction(InEager):
-    """A tf.function, for any number of rows."""
+    """Trains in a tf.function with an unknown number of rows."""
 
     def begin(self):
         super().begin()
@@ -113,7 +113,7 @@ class InFunction(InEager):
         if case.sparse:
             rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
             spec = rows, tf.TensorSpec([None], case.id_dtype)
-        # AutoGraph, which tests/support/running.py has, takes seconds.
+        # Without AutoGraph, which takes seconds; tests/support/running.py tests with it.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
 
 

@@ -1,4 +1,4 @@
-"""Wrappers around the optimizer of a case: how they are made, and what they make of gradients."""
+"""Wrappers around the optimizer of a case, each with an oracle of how it changes gradients."""
 
 from typing import Any, NamedTuple
 
@@ -15,7 +15,7 @@ def unchanged(gradient):
 
 
 def summed(change):
-    """Returns a function that sums rows of the same id, and changes what is left."""
+    """Returns a function that sums rows of the same id and then applies `change`."""
 
     def changed(gradient):
         if isinstance(gradient, Rows):
@@ -27,7 +27,7 @@ def summed(change):
 
 
 def clipped_to(limit):
-    """Returns a function that shortens an array to a norm of `limit`."""
+    """Returns a function that scales an array to a norm of at most `limit`."""
 
     def shortened(values):
         norm = np.sqrt(np.sum(np.square(values.astype(np.float64))))
@@ -37,7 +37,7 @@ def clipped_to(limit):
 
 
 def mean_of(gradients):
-    """Returns the mean of dense gradients; of rows one gradient with all of them."""
+    """Returns the mean of gradients; sparse ones are concatenated and divided by their number."""
     first = gradients[0].values if isinstance(gradients[0], Rows) else gradients[0]
     wide = np.promote_types(first.dtype, np.float32).type
     count = wide(len(gradients))
@@ -49,13 +49,13 @@ def mean_of(gradients):
 
 
 class Wrapper(NamedTuple):
-    """What there is to know of one.
+    """A wrapper and its oracle.
 
     Attributes:
-      make: called with an optimizer and the variable's name, returns what wraps it.
-      change: called with a gradient, returns the one that gets to the optimizer.
-      every: in which of its calls the optimizer is called, with the mean of the gradients.
-      dtypes: in which the norms of `change` are as exact as all else.
+      make: called with an optimizer and the variable's name, returns the wrapper around it.
+      change: called with a gradient, returns the gradient that the wrapper passes on.
+      every: the number of steps of which the wrapper applies the mean gradient.
+      dtypes: the dtypes in which the norms of `change` are exact enough.
     """
 
     make: Any = lambda optimizer, variable: optimizer

@@ -9,7 +9,9 @@ import tensorflow as tf
 
 from tests.support import running
 from tests.support.keras import keras_models
-from tests.support.keras.goes_on import (
+from tests.support.keras.keras2_saving import native, same
+from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
+from tests.support.keras.object_checkpoints import (
     MAKERS,
     PROBLEM,
     Training,
@@ -19,8 +21,6 @@ from tests.support.keras.goes_on import (
     saved,
     tf_variables,
 )
-from tests.support.keras.keras2_saving import native, same
-from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2, of_each
 
 v1 = tf.compat.v1
 every_optimizer = pytest.mark.parametrize("name", MAKERS)

@@ -25,7 +25,7 @@ from tests.support.keras.keras_cases import (
     ways_of_the_day,
 )
 from tests.support.keras.keras_ways import DTYPES, KERAS_3_WAYS, WAYS, WAYS_OF
-from tests.support.keras.reads_its_rate import ReadsItsRate
+from tests.support.keras.rate_in_updates import UsesRateInUpdates
 from tests.support.paths import ROOT
 
 PAGE = (ROOT / "docs" / "keras_exactness.md").read_text(encoding="utf-8")
@@ -132,9 +132,9 @@ def test_these_train_in_every_dtype(name, dtype, cell):
     keras3=["graph", "function, keras.Variable", "eager"],
 )
 def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch):
-    case = keras_cases.KerasCase(ReadsItsRate, lambda step: ReadsItsRate(0.1))
-    monkeypatch.setitem(CASES, "ReadsItsRate", case)
-    assert cell("ReadsItsRate", way, dtype, api.name) == EQUAL
+    case = keras_cases.KerasCase(UsesRateInUpdates, lambda step: UsesRateInUpdates(0.1))
+    monkeypatch.setitem(CASES, "UsesRateInUpdates", case)
+    assert cell("UsesRateInUpdates", way, dtype, api.name) == EQUAL
 
 
 def train_in_a_graph(steps, folder, restored=None):

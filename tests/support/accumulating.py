@@ -1,4 +1,4 @@
-"""What the tests of GradientAccumulationOptimizer compare: batches one by one, and as one."""
+"""Problems for GradientAccumulationOptimizer: small batches, and the equal large batches."""
 
 import functools
 
@@ -16,7 +16,7 @@ from tests.support import problems, running
 
 v1 = tf.compat.v1
 
-# Sessions compute what is written: where graphs regroup products depends on what else is in them.
+# Sessions run without graph rewriting, which regroups products depending on the rest of the graph.
 WAYS = dict(
     running.WAYS,
     **{
@@ -28,7 +28,7 @@ WAYS = dict(
     },
 )
 ROWS = ("ids", "rows")
-BATCHES = 3  # no power of two: a product with 1/3 is another number than a third
+BATCHES = 3  # not a power of two: multiplying by 1/3 and dividing by 3 round differently
 
 
 def clipped_and_routed(step):
@@ -53,8 +53,8 @@ def accumulated(make, steps=BATCHES, **arguments):
     return lambda step: GradientAccumulationOptimizer(make(step), steps, **arguments)
 
 
-def some(kind, dtype, name):
-    """Returns few batches, for two variables, or for one of each route."""
+def small_problem(kind, dtype, name):
+    """Returns a problem of a few batches: all variables for a MultiOptimizer, else only two."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:
         return problem
@@ -62,7 +62,7 @@ def some(kind, dtype, name):
 
 
 def only(problem, names):
-    """The same problem with some of its variables."""
+    """Returns the problem with only the named variables."""
     return problem._replace(
         values={name: problem.values[name] for name in names},
         gradients=[{name: step[name] for name in names} for step in problem.gradients],
@@ -71,7 +71,7 @@ def only(problem, names):
 
 
 def large_batches(problem, batches=BATCHES):
-    """The same problem in large batches, each of whose gradients is the mean of some."""
+    """Returns the problem with `batches` gradients at a time replaced by their mean."""
     gradients = []
     for first in range(0, problem.steps, batches):
         part = problem.gradients[first : first + batches]
@@ -96,7 +96,7 @@ def mean(gradients):
 
 
 def assert_as_large_batches(actual, expected, start, batches=BATCHES):
-    """Asserts that values stay between the updates and have the expected bits after each."""
+    """Asserts that variables change only every `batches` steps, to the values of large batches."""
     before = start
     for number, values in enumerate(actual.steps):
         if (number + 1) % batches == 0:
@@ -110,7 +110,7 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
 
 
 def assert_equal(actual, expected, only=None):
-    """Asserts that values by name have the same bits; all, or only those of some names."""
+    """Asserts that two dicts of arrays are equal bit for bit; with `only`, just these keys."""
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
         running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)

@@ -1,4 +1,4 @@
-"""All cases of the shared suite; a public class without a case fails it."""
+"""The cases of all public optimizers; a test fails if a public class has no case."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ from tests.support.optimizer_cases import (
 
 
 def public_optimizers():
-    """Returns every optimizer class that the package offers and that is no wrapper of others."""
+    """Returns the package's public optimizer classes, without wrappers and RuleOptimizer."""
     found = [getattr(legacy_opt, name) for name in legacy_opt.__all__]
     return [
         item
@@ -46,14 +46,14 @@ CASES: Any = {
 
 
 def public_optimizers_with_cases():
-    """Returns the public classes among those of all cases, as `public_optimizers`."""
+    """Returns the classes of all cases, without those that have no public name."""
     classes = {case.optimizer for case in CASES.values()}
-    # Those that extend_with_decoupled_weight_decay makes have no public name.
+    # Classes returned by extend_with_decoupled_weight_decay have none.
     return {each for each in classes if "base_optimizer" not in vars(each)}
 
 
 def one_of_each_class():
-    """Returns the name of the first case of every class, in order."""
+    """Returns the name of the first case of each class, in the order of `CASES`."""
     first = {}
     for name, case in CASES.items():
         first.setdefault(case.optimizer, name)

@@ -1,4 +1,4 @@
-"""NumPy oracles of gradient clipping, and of gradient descent with it."""
+"""NumPy oracles of gradient clipping, and of gradient descent with clipped gradients."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ RATE = np.float32(0.5)
 
 
 def summed(rows, size):
-    """Returns a sparse gradient as a dense one."""
+    """Returns a sparse gradient as a dense array, summing rows of equal ids."""
     result = np.zeros([size, rows.values.shape[1]], "f")
     np.add.at(result, rows.ids, rows.values)
     return result

@@ -1,4 +1,4 @@
-"""Comparing what ours and tf.contrib's trained."""
+"""Compares variables trained by our optimizers with those trained by tf.contrib's."""
 
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""What the tests over every class have in common."""
+"""Parameters and helpers of the tests that run with every optimizer class."""
 
 import pytest
 import tensorflow as tf
@@ -11,14 +11,14 @@ EVERY_CLASS = pytest.mark.parametrize("name", CLASSES)
 
 
 def make(name, step=None, **overrides):
-    """Returns a new optimizer, which stays silent about steps that nobody advances."""
+    """Returns a new optimizer that does not warn if its global step is not advanced."""
     optimizer = CASES[name].make(step, **overrides)
     optimizer.global_step_is_advanced = True
     return optimizer
 
 
 class Eager:
-    """An optimizer and its variables in eager code, and their object checkpoint."""
+    """An optimizer, its variables and their tf.train.Checkpoint, in eager execution."""
 
     def __init__(self, name, problem, step_dtype=tf.int64):
         self.problem = problem

@@ -1,4 +1,4 @@
-"""The matrix of docs/keras_exactness.md: is each v1 optimizer the same through the Keras bridge?
+"""The matrix of docs/keras_exactness.md: does the Keras bridge compute the same as v1 optimizers?
 
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow
     python tests/support/exactness.py PAGE.md JSON…       writes the page from the lanes' results
@@ -24,53 +24,53 @@ bit for bit. Each v1 optimizer is trained in a graph-mode Session and, on the sa
 through `to_keras`: 24 steps, with dense gradients and with rows with repeated ids. The variables
 after each step, all slot variables and the variables that exist once per optimizer are compared.
 
-**On one processor.** One TensorFlow computes other last bits on another processor: its kernels ask
-the processor for an approximate square root (1.15 and 2.4) or reciprocal root (all), and take the
-widest matrix products that it has. In 24 steps of `tf.contrib.opt`'s own optimizers, TensorFlow
-1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest element. So
-"equal" here, and "bit for bit" on every page, is about two ways to run on one TensorFlow and one
-processor. What moves between machines moves its state bit for bit; its further steps are those that
-TensorFlow takes on that processor.
+**On one processor.** The same TensorFlow computes different last bits on different processors: its
+kernels use the processor's approximate square root (1.15 and 2.4) or reciprocal square root (all),
+and its widest instructions for matrix products. In 24 steps of `tf.contrib.opt`'s own optimizers,
+TensorFlow 1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest
+element. So "equal" here, and "bit for bit" on every page, compare two ways to train on one
+TensorFlow and one processor. Moving a training to another machine moves its state bit for bit; its
+further steps are those that TensorFlow computes on that processor.
 
 The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
-**eager**, without either, against a Session without graph rewriting; **fit**, a model with an
-embedding and a dense layer, against the same model in a Session. Where only Sessions fail, the v1
-optimizer runs in a function, or eagerly, too. The columns of Keras 3 hold these ways with variables
-of TensorFlow, **function** and **eager** also with `keras.Variable`, and **fit** also with
-`run_eagerly=True`. The others are of OptimizerV2.
+**eager**, in eager execution, compared with a Session without graph rewriting; **fit**, a model
+with an embedding and a dense layer, compared with the same model in a Session. If the v1 optimizer
+fails in a Session only, it runs in a function, or eagerly, instead. The Keras 3 columns have these
+ways with variables of TensorFlow, **function** and **eager** also with `keras.Variable`, and
+**fit** also with `run_eagerly=True`. The other columns are OptimizerV2.
 
-This page was made with {dtypes}. "all" means that all ways are equal in all of these; fit is run in
-float32 and float64 only, on Keras 3 in all. A dtype that the v1 optimizer itself does not train in
-a Session there is named behind "without"; the bridge raises an error with it too. Any other entry
-is a way that differs, with its largest difference; where the v1 optimizer itself, without the
-bridge, computes the same in a `tf.function`, TensorFlow is the reason, and the entry says so. In a
-way that is "unsupported", v1 and the bridge both raise an error.
+This page was made with {dtypes}. "all" means that all ways are equal in all of these dtypes;
+OptimizerV2 runs **fit** in float32 and float64 only. "without" lists dtypes in which both the v1
+optimizer in a Session and the bridge raise an error. Any other entry names a way that differs, with
+its largest difference, or one that is "unsupported", in which both v1 and the bridge raise an
+error. "as v1 does" means that the v1 optimizer without the bridge computes the same in a
+`tf.function`, so the difference is TensorFlow's.
 
-Shampoo is exact in **fit** only as far as its matrices have full rank: of those that have not, the
-singular values that are zero but for rounding decide what the power makes of them.
+Shampoo is exact in **fit** only if its matrices have full rank: otherwise some singular values are
+nothing but rounding errors, which the matrix power amplifies.
 
-[Optimizers that hold optimizers](wrappers.md) are compared in the same ways by the tests alone.
+[Optimizers that contain optimizers](wrappers.md) are compared in the same ways, by tests only.
 
 `make matrix` writes this page.
 """
 
 
-# What is known to differ where Keras' fit computes the gradients, in a graph of its own, up to how
-# much: (start of the case's name, dtypes, bound).
+# Allowed differences in `fit`, where Keras builds the graph that computes the gradients:
+# (start of the case's name, dtypes, largest difference).
 KNOWN_IN_FIT = (
-    # Gradients of fewer rows than columns: the singular values that are 0 but for rounding decide.
+    # Rank-deficient matrices: their smallest singular values are nothing but rounding errors.
     ("Shampoo", ("float32",), 1e-4),
     ("Shampoo", ("float64",), 1e-12),
-    # Stock Adam's rows in 16 bits, which tf.function computes otherwise than a Session.
+    # Stock Adam's sparse update in 16 bits: tf.function computes it differently than a Session.
     ("AdamW", ("float16", "bfloat16"), 1e-2),
-    # Norms on TensorFlow 1.15.
+    # Norms round differently on TensorFlow 1.15.
     ("LAMB bias_correction=False", ("float64",), 1e-15),
     ("LARS nesterov, skip_list", ("float64",), 1e-15),
 )
 
 
 def is_known(name, way, dtype, result):
-    """Whether a cell's difference is one of `KNOWN_IN_FIT`."""
+    """Whether `KNOWN_IN_FIT` allows the difference in a cell's result."""
     found = re.match(r"differs by (\S+)", result)
     return found is not None and any(
         way.startswith("fit")
@@ -83,7 +83,7 @@ def is_known(name, way, dtype, result):
 
 @functools.lru_cache(maxsize=None)
 def reference(run, task, name, dtype, steps):
-    """Returns the trace of the v1 optimizer itself, or the error that it raises."""
+    """Returns the trace of the v1 optimizer without the bridge, or the error that it raises."""
     from tests.support.keras.keras_cases import CASES
 
     return _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
@@ -99,11 +99,11 @@ def _attempt(run, task, make):
 
 
 def cell(name, way, dtype, api="optimizer_v2", steps=24):
-    """Runs one cell of so many steps.
+    """Trains one case through the bridge and compares it with the v1 optimizer.
 
     Returns:
-      EQUAL; UNSUPPORTED if the v1 optimizer raises an error and the bridge does too; else a
-      sentence that tells the difference.
+      EQUAL; UNSUPPORTED if both the v1 optimizer and the bridge raise an error; else a sentence
+      that describes the difference.
     """
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import WAYS_OF
@@ -112,8 +112,8 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15 only Sessions run some operations, on their XLA device, and cannot place
-    # others that run eagerly (Sigmoid of bfloat16).
+    # On TensorFlow 1.15, some operations run only in Sessions (on their XLA device), and others
+    # only eagerly (Sigmoid of bfloat16): compare also with v1 in a function, or eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
@@ -128,7 +128,7 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Whether a trace equals that of the v1 optimizer, run in the same way; no error does."""
+    """Whether a trace equals that of the v1 optimizer run in the same way; False for errors."""
     if isinstance(own, Exception):
         return False
     slots = {key: actual.slots[key] for key in own.slots}
@@ -136,7 +136,7 @@ def _equals_own(actual, own):
 
 
 def largest_difference(actual, expected):
-    """Returns the largest difference of two traces, None if they are equal bit for bit."""
+    """Returns the largest difference between two traces, or None if they are equal bit for bit."""
     import numpy as np
 
     from tests.support import running
@@ -154,12 +154,12 @@ def largest_difference(actual, expected):
 
 
 def run_lane(path, dtypes=()):
-    """Runs every cell, and writes the results by column of the page, case, dtype and way."""
+    """Runs every cell and writes the results to a JSON file: column -> case -> dtype -> way."""
     import tensorflow as tf
 
     from legacy_opt import versions
 
-    gc.disable()  # TensorFlow 1.15 crashes or hangs where it collects the iterators that fit made
+    gc.disable()  # TensorFlow 1.15 crashes or hangs if iterators made by fit are collected
     columns = {tf.__version__: run_api("optimizer_v2", dtypes)}
     facts = versions.keras_facts()
     if facts["generation"] == 3:
@@ -169,7 +169,7 @@ def run_lane(path, dtypes=()):
 
 
 def run_api(api, dtypes=()):
-    """Returns every cell of one kind of Keras optimizer, by case, dtype and way."""
+    """Runs every cell of one Keras API; returns the results as case -> dtype -> way."""
     from tests.support.keras.keras_cases import CASES
     from tests.support.keras.keras_ways import DTYPES, WAYS_OF
 
@@ -189,7 +189,7 @@ def run_api(api, dtypes=()):
 
 
 def summary(cells):
-    """Returns the page's entry for one optimizer on one version."""
+    """Returns the page's entry for one optimizer in one column."""
     without, differing = [], []
     for dtype, ways in cells.items():
         if set(ways.values()) == {UNSUPPORTED}:
@@ -203,7 +203,7 @@ def summary(cells):
 
 
 def page(lanes):
-    """Returns the page made of the lanes' results, in order."""
+    """Returns the page, with the columns in the order of the lanes."""
     columns = {header: cells for lane in lanes for header, cells in lane["columns"].items()}
     names = list(dict.fromkeys(name for cells in columns.values() for name in cells))
     rows = [["optimizer"] + list(columns), ["---"] * (len(columns) + 1)]
@@ -222,7 +222,7 @@ def page(lanes):
 
 
 def rows_of(text):
-    """Returns the optimizers that a page lists."""
+    """Returns the names of the optimizers in the page's table."""
     rows = [line.split("|")[1].strip() for line in text.splitlines() if line.startswith("| ")]
     return rows[2:]
 

@@ -1,4 +1,4 @@
-"""A v1 optimizer in a graph of its own, all of whose variables are looked at by name."""
+"""Trains a v1 optimizer in its own graph and returns all variables by name."""
 
 import tensorflow as tf
 
@@ -8,17 +8,17 @@ v1 = tf.compat.v1
 
 
 class FedTraining:
-    """One optimizer in a graph and a Session of its own, trained with fed gradients.
+    """An optimizer with its own graph and Session; gradients are fed through placeholders.
 
     Args:
       make: called with the global step variable, returns the optimizer.
       problem: the `problems.Problem`.
-      use_resource: resource instead of ref variables.
+      use_resource: whether to use resource instead of ref variables.
 
     Attributes:
       variables: all variables of the graph by their names in a checkpoint.
       slots: a dict from (variable name, slot name) to the slot variable's name.
-      of_optimizer: the names of what the optimizer calls its own variables.
+      of_optimizer: the names of the variables that `optimizer.variables()` returns.
     """
 
     def __init__(self, make, problem, use_resource=False):
@@ -48,7 +48,7 @@ class FedTraining:
             self.saver.restore(self.session, path)
 
     def train(self, first, last):
-        """Returns the values of all variables by name, after each step."""
+        """Trains some steps; returns the values of all variables by name after each step."""
         values = []
         for gradients in self.problem.gradients[first:last]:
             self.session.run(self.train_op, running._feed(self.placeholders, gradients))

@@ -1,4 +1,4 @@
-"""Monitored sessions with hooks, and what these have written."""
+"""Runs MonitoredTrainingSession with hooks; reads the summaries that hooks have written."""
 
 import glob
 import os
@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 
 def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
-    """Trains in a monitored session to a global step."""
+    """Trains in a MonitoredTrainingSession until the global step is `steps`."""
     with v1.train.MonitoredTrainingSession(
         checkpoint_dir=directory,
         hooks=[*hooks, v1.train.StopAtStepHook(last_step=steps)],
@@ -26,7 +26,7 @@ def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
 
 
 def written(directory):
-    """Returns the numbers in a directory's event files, by tag and step."""
+    """Returns the scalars in a directory's event files, by (tag, step)."""
     found = {}
     for path in sorted(glob.glob(os.path.join(str(directory), "events.out*"))):
         for event in v1.train.summary_iterator(path):
@@ -37,7 +37,7 @@ def written(directory):
 
 
 class LosesTheSession(v1.train.SessionRunHook):
-    """After three steps, once; it goes on at the last checkpoint, where the lost steps began."""
+    """Raises AbortedError once, at global step 3; the session then restores the last checkpoint."""
 
     def __init__(self, step):
         self.step, self.lost = step, False

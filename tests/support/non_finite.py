@@ -1,6 +1,6 @@
-"""What each optimizer makes of a gradient that is not finite; writes docs/non_finite.md's tables.
+"""Measures how NaN and infinite gradients spread; writes the tables of docs/non_finite.md.
 
-python -m tests.support.non_finite           prints them
+python -m tests.support.non_finite           prints the tables
 python -m tests.support.non_finite docs      writes them into the page
 """
 
@@ -30,7 +30,7 @@ def sgd():
     return v1.train.GradientDescentOptimizer(RATE)
 
 
-# Plain gradient descent inside, which shows what the wrapper itself does.
+# The inner optimizer is plain gradient descent, so that only the wrapper's own effect shows.
 WRAPPERS = {
     "ClipByValueOptimizer": lambda: legacy_opt.ClipByValueOptimizer(sgd(), -1.0, 1.0),
     "ClipByNormOptimizer": lambda: legacy_opt.ClipByNormOptimizer(sgd(), 1.0),
@@ -47,7 +47,7 @@ WRAPPERS = {
 
 
 def optimizers():
-    """Returns by name what makes an optimizer, given the global step."""
+    """Returns constructors by class name, to be called with the global step."""
     made = {CASES[name].optimizer.__name__: CASES[name].make for name in one_of_each_class()}
     return {name: make for name, make in made.items() if "With" not in name}
 
@@ -57,10 +57,13 @@ def wrappers():
 
 
 class Damage(NamedTuple):
-    """How much of the variable, of its state and of another variable is no finite number.
+    """How much of a variable, its slots and the other variables is NaN or infinite.
 
     Attributes:
-      error: the error that the step raised; the rest is None then.
+      variable: the extent in the variable, one of `_EXTENTS`.
+      state: the worst extent in its slots.
+      other: whether any other variable is not finite.
+      error: the name of the error that the step raised, if any; the rest is empty then.
     """
 
     variable: str = ""
@@ -78,7 +81,7 @@ class Damage(NamedTuple):
 
 
 def extent(array):
-    """Returns how much of an array is not finite: nothing, the element, its row, or all."""
+    """Returns how much of an array is not finite, as one of `_EXTENTS`."""
     wrong = ~np.isfinite(np.asarray(array, np.float64))
     if not wrong.any():
         return "nothing"
@@ -100,7 +103,11 @@ def worst(arrays):
 
 
 class Training:
-    """A graph with three variables: of gradients fed as a whole, fed as rows, and of ones."""
+    """A graph with three variables.
+
+    The gradient of `dense` is fed as a dense tensor, that of `sparse` as IndexedSlices; the
+    gradient of `other` is always 1.
+    """
 
     def __init__(self, make, use_resource):
         with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
@@ -127,14 +134,14 @@ class Training:
             self.graph = graph
 
     def step(self, kind="", value=None):
-        """Trains a step; the gradient of one kind may have a wrong value in one place."""
+        """Trains a step; puts `value` into one element of the gradient of this kind, if any."""
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
             fed[kind][ROW if kind == "dense" else IDS.index(ROW), COLUMN] = value
         self.session.run(self.train_op, {self.fed[key]: array for key, array in fed.items()})
 
     def damage(self, kind):
-        """Returns how much is not finite, now, given the kind of gradient that had the value."""
+        """Returns the present `Damage` after a non-finite gradient of this kind."""
         arrays = self.session.run(self.floating)
         variable, state = arrays.pop(kind), []
         for name in list(arrays):
@@ -144,10 +151,10 @@ class Training:
         return Damage(extent(variable), worst(state), others)
 
     def measure(self, kind, value):
-        """Returns the damage right after a step with a wrong value, and after healthy steps.
+        """Returns the damage right after a step with the value, and after further finite gradients.
 
-        In a session of its own: run again in one that has values, the initializer of an average
-        may take the value that its variable had.
+        Each measurement has a new session: in a used one, the initializer of a moving average
+        might read its variable's old value.
         """
         with v1.Session(graph=self.graph) as self.session:
             self.session.run(self.initializer)
@@ -155,7 +162,7 @@ class Training:
 
     def _measure(self, kind, value):
         try:
-            self.step()  # one update of those that accumulate two
+            self.step()  # GradientAccumulationOptimizer updates in every second step
             self.step(kind, value)
             first = self.damage(kind)
             for _ in range(HEALTHY_STEPS):
@@ -187,7 +194,7 @@ def tables():
 
 
 def written_in(page):
-    """Returns the tables that a page holds, by name."""
+    """Returns the tables between a page's markers, by name."""
     return dict(re.findall(r"<!-- (\w+) -->\n(.*?)\n<!-- end -->", page, re.S))
 
 

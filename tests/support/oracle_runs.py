@@ -1,4 +1,4 @@
-"""What runs an oracle in NumPy beside an optimizer."""
+"""Runs NumPy oracles and compares optimizers with them."""
 
 import numpy as np
 
@@ -6,7 +6,11 @@ from tests.support.cases import CASES
 
 
 def run_oracles(name, problem):
-    """Runs the oracles of a case; what has no elements has nothing to be updated."""
+    """Runs the oracles of a case, one for each variable; empty variables are not updated.
+
+    Returns:
+      The values of all variables after each step, and the final slots.
+    """
     oracles = {key: CASES[name].oracle(value, key) for key, value in problem.values.items()}
     values = []
     for step, gradients in enumerate(problem.gradients):
@@ -23,7 +27,7 @@ def run_oracles(name, problem):
 
 
 def assert_close(trace, values, slots, ulps, dtype):
-    """Each step may add `ulps` units in the last place of what it computes with."""
+    """Asserts that a trace equals the oracles' values, up to `ulps` rounding errors per step."""
     eps = float(np.finfo(dtype).eps)
     for number, (actual, wanted) in enumerate(zip(trace.steps, values)):
         for key in wanted:

@@ -1,4 +1,4 @@
-"""NumPy oracles: what each optimizer means, written from its formula, in the dtype's arithmetic."""
+"""NumPy oracles: each optimizer's formula, computed in the variable's dtype."""
 
 import numpy as np
 
@@ -28,17 +28,17 @@ class Oracle:
         self.slots = {}
 
     def hyper(self, number):
-        """A Python float as the optimizer sees it: through float32, in the variable's dtype."""
+        """Rounds a hyperparameter to float32 and then to the variable's dtype."""
         return self.cast(np.float32(number))
 
     def everywhere(self, g, at):
-        """Returns a gradient of all of the variable: zero where `g` says nothing."""
+        """Returns the gradient of the whole variable: `g` at the rows `at`, zero elsewhere."""
         whole = np.zeros_like(self.value)
         whole[at] = g
         return whole
 
     def apply(self, gradient, step):
-        """Applies one gradient (an array, or `Rows`) at global step `step`."""
+        """Applies one gradient, an array or `Rows`, at this global step."""
         if hasattr(gradient, "ids"):
             values, rows = sum_duplicates(*gradient)
             self.update(values, rows, step)
@@ -46,5 +46,5 @@ class Oracle:
             self.update(gradient, Ellipsis, step)
 
     def update(self, g, at, step):
-        """Updates `value[at]`: `at` is Ellipsis for all, or distinct row numbers."""
+        """Updates `value[at]`; `at` is Ellipsis (the whole variable) or distinct row numbers."""
         raise NotImplementedError(type(self).__name__)

@@ -1,4 +1,4 @@
-"""Optimizers whose gradients are a variable's own value."""
+"""Optimizers for tests in which a gradient aliases the variable's buffer."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""The pages of docs/, and the examples on them."""
+"""Reads the pages of docs/ and their Python examples."""
 
 import re
 

@@ -1,4 +1,4 @@
-"""Small training problems made of fed gradients: the optimizer alone decides what happens."""
+"""Small training problems with given gradients, so that results depend on the optimizer alone."""
 
 from typing import NamedTuple, Optional
 
@@ -13,9 +13,15 @@ class Rows(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Starting values by variable name, and for each step a gradient by variable name.
+    """Initial values of variables and their gradients in each step.
 
-    The global step advances once in `batches` steps.
+    Attributes:
+      values: the initial values by variable name.
+      gradients: for each step a dict from variable name to its gradient, an array or `Rows`.
+      sparse: the names of the variables with sparse gradients.
+      dtype: the name of the variables' dtype.
+      global_step: the name of the global step's dtype.
+      batches: how many steps the optimizer accumulates before it advances the global step.
     """
 
     values: dict
@@ -41,7 +47,7 @@ def numpy_dtype(name):
 
 
 def make(kind, dtype="float32", steps=24, seed=0, global_step="int64"):
-    """Makes a problem of one kind: dense, sparse (distinct ids) or duplicates (repeated ids)."""
+    """Returns a random problem of one kind: dense, sparse (distinct ids) or duplicates."""
     random = np.random.RandomState(seed)
     cast = numpy_dtype(dtype)
     shapes = {"matrix": (5, 3), "vector": (4,), "scalar": ()} if kind == "dense" else {}
@@ -66,7 +72,7 @@ def make(kind, dtype="float32", steps=24, seed=0, global_step="int64"):
 
 
 def everything(dtype="float32", only=(), steps=24):
-    """Makes a problem of all kinds at once; the ids of rows repeat in every other step.
+    """Returns a problem with dense and sparse gradients; ids are repeated in every other step.
 
     Args:
       dtype: the dtype of all variables.

@@ -1,7 +1,7 @@
-"""Trajectories of other people's optimizers, as they were recorded on TensorFlow 1.15.
+"""Reads and writes trajectories of third-party optimizers recorded on TensorFlow 1.15.
 
-`tests/tools/record_originals.py` makes the files `recorded_*.npz` in tests/data. All gradients
-are fed: those of `problems.everything`, in float32.
+`tests/tools/record_originals.py` writes the files `recorded_*.npz` in tests/data. The gradients
+are those of `problems.everything`, in float32.
 """
 
 import ast
@@ -15,7 +15,7 @@ from tests.support import problems
 from tests.tools.record_data import DATA
 
 STEPS = 24
-MOMENTS = (1, 8, STEPS)  # the numbers of steps after which all variables were noted
+MOMENTS = (1, 8, STEPS)  # the numbers of steps after which all variables were recorded
 
 
 class Recorded(NamedTuple):
@@ -23,7 +23,7 @@ class Recorded(NamedTuple):
 
     Attributes:
       name: the case of `tests.support.cases` with the same arguments.
-      arguments: those of them that are numbers or words, as text.
+      arguments: the repr of a dict of those arguments that are numbers or strings.
       trained: the names of the variables that were trained.
       moments: for each of `MOMENTS` a dict from variable name, as in a checkpoint, to its value.
     """
@@ -38,7 +38,7 @@ class Recorded(NamedTuple):
 
 
 def plain(arguments):
-    """Returns arguments as text, without functions and other objects."""
+    """Returns arguments as the repr of a dict, without functions and other objects."""
     kept = {key: arguments[key] for key in sorted(arguments)}
     return repr(
         {key: value for key, value in kept.items() if isinstance(value, (bool, float, int, str))}
@@ -46,14 +46,15 @@ def plain(arguments):
 
 
 def save(path, recorded):
-    """Writes trajectories, a list of `Recorded`, into one file."""
+    """Writes a list of `Recorded` into one file."""
     arrays = {}
     for each in recorded:
         shapes = {name: value.shape for name, value in each.moments[0].items()}
         dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
-        # One array, because each costs some hundred bytes. Counts are small enough for float32.
+        # One array for all, because each array adds a few hundred bytes to the file. float32 is
+        # exact for integer slots too, since they are small counts.
         arrays[each.name + "/values"] = np.stack(
             [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
         )

@@ -1,4 +1,4 @@
-"""Stock optimizers written as rules: what RuleOptimizer makes of them must equal the originals."""
+"""Stock optimizers written as subclasses of RuleOptimizer, to compare with the originals."""
 
 import tensorflow as tf
 
@@ -40,7 +40,7 @@ class MomentumRule(RuleOptimizer):
 
 
 class AdamRule(RuleOptimizer):
-    """`tf.compat.v1.train.AdamOptimizer`, which moves untouched rows too: it takes all of them."""
+    """`tf.compat.v1.train.AdamOptimizer`; it also updates rows without a gradient."""
 
     slots = {"m": Slot(), "v": Slot()}
     whole_tensor = True
@@ -135,7 +135,7 @@ class AccumulatedSGDOptimizer(RuleOptimizer):
     def apply_update(self, update):
         variable, total, everything = update.variable, update.slots.total, update.access.whole
         due = tf.equal(update.hyper.remaining, 0)
-        if update.sparse:  # all rows if it is time, touched or not; else none, which costs nothing
+        if update.sparse:  # when due, all rows, touched or not; otherwise no rows, to save time
             everything = Rows(tf.range(tf.where(due, tf.shape(variable)[0], 0)))
         with tf.control_dependencies([update.access.add(total, update.grad)]):
             summed = everything.read(total)

@@ -1,4 +1,4 @@
-"""Ways to run a v1 optimizer over a `Problem`, all of which return the same kind of `Trace`."""
+"""Trains v1 optimizers on a `Problem`: in a Session, eagerly, in functions. Returns a `Trace`."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ import tensorflow as tf
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
-# A Session that computes every operation as it is written, as eager execution does.
+# Turns graph rewriting off: the Session computes each operation as written, like eager execution.
 AS_WRITTEN = v1.ConfigProto()
 AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
 AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0
@@ -17,16 +17,16 @@ REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["
 
 
 def config_of(way):
-    """Returns the configuration of the Session that computes what a way of that name computes."""
+    """Returns the ConfigProto of the Session to compare with this entry of `WAYS`."""
     return AS_WRITTEN if way == "eager" else None
 
 
 def inside(construct, train):
-    """Returns what runs a step once, inside a TensorFlow 1 construct.
+    """Returns a tensor that runs one training step inside tf.cond or tf.while_loop.
 
     Args:
       construct: "cond" or "while_loop".
-      train: a function that builds the step, and returns an int32 scalar that waits for it.
+      train: a function that builds the step; returns an int32 scalar that depends on it.
     """
     if construct == "cond":
         return v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
@@ -34,7 +34,7 @@ def inside(construct, train):
 
 
 class Trace(NamedTuple):
-    """What a run left behind.
+    """The values of variables and slots in a training.
 
     Attributes:
       steps: for each step, a dict from variable name to its value after that step.
@@ -59,7 +59,7 @@ def _variables(problem, use_resource):
 
 
 def _as_gradients(problem, tensors, variables):
-    """Pairs the tensors of one step (rows as two tensors) with their variables."""
+    """Returns pairs of gradient and variable; a sparse gradient is passed as (values, ids)."""
     pairs = []
     for name, variable in variables.items():
         gradient = tensors[name]
@@ -93,12 +93,12 @@ def _feed(placeholders, step):
 
 
 def _plain(gradients):
-    """One step's gradients as a structure that `tf.nest` agrees on with `signature`."""
+    """Returns one step's gradients in the structure of `signature`."""
     return {name: plain(gradient) for name, gradient in gradients.items()}
 
 
 def plain(gradient):
-    """One gradient in that form: rows as a tuple."""
+    """Returns `Rows` as a plain tuple; dense gradients unchanged."""
     return tuple(gradient) if isinstance(gradient, Rows) else gradient
 
 
@@ -115,7 +115,7 @@ def _global_step(dtype, use_resource=True):
 
 
 def slots_of(optimizer, variables):
-    """Returns the slots by (variable name, slot name); not all variables need have the same."""
+    """Returns the slots by (variable name, slot name); variables may have different slots."""
     slots = {
         (name, slot): optimizer.get_slot(variable, slot)
         for slot in optimizer.get_slot_names()
@@ -125,12 +125,12 @@ def slots_of(optimizer, variables):
 
 
 def session(problem, make_optimizer, use_resource=False, between=None, config=None):
-    """Runs in a graph-mode Session.
+    """Trains in a graph-mode Session.
 
     Args:
       problem: the `Problem`.
       make_optimizer: called with the global step variable, returns the optimizer.
-      use_resource: resource instead of ref variables.
+      use_resource: whether to use resource instead of ref variables.
       between: called with (session, optimizer, variables, step number) before each step.
       config: a ConfigProto.
     """
@@ -168,7 +168,7 @@ def session_resource(problem, make_optimizer):
 
 
 def _eagerly(problem, make_optimizer, wrap):
-    """Runs on eager variables; `wrap` turns the step into whatever is to be called."""
+    """Trains eager variables; `wrap(train, problem)` returns the function called for each step."""
     variables = {
         name: tf.Variable(value, name=name, dtype=value.dtype)
         for name, value in problem.values.items()
@@ -201,7 +201,7 @@ def function(problem, make_optimizer, **options):
 
 
 def signature(problem):
-    """The structure of one step's tensors, with an unknown number of rows."""
+    """Returns the TensorSpecs of one step's gradients; the number of rows is unknown."""
     specs = {}
     for name, value in problem.values.items():
         dtype = tf.as_dtype(value.dtype)
@@ -216,7 +216,7 @@ def signature(problem):
 
 
 def wrap_function(problem, make_optimizer):
-    """Runs a TF1-style function, which makes its own variables, under `wrap_function`."""
+    """Trains in `wrap_function`, with a TF1-style function that creates its own variables."""
     structure = signature(problem)
     slot_keys = []
 
@@ -256,7 +256,7 @@ WAYS = {
 
 
 def assert_same(actual, expected, what=""):
-    """Asserts that two traces are equal bit for bit, naming the first place that differs."""
+    """Asserts that two traces are equal bit for bit; the error names the first difference."""
     assert len(actual.steps) == len(expected.steps)
     for number, (one, other) in enumerate(zip(actual.steps, expected.steps)):
         for name in expected.steps[0]:

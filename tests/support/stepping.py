@@ -1,4 +1,4 @@
-"""A graph with one variable, of which the tests of training helpers know what every step does."""
+"""A graph with one variable and known gradients, for the tests of training helpers."""
 
 import numpy as np
 import tensorflow as tf
@@ -9,19 +9,19 @@ v1 = tf.compat.v1
 
 
 def variable(name, value, use_resource=True, dtype=tf.float32, **options):
-    """Returns a variable that starts with this value."""
+    """Returns a variable with this initial value."""
     value = np.array(value, dtype.as_numpy_dtype)
     start = v1.constant_initializer(value)
     return v1.get_variable(name, value.shape, dtype, start, use_resource=use_resource, **options)
 
 
 def dot(variable, *gradient):
-    """Returns a loss whose gradient is known."""
+    """Returns a loss with the given gradient."""
     return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
 
 
 class Stepping:
-    """A graph with the variable w = [0, 0] and a global step; `run` trains it.
+    """A graph with the variable w = [0, 0], a global step and a loss.
 
     The gradient of `loss` is [3, 4].
     """
@@ -35,11 +35,11 @@ class Stepping:
             self.loss = 2.0 + dot(self.w, 3.0, 4.0)
 
     def distance(self):
-        """Returns a loss that no update can overtake: the gradient needs what it is made of."""
+        """Returns a loss whose gradient depends on w, so it must be computed before the update."""
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):
-        """Returns the losses, and all variables by name after the last step."""
+        """Runs `train_op`; returns its results, and all variables by name after the last step."""
         with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
             session.run(v1.global_variables_initializer())
             losses = [session.run(train_op) for _ in range(steps)]
@@ -47,13 +47,13 @@ class Stepping:
             return losses, session.run(variables)
 
     def written(self, train_op):
-        """Returns the summaries of one step by tag: numbers, or histograms' counts."""
+        """Runs one step; returns its summaries as `by_tag` does."""
         losses, _ = self.run([train_op, v1.summary.merge_all()])
         return by_tag(losses[0][1])
 
 
 def by_tag(text):
-    """Returns serialized summaries by tag: numbers, or histograms' counts."""
+    """Parses serialized summaries into a dict from tag to the scalar, or a histogram's count."""
     return {
         each.tag: each.histo.num if each.HasField("histo") else each.simple_value
         for each in v1.Summary.FromString(text).value
@@ -66,7 +66,7 @@ def sgd(rate=1.0):
 
 
 def trained(optimizer, value, gradients, name="w", dtype="float32"):
-    """Trains one variable with gradients that are fed.
+    """Trains one variable with the given gradients.
 
     Returns:
       The variable's value after each step, and its slots at the end by name.

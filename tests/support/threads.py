@@ -1,6 +1,6 @@
-"""Many Python threads that run one train_op, as asynchronous training does in one process.
+"""Counts the updates that are lost when many Python threads run one train_op.
 
-python -m tests.support.threads           prints what gets lost
+python -m tests.support.threads           prints the table
 python -m tests.support.threads docs      writes it into docs/threads.md
 """
 
@@ -23,7 +23,7 @@ ROWS = 4
 
 
 class Composed(legacy_opt.RuleOptimizer):
-    """Counts steps, read, computed and written by several operations, in a slot."""
+    """Counts steps in a slot, with separate operations that read, add and write."""
 
     slots = {"count": legacy_opt.Slot()}
 
@@ -33,7 +33,7 @@ class Composed(legacy_opt.RuleOptimizer):
 
 
 class Added(Composed):
-    """The same with an `Addition`."""
+    """Counts steps in a slot with an `Addition`, a single operation."""
 
     def rule(self, grad, value, slots, hyper):
         step, _ = super().rule(grad, value, slots, hyper)
@@ -41,12 +41,12 @@ class Added(Composed):
 
 
 class Counted(NamedTuple):
-    """An optimizer one of whose slots counts its steps, if all gradients are 1.
+    """An optimizer with a slot that counts the steps if all gradients are 1.
 
     Attributes:
-      make: makes it, given the global step and use_locking.
+      make: called with the global step and use_locking, returns the optimizer.
       slot: the name of the slot.
-      start: what is in it before the first step.
+      start: the slot's initial value.
     """
 
     make: object
@@ -82,13 +82,13 @@ COUNTED = {
 
 
 class Lost(NamedTuple):
-    """How many steps are missing, of all that were run.
+    """How many of the steps were lost.
 
     Attributes:
-      steps: how many were run.
-      global_step: missing in the global step.
-      dense: missing in the slot of the variable with the dense gradient, at most.
-      sparse: in that with the sparse gradient.
+      steps: the number of steps that all threads ran.
+      global_step: how many of them the global step did not count.
+      dense: how many the slot of the variable with dense gradients did not count, at most.
+      sparse: the same for the variable with sparse gradients.
     """
 
     steps: int
@@ -98,7 +98,7 @@ class Lost(NamedTuple):
 
 
 def in_threads(function, threads=THREADS):
-    """Runs a function in so many threads at once; raises what the first of them raised."""
+    """Runs a function in several threads at once; raises the first error of any thread."""
     errors, barrier = [], threading.Barrier(threads)
 
     def run():
@@ -120,7 +120,7 @@ def in_threads(function, threads=THREADS):
 
 
 def train(counted, use_resource, use_locking, steps, width=2):
-    """Trains with `THREADS` threads, `steps` each; returns what is `Lost`."""
+    """Trains in `THREADS` threads, `steps` each; returns a `Lost`."""
     with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
         dense, table = (
             v1.get_variable(name, initializer=tf.zeros([ROWS, width])) for name in ("w", "table")
@@ -146,7 +146,7 @@ def train(counted, use_resource, use_locking, steps, width=2):
 
 
 def table(steps=250, width=20000, repeats=3):
-    """Returns the table of the page: the most that was lost in so many runs."""
+    """Returns the page's table: the largest losses in `repeats` runs."""
     lines = [
         "| optimizer | variables | `use_locking` | global step | slot, dense | slot, sparse |",
         "|---|---|---|---|---|---|",

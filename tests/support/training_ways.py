@@ -1,4 +1,4 @@
-"""Training as TensorFlow 1 programs do: sessions, Estimators, hand-written loops."""
+"""Models of every optimizer class, for tests that train as TensorFlow 1 programs do."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ STEPS = 11
 CLASSES = one_of_each_class()
 
 
-# Whether a class trains resource variables, by its name. The full run has both for each.
+# For each class, whether it trains resource variables (None: TensorFlow's default).
 KINDS: Any = {
     "in turn": {name: number % 2 == 0 for number, name in enumerate(CLASSES)},
     "the other way round": {name: number % 2 == 1 for number, name in enumerate(CLASSES)},
@@ -28,7 +28,7 @@ KINDS: Any = {
 
 
 def model(use_resource, ids=None):
-    """A dense and a sparse variable and a loss whose gradient depends on both."""
+    """Returns a loss of two variables, with a sparse and a dense gradient."""
     random = np.random.RandomState(0)
     table, weights = random.randn(9, 4).astype("f"), random.randn(4, 2).astype("f")
     table = v1.get_variable("table", initializer=table, use_resource=use_resource)
@@ -38,7 +38,7 @@ def model(use_resource, ids=None):
 
 
 class Model(NamedTuple):
-    """What one class trains."""
+    """An optimizer of one class, and the loss, global step and variables that it trains."""
 
     name: str
     optimizer: Any
@@ -49,7 +49,7 @@ class Model(NamedTuple):
 
 @contextlib.contextmanager
 def named(name):
-    """Names the class of an error."""
+    """Adds the optimizer's name to the message of an error."""
     try:
         yield
     except Exception as error:
@@ -57,7 +57,7 @@ def named(name):
 
 
 def models(kinds, ids=None):
-    """Makes a model in a scope of its own for each class."""
+    """Creates a `Model` for each class, each in its own variable scope."""
     made = []
     for name, use_resource in kinds.items():
         with named(name), v1.variable_scope(scope(name)):
@@ -72,7 +72,7 @@ def models(kinds, ids=None):
 
 
 def minimize(made, wrap=lambda optimizer: optimizer):
-    """Returns one step of all models, which advances the global step too."""
+    """Returns an operation that trains one step of all models and advances the global step."""
     train_ops = []
     for each in made:
         with named(each.name):
@@ -87,7 +87,7 @@ def global_variables():
 
 
 def plain(kinds, steps=STEPS):
-    """Trains in a plain Session; what all others are compared with."""
+    """Trains in a plain Session, the reference for all other ways to train."""
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
         with v1.Session() as sess:
@@ -95,7 +95,7 @@ def plain(kinds, steps=STEPS):
 
 
 def run(sess, train_op, steps=STEPS):
-    """Trains from the start; returns all variables by name."""
+    """Initializes and trains; returns all variables by name."""
     variables = global_variables()
     sess.run(v1.global_variables_initializer())
     for _ in range(steps):
@@ -116,7 +116,7 @@ def assert_same_state(actual, expected):
 
 
 def some(kinds, chosen):
-    """Returns the part of `kinds` that is of the chosen classes."""
+    """Returns the items of `kinds` whose class is chosen."""
     return {name: use_resource for name, use_resource in kinds.items() if name in chosen}
 
 
@@ -130,7 +130,7 @@ def assert_holds(path, state):
 
 
 class SideBySide(v1.train.Optimizer):
-    """Hands each variable to its own model's optimizer."""
+    """Applies each gradient with the optimizer of the variable's own model."""
 
     def __init__(self, made):
         super().__init__(False, "SideBySide")

@@ -1,10 +1,10 @@
-"""Which cells a run has: every one, pairs, or a lane's share of them.
+"""Selects the cells of a run: all combinations of parameters, pairs, or one lane's share.
 
-A run of one lane has all daily cells. Where all lanes run, each is told its turn (`--turn 2/5`: the
-second of five), and the cells of a test that takes longer than `BUDGET` are shared: each runs on as
-many lanes as the budget pays for, and on one at least; on each if it is marked so. Cells of one
-optimizer and dtype stay together, since they are compared with the same Sessions, and so do the
-tests that wait for one fixture.
+A run of one lane has all daily cells. If all lanes run, each gets its number (`--turn 2/5`: the
+second of five), and the cells of tests that take longer than `BUDGET` are divided among the lanes:
+each cell runs on as many lanes as the budget allows, but at least on one. Tests marked `every_lane`
+are never divided. Cells of one optimizer and dtype run on the same lanes, because they are compared
+with the same Sessions; so do tests that use the same slow fixture.
 """
 
 import collections
@@ -21,15 +21,15 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.1  # seconds that all cells of a test may take on one lane
-# What takes longer: seconds of all cells on one lane, by test, and those of fixtures that tests
-# share (python -m tests.tools.seconds).
+# The durations of slower tests (all cells on one lane) and of shared fixtures, in seconds by name.
+# Written by python -m tests.tools.seconds.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
-# The parameters that decide with what a cell is compared.
+# The parameters that select the Session that a cell is compared with.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Cells that not every lane has run on each that has them.
+# Cells that exist on some lanes only are not divided: they run on each of these lanes.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
 
 
@@ -42,7 +42,10 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_make_parametrize_id(val):
-    """Names a tuple of words by them, and lines of code, for which pytests differ, by a number."""
+    """Returns ids for tuples of strings (the joined strings) and for code (its checksum).
+
+    The ids of strings with newlines differ between versions of pytest.
+    """
     if isinstance(val, str) and "\n" in val:
         return f"{_number(val):08x}"
     words = isinstance(val, tuple) and all(isinstance(word, str) for word in val)
@@ -50,7 +53,7 @@ def pytest_make_parametrize_id(val):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Leaves out what is too slow for a daily run and what other lanes have, and counts it."""
+    """Deselects slow tests and the shares of other lanes, and counts them in config.left_out."""
     left = {TOO_SLOW: [], ANOTHER_LANES_TURN: []}
     if not config.getoption("full"):
         left[TOO_SLOW] = [item for item in items if item.get_closest_marker("full")]
@@ -73,14 +76,14 @@ def every_cell(axes):
 
 
 def pairwise(axes):
-    """Returns few combinations in which each pair of values of any two axes occurs."""
+    """Returns a few combinations that contain each pair of values of any two axes."""
     if len(axes) < 3:
         return every_cell(axes)
     return [tuple(cell) for cell in AllPairs(list(axes.values()))]
 
 
 def in_turn(axes):
-    """Returns each value of the first axis with one combination of the others, which take turns."""
+    """Returns each value of the first axis once, with the combinations of the others rotating."""
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
     return [
@@ -89,14 +92,14 @@ def in_turn(axes):
 
 
 def _with_marks(cell):
-    """Returns a combination of values, with the marks of those that have some."""
+    """Returns a combination of values as a pytest.param with the marks of all its values."""
     params = [value if isinstance(value, ParameterSet) else pytest.param(value) for value in cell]
     marks = [mark for param in params for mark in param.marks]
     return pytest.param(*(value for param in params for value in param.values), marks=marks)
 
 
 def turn(text):
-    """Returns the numbers of `--turn`, which must be like 2/5."""
+    """Parses the option `--turn`: "2/5" becomes (2, 5)."""
     number, total = (int(word) for word in text.split("/"))
     if not 1 <= number <= total:
         raise ValueError
@@ -104,37 +107,37 @@ def turn(text):
 
 
 def share(items, number, total):
-    """Yields the tests that a lane has.
+    """Yields the cells that one lane runs.
 
     Args:
-      items: all tests.
-      number: which lane this is, from 1.
-      total: how many lanes there are.
+      items: all cells.
+      number: the number of this lane, from 1.
+      total: the number of lanes.
     """
     for item in items:
-        waits = _longest_fixture([item])
-        paid_for = max(seconds().get(test_of(item), 0), waits)
-        place, lanes = _lanes_with(item, number, total)
-        times = int(BUDGET * lanes / paid_for) if paid_for else lanes
+        fixture_seconds = _longest_fixture([item])
+        cost = max(seconds().get(test_of(item), 0), fixture_seconds)
+        lane, lanes = _lanes_with(item, number, total)
+        times = int(BUDGET * lanes / cost) if cost else lanes
         if item.get_closest_marker("once"):
             times = 1
-        # By names alone: a lane does not know which cells others have.
+        # Computed from names alone: a lane does not know which cells other lanes have.
         position = _number(file_of(item.nodeid))
-        if not waits:
+        if not fixture_seconds:
             position += _number(_compared_by(item))
-        if (position + place) % lanes < max(1, times):
+        if (position + lane) % lanes < max(1, times):
             yield item
 
 
 def longest_first(items):
-    """Returns tests by file, the longest file first, so that no worker ends long after another."""
+    """Sorts tests by file, the slowest file first, so that all xdist workers end about together."""
     files = collections.defaultdict(list)
     for item in items:
         files[file_of(item.nodeid)].append(item)
 
     def seconds_of(file):
         tests = {test_of(item) for item in files[file]}
-        # Exactly, since two workers go through a set in two orders.
+        # fsum is exact, whatever the order; two workers may iterate a set in different orders.
         return math.fsum(seconds().get(test, 0) for test in tests) + _longest_fixture(files[file])
 
     return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
@@ -142,12 +145,12 @@ def longest_first(items):
 
 @functools.lru_cache(maxsize=None)
 def seconds():
-    """Returns what is in `SECONDS`."""
+    """Returns the content of `SECONDS`."""
     return json.loads(SECONDS.read_text(encoding="utf-8"))
 
 
 def _longest_fixture(items):
-    """Returns what the longest fixture of their file takes that tests share."""
+    """Returns the duration of the slowest shared fixture that these tests use."""
     names = {file_of(item.nodeid) + "::" + name for item in items for name in item.fixturenames}
     return max([seconds().get(name, 0) for name in names], default=0)
 
@@ -163,7 +166,7 @@ def test_of(item):
 
 
 def _lanes_with(item, number, total):
-    """Returns which lane this is among those that have a cell, and how many these are."""
+    """Returns this lane's number among the lanes that can run a cell, and their number."""
     if item.get_closest_marker("keras3"):
         return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
     is_never_shared = any(map(item.get_closest_marker, ("contrib", "every_lane")))
@@ -173,7 +176,7 @@ def _lanes_with(item, number, total):
 
 
 def _compared_by(item):
-    """Returns what a cell goes together by: parameters, or all that its name has of them."""
+    """Returns a key made of the parameters that select the Session to compare with."""
     parameters = getattr(item, "callspec", None) and item.callspec.params or {}
     values = [parameters[name] for name in _COMPARED_BY if name in parameters]
     names = [
@@ -183,5 +186,5 @@ def _compared_by(item):
 
 
 def _number(text):
-    """Returns a number, the same in each process; names of cells may hold lone surrogates."""
+    """Returns a checksum, the same in each process; names of cells may contain lone surrogates."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

@@ -13,8 +13,8 @@ v1 = tf.compat.v1
 
 
 @pytest.fixture(autouse=True)
-def no_wrong_warnings():
-    """All that is trained here advances its global step, and is told so."""
+def no_global_step_warnings():
+    """Fails on GlobalStepWarning: all trainings with this model advance their global step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield
@@ -31,12 +31,12 @@ FOUR = {
 
 
 def wide_and_deep():
-    """Makes a model whose gradients depend on all variables; returns its loss and placeholder."""
+    """Creates a model in which the gradients depend on all variables; returns its loss."""
     random = np.random.RandomState(0)
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        # The gradients read what is updated, which ref variables would let them do too late.
+        # Resource variables: a gradient might read a ref variable after its update.
         value = random.randn(*shape).astype("f")
         return v1.get_variable(name, initializer=value, use_resource=True)
 

@@ -1,4 +1,4 @@
-"""One wrapper of each kind around an optimizer."""
+"""Constructors of one wrapper of each kind."""
 
 import legacy_opt
 

@@ -1,7 +1,7 @@
-"""The tables of the optimizers' pages in docs/: their facts, and how far Keras' own are from them.
+"""Writes the tables of the optimizers' pages in docs/: arguments, slots, differences to Keras.
 
-python -m tests.tools.catalogue_pages          prints how far Keras' own are
-python -m tests.tools.catalogue_pages docs     writes the tables of all pages; where both Keras are
+python -m tests.tools.catalogue_pages          prints the differences to Keras' own optimizers
+python -m tests.tools.catalogue_pages docs     writes all tables; needs Keras 2 and Keras 3
 """
 
 import inspect
@@ -20,18 +20,18 @@ from tests.support.keras.native_keras import PROBLEMS, SHAPE, STEPS, difference,
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1
-# The expressions are evaluated in what they are written with, so the page shows what was run.
+# The names in which the expressions below are evaluated; the pages show the same expressions.
 NAMES = {**vars(v1.train), **{name: getattr(legacy_opt, name) for name in legacy_opt.__all__}}
 
 
 class Replacement(NamedTuple):
-    """An optimizer of this package and what comes nearest to it among Keras' own.
+    """An optimizer of this package and its nearest counterparts among Keras' own.
 
     Attributes:
-      v1: the expression that makes it; `step` is the global step.
-      keras_2: the expression that makes Keras 2's, in the names of `tf_keras.optimizers`; None if
-        there is none.
-      keras_3: the same of Keras 3, in those of `keras.optimizers`.
+      v1: the expression that creates it; `step` is the global step.
+      keras_2: the expression for Keras 2, with names of `tf_keras.optimizers`; None if there is no
+        counterpart.
+      keras_3: the expression for Keras 3, with names of `keras.optimizers`, or None.
     """
 
     v1: str
@@ -46,19 +46,19 @@ class Replacement(NamedTuple):
         return eval(self.expression(generation), dict(vars(keras.optimizers)))
 
     def expression(self, generation):
-        """Returns what makes the one of Keras 2 or 3."""
+        """Returns the expression for Keras 2 or 3."""
         return self.keras_2 if generation == 2 else self.keras_3
 
     def generations(self):
-        """Returns the Kerases that have one."""
+        """Returns the generations of Keras, 2 or 3, that have a counterpart."""
         return [generation for generation in (2, 3) if self.expression(generation)]
 
 
 class Page(NamedTuple):
-    """What is told on a page.
+    """The optimizers on a page.
 
     Attributes:
-      classes: a tuple of expressions, each of which makes an optimizer of another layout.
+      classes: a tuple of expressions that create optimizers, one for each layout of slots.
       replacements: a tuple of `Replacement`.
     """
 
@@ -152,15 +152,15 @@ PAGES: Any = {
 }
 
 
-# The facts.
+# The slots.
 
 
 class Facts(NamedTuple):
-    """What an optimizer keeps for some variables.
+    """The variables that an optimizer creates.
 
     Attributes:
-      slots: for each variable's name a dict from its slots' names to (name, shape, dtype).
-      shared: the names of what all variables share.
+      slots: for each trained variable's name a dict from slot names to (name, shape, dtype).
+      shared: the names of the non-slot variables.
     """
 
     slots: dict
@@ -168,7 +168,7 @@ class Facts(NamedTuple):
 
 
 def facts(expression, shapes):
-    """Returns the `Facts` of an optimizer that trains variables of these shapes, a dict."""
+    """Returns the `Facts` of an optimizer for variables with these names and shapes, a dict."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = {name: v1.get_variable(name, shape) for name, shape in shapes.items()}
@@ -182,14 +182,14 @@ def facts(expression, shapes):
                 if found is not None:
                     kept = found.op.name, tuple(found.shape.as_list()), found.dtype.base_dtype
                     slots[name][slot] = kept
-        known = {name for each in slots.values() for name, _, _ in each.values()}
-        known.update(variables, [step.op.name])
+        others = {name for each in slots.values() for name, _, _ in each.values()}
+        others.update(variables, [step.op.name])
         names = [each.op.name for each in v1.global_variables()]
-        return Facts(slots, [name for name in names if name not in known])
+        return Facts(slots, [name for name in names if name not in others])
 
 
 def arguments(page):
-    """Returns the table of the classes' arguments."""
+    """Returns the table of the constructors' arguments."""
     classes = dict.fromkeys(expression.split("(")[0] for expression in page.classes)
     return table(
         ["class", "arguments"], [[f"`{name}`", f"`{signature(name)}`"] for name in classes]
@@ -197,7 +197,7 @@ def arguments(page):
 
 
 def signature(name):
-    """Returns a class's arguments as they are written in its constructor."""
+    """Returns a constructor's arguments and defaults as text."""
     parameters = list(inspect.signature(getattr(legacy_opt, name).__init__).parameters.values())
     return ", ".join(
         each.name if each.default is each.empty else f"{each.name}={each.default!r}"
@@ -206,7 +206,7 @@ def signature(name):
 
 
 def slots(page):
-    """Returns the table of what is in a checkpoint."""
+    """Returns the table of slots and non-slot variables, with their names in a checkpoint."""
     rows = []
     for expression in page.classes:
         found = facts(expression, {"w": SHAPE})
@@ -222,7 +222,7 @@ def slots(page):
 
 
 def state(page):
-    """Returns the table of what the slots of a variable take, of all optimizers on all pages."""
+    """Returns the table of the slots' size in bytes, for the optimizers of all pages."""
     del page
     rows = {}
     for each in PAGES.values():
@@ -252,11 +252,11 @@ def _by_number(name):
     return len(name), name
 
 
-# The figures.
+# The measurements.
 
 
 def problem():
-    """Returns a problem with a table for each kind of gradients."""
+    """Returns a problem with a table for each kind of gradient."""
     parts = {name: make() for name, make in PROBLEMS.items()}
     names = {name: name.replace(" ", "_") for name in parts}
     return Problem(
@@ -272,7 +272,7 @@ def problem():
 
 def keras_run(one_problem, optimizer, generation):
     """Trains with a Keras optimizer in a `tf.function`; returns the values at the end."""
-    # Keras 3's Adafactor takes nothing but variables of Keras'.
+    # Keras 3's Adafactor trains only keras.Variables.
     make = tf.Variable if generation == 2 else keras_ways.keras_variable
     variables = {
         name: make(value, name=name, dtype=value.dtype)
@@ -294,14 +294,14 @@ def keras_run(one_problem, optimizer, generation):
 
 
 def _gradient(tensors, shape):
-    """Makes the gradient as an embedding layer's is: its dense shape is a tensor."""
+    """Returns a gradient like that of an embedding layer, whose dense shape is a tensor."""
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(shape, tf.int64))
 
 
 def measure(replacement, generation):
-    """Returns the `Difference` for each kind of gradients, a dict."""
+    """Returns a dict from each kind of gradient to its `Difference`."""
     one_problem = problem()
     expected = running.session(one_problem, replacement.make_v1, use_resource=True).steps[-1]
     actual = keras_run(one_problem, replacement.make_keras(generation), generation)
@@ -313,7 +313,7 @@ def measure(replacement, generation):
 
 
 def replacements(page):
-    """Returns the table of the differences."""
+    """Returns the table of the differences to Keras' own optimizers."""
     rows = []
     for replacement in page.replacements:
         for generation in replacement.generations():
@@ -323,18 +323,18 @@ def replacements(page):
     return table(["v1", "Keras", *PROBLEMS], rows)
 
 
-def versions_told():
-    """Returns the sentence that tells where the figures come from."""
+def measured_versions():
+    """Returns the page's sentence with the measured versions."""
     names = versions.keras_2().__version__, versions.keras_3().__version__, tf.__version__
     return "Measured with tf_keras {} (Keras 2) and Keras {} on TensorFlow {}.\n".format(*names)
 
 
 FACTS = {"arguments": arguments, "slots": slots, "state": state}
-MEASURED = {"versions": lambda page: versions_told(), "replacements": replacements}
+MEASURED = {"versions": lambda page: measured_versions(), "replacements": replacements}
 
 
 def written(text, page, makers):
-    """Returns a page's text with new tables in place of those it has."""
+    """Returns a page's text with its tables replaced."""
     for name, make in makers.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, found, rest = text.partition(start)

@@ -1,10 +1,10 @@
-"""The mended defects: their tests fail on the product as it was before, and pass on today's.
+"""Checks that the tests of fixed defects fail on an old version of the product.
 
     make defects BEFORE=<a commit>
 
-runs today's tests that are marked ``@pytest.mark.defect(number)`` twice on each lane: with the
-product of that commit, and with today's. It fails unless each of them fails with the old product on
-some lane, in its own body, and passes with today's on all; and unless each number has a test.
+runs the tests marked ``@pytest.mark.defect(number)`` twice on each lane: with the product of that
+commit, and with the present one. Each test must fail with the old product on some lane (not in its
+setup or teardown) and pass with the present one on all lanes. Each number must have a test.
 """
 
 import argparse
@@ -12,42 +12,42 @@ import collections
 import json
 import sys
 
-# What each was, in words for people.
+# A description of each defect.
 DEFECTS = {
-    1: "DiffGrad kept a gradient that is the variable's own memory after it had changed",
-    2: "decoupled weight decay came before the gradient was read, where that is the variable",
+    1: "DiffGrad stored a gradient that aliased the variable's buffer after the update",
+    2: "decoupled weight decay changed the variable before a gradient that aliased it was read",
     3: "two writers of one checkpoint mixed their files",
-    4: "a step made inside a tf.function was made again in its second trace",
-    5: "apply_gradients in a condition of a tf.function: a tensor is unhashable",
+    4: "a global step created inside a tf.function was created again in its second trace",
+    5: "apply_gradients in a tf.cond of a tf.function failed: a tensor is unhashable",
     6: "a checkpoint with a NaN was refused",
     7: "an empty name in a name map aborted the process",
     8: "to_keras converted callable hyperparameters without calling them",
-    9: "run refused programs for names in branches that never run",
+    9: "legacy-opt run refused programs because of names in branches that never run",
     10: "the Keras 3 bridge refused gradients of another float dtype",
-    11: "constructors and accessors were not quite the original's",
+    11: "constructors and accessors differed slightly from the original's",
     12: "audit missed optimizers; special files hung commands; names were printed raw",
-    13: "an accumulation lost rows when it went on in other partitions",
-    14: "AdagradDecay repeated past decays in other partitions",
-    15: "what belongs to a part was restored into another part",
-    16: "slots of square parts were taken for slices; conversion left slots in parts",
-    17: "a checkpoint that changed while it was read became a mixture",
-    18: "undoing patch_tensorflow emptied modules that somebody held",
-    19: "a small .keras file took memory without bounds",
-    20: "very large steps gave NaN without a word",
-    21: "bad input met Python's or TensorFlow's errors instead of clear ones",
-    22: "the page on BERT's optimizer did not say when its schedule reads the step",
+    13: "GradientAccumulationOptimizer lost rows when restored with other partitions",
+    14: "AdagradDecay repeated past decays when restored with other partitions",
+    15: "state of one partition was restored into another partition",
+    16: "slots of square partitions were taken for slices; conversion left slots partitioned",
+    17: "a checkpoint that changed while it was read was read as a mixture of old and new",
+    18: "undoing patch_tensorflow emptied modules that were still referenced",
+    19: "a small .keras file could use unlimited memory",
+    20: "very large global steps resulted in NaN without a warning",
+    21: "bad input raised Python's or TensorFlow's errors instead of clear ones",
+    22: "the page on BERT's optimizer did not say when its schedule reads the global step",
 }
 
 
 def pytest_collection_modifyitems(items):
-    """As a plugin of pytest's, in each of its processes: notes the numbers with the reports."""
+    """Adds the numbers of defects to the test's reports; this module is a pytest plugin."""
     for item in items:
         numbers = [marker.args[0] for marker in item.iter_markers("defect")]
         item.user_properties.append(("defects", numbers))
 
 
 class Recorder:
-    """A plugin that writes how each test ended: "passed", "failed", or what failed before it."""
+    """A pytest plugin that writes each test's outcome: "passed", "failed" or a failed phase."""
 
     def __init__(self, path):
         self._path, self._ends = path, {}
@@ -55,7 +55,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         if report.failed or (report.passed and report.when == "call"):
             numbers = dict(report.user_properties).get("defects", [])
-            # A process that dies while a test runs is reported as neither of these.
+            # If a process crashes during a test, `when` is none of the phases: use the outcome.
             end = report.when if report.when in ("setup", "teardown") else report.outcome
             self._ends[report.nodeid] = [numbers, end]
 
@@ -69,20 +69,23 @@ class Recorder:
 
 
 def run(path):
-    """Runs the marked tests, all of them on this lane; writes how they ended."""
+    """Runs all marked tests on this lane; writes their outcomes to a JSON file."""
     import pytest
 
-    # `tests` imports TensorFlow, which on 2.4 imports setuptools: pytest finds a plugin in that
-    # which does not fit.
+    # TensorFlow 2.4 imports setuptools, in which pytest then finds an incompatible plugin,
+    # typeguard.
     words = "-q -m defect --tb=no -W ignore -n 2 -p tests.tools.defects -p no:typeguard"
     pytest.main(words.split(), plugins=[Recorder(path)])
 
 
 def compare(paths):
-    """Prints what became of each number, from pairs of files: before, today, one pair a lane.
+    """Prints the outcomes by defect.
+
+    Args:
+      paths: the files of `run`, for each lane one of the old product and one of the present one.
 
     Returns:
-      The complaints, a list of sentences.
+      A list of complaints.
     """
     before, today = (collections.defaultdict(list) for _ in range(2))
     numbers = collections.defaultdict(set)

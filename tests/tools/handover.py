@@ -1,4 +1,4 @@
-"""Hands AdagradDecay's training from one TensorFlow to another by a Saver checkpoint.
+"""Moves a training with AdagradDecay from one TensorFlow version to another in a checkpoint.
 
 Each command runs on the TensorFlow of its Python, from the checkout's root::
 
@@ -6,17 +6,17 @@ Each command runs on the TensorFlow of its Python, from the checkout's root::
     python2.21 -m tests.tools.handover continue there back
     python1.15 -m tests.tools.handover continue back home
 
-`write` trains and leaves a checkpoint in a folder, beside `values.npz`: every value at that
-moment, and after as many further steps as a run that never moved took there. `continue` restores
-that checkpoint, asserts that
+`write` trains and saves a Saver checkpoint in a folder. It also writes `values.npz`: all values at
+that step, and the values after training further on the same TensorFlow. `continue` restores the
+checkpoint, trains as many further steps, and asserts that
 
-* every tensor comes back bit-equal,
-* each of the further steps equals, bit for bit, stock Adagrad started on this TensorFlow from the
-  checkpoint's arrays, with the decays done between its steps in NumPy,
-* the end is within `bound` of the run that never moved,
+* every restored tensor is bit-equal,
+* each further step equals, bit for bit, stock Adagrad on this TensorFlow, started from the
+  checkpoint's arrays, with the decays computed between the steps in NumPy,
+* the final values are within `bound` of the run that never moved.
 
-prints the largest differences, and leaves a checkpoint of its own, in the same form, for the way
-back, with what it printed in `report.txt`.
+It prints the largest differences, writes them to `report.txt`, and saves a checkpoint and
+`values.npz` in another folder, to be moved back.
 """
 
 import argparse
@@ -44,7 +44,7 @@ ROWS, INPUTS, OUTPUTS = 9, 5, 3
 
 
 class Batch(NamedTuple):
-    """What one step trains on: a few rows of the table, some of them twice, and inputs."""
+    """The data of one step: ids of a few rows, some repeated, inputs and targets."""
 
     ids: np.ndarray
     inputs: np.ndarray
@@ -52,7 +52,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def at(cls, step):
-        """Makes the batch of a global step, the same under every NumPy."""
+        """Returns the batch of a global step, the same with every version of NumPy."""
         random = np.random.RandomState(step)
         ids = random.randint(0, ROWS, size=random.randint(2, 6)).astype(np.int64)
         ids[0] = ids[-1]
@@ -64,7 +64,7 @@ class Batch(NamedTuple):
 
     @classmethod
     def placeholders(cls):
-        """Makes the tensors that a batch is fed to."""
+        """Creates placeholders for a batch."""
         inputs, targets = (v1.placeholder(tf.float32, [None, width]) for width in (INPUTS, OUTPUTS))
         return cls(v1.placeholder(tf.int64, [None]), inputs, targets)
 
@@ -72,17 +72,17 @@ class Batch(NamedTuple):
 class Model:
     """A graph of four least-squares problems: both layouts, on ref and on resource variables.
 
-    Each fits ``table[ids] + inputs @ dense`` to targets, so that the gradients, of rows and whole,
-    depend on the variables.
+    Each fits ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense
+    gradient depend on the variables.
 
     Args:
-      make_optimizer: called with the layout and the global step variable.
+      make_optimizer: called with the layout and the global step variable, returns the optimizer.
 
     Attributes:
       step: the global step variable.
       train_op: trains all variables and advances the step.
       variables: a dict from name to variable.
-      optimizers: a dict from the variable's name to its optimizer.
+      optimizers: a dict from a variable's name to its optimizer.
     """
 
     def __init__(self, make_optimizer):
@@ -105,7 +105,7 @@ class Model:
             rows = v1.nn.embedding_lookup(table, self.batch.ids)
             error = rows + tf.matmul(self.batch.inputs, dense) - self.batch.targets
             losses.append(tf.reduce_sum(tf.square(error)))
-        # A ref variable must not change while some gradient is still computed from it.
+        # A ref variable must not change before all gradients that read it are computed.
         pairs = optimizer.compute_gradients(
             tf.add_n(losses), variables, gate_gradients=v1.train.Optimizer.GATE_GRAPH
         )
@@ -116,7 +116,7 @@ class Model:
         return optimizer.apply_gradients(pairs)
 
     def train(self, sess, step):
-        """Runs the step of that number."""
+        """Runs the step with this number."""
         sess.run(self.train_op, dict(zip(self.batch, Batch.at(step))))
 
 
@@ -126,12 +126,12 @@ def _variable(name, rows):
 
 
 def decaying(layout, step):
-    """Makes AdagradDecay with this layout of its counts."""
+    """Returns AdagradDecay with this layout of its decay counts."""
     return OPTIMIZERS[layout](global_step=step, **ARGUMENTS)
 
 
 def stock(layout, step):
-    """Makes TensorFlow's own Adagrad, whatever the layout."""
+    """Returns TensorFlow's own Adagrad, the same for both layouts."""
     del layout, step
     return v1.train.AdagradOptimizer(
         ARGUMENTS["learning_rate"], ARGUMENTS["initial_accumulator_value"]
@@ -139,12 +139,12 @@ def stock(layout, step):
 
 
 def read_all(sess):
-    """Returns the values of all variables by the names that they have in a checkpoint."""
+    """Returns the values of all variables by their names in a checkpoint."""
     return sess.run({variable.op.name: variable for variable in v1.global_variables()})
 
 
 def write(directory):
-    """Trains from the start, and leaves the checkpoint for others to go on from."""
+    """Trains from the start and saves the checkpoint to be continued."""
     with tf.Graph().as_default():
         model = Model(decaying)
         with v1.Session() as sess:
@@ -155,7 +155,7 @@ def write(directory):
 
 
 def leave_checkpoint(model, sess, directory):
-    """Saves a checkpoint, goes on as if nothing had happened, and notes the values of both."""
+    """Saves a checkpoint, trains further, and writes the values before and after these steps."""
     directory = Path(str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     saver = v1.train.Saver(save_relative_paths=True)
@@ -172,10 +172,10 @@ def leave_checkpoint(model, sess, directory):
 
 
 def continue_from(directory, out):
-    """Goes on from a checkpoint, with all the assertions above, and leaves one in `out`.
+    """Continues from a checkpoint, asserts all that this module promises, saves one in `out`.
 
     Returns:
-      A line that says what was found.
+      The report, one line.
     """
     directory = Path(str(directory))
     with np.load(str(directory / "values.npz")) as file:
@@ -204,9 +204,12 @@ def continue_from(directory, out):
 
 
 def stock_steps(checkpoint):
-    """Returns pairs (step number, values by name after it) of stock Adagrad, decays in NumPy.
+    """Trains with stock Adagrad, and decays in NumPy, from a checkpoint's arrays.
 
-    Nothing of legacy_opt takes part: the state comes out of the checkpoint as arrays.
+    legacy_opt is not involved.
+
+    Returns:
+      A list of pairs: the number of a step, and the values after it by name.
     """
     reader, steps = tf.train.load_checkpoint(checkpoint), []
     with tf.Graph().as_default():
@@ -228,7 +231,7 @@ def stock_steps(checkpoint):
             }
             for step in range(first, first + STEPS_AFTER):
                 for name, state in states.items():
-                    # To the oracle a gradient of zero is a visit: it decays, and moves nothing.
+                    # With a gradient of zero the oracle only decays the accumulator.
                     visited = np.unique(Batch.at(step).ids) if "table" in name else Ellipsis
                     state.update(np.float32(0), visited, step)
                     slots[name].load(state.slots["accumulator"], sess)
@@ -262,10 +265,10 @@ def assert_equal(actual, expected, what):
 
 
 def differences(actual, expected):
-    """Returns the largest differences from the run that never moved, having held all to `bound`.
+    """Asserts that all differences from the run that never moved are within `bound`.
 
     Returns:
-      A pair: the largest of the variables, the largest of the accumulators.
+      The largest differences: of the variables, and of the accumulators.
     """
     largest = {False: 0.0, True: 0.0}
     for name, value in expected.items():
@@ -277,13 +280,13 @@ def differences(actual, expected):
 
 
 def bound(value):
-    """Returns how far a float array may be from the run that never moved; counts may not at all.
+    """Returns the allowed difference from the run that never moved; 0 for the integer counts.
 
-    TensorFlows round differently: each step is off by a unit or two in the last place of the
-    largest value. Roundings have no common sign, so n steps amount to about sqrt(n) of them; and
-    descent on a convex loss shrinks a difference that is there, it does not amplify it. When a
-    decay comes depends on integers alone. Measured: up to 2.2 such units between 1.15 and 2.4,
-    2.10, 2.15, 2.21; the bound is 20. A decay too many would make a difference of 40 percent.
+    TensorFlow versions round differently: each step may differ by one or two units in the last
+    place (ulps) of the largest value. Rounding errors have random signs, so n steps add up to about
+    sqrt(n) of them, and gradient descent on a convex loss shrinks differences. The times of decays
+    depend on integers alone. Measured: up to 2.2 ulps between 1.15 and 2.4, 2.10, 2.15, 2.21; the
+    bound is 20. One decay too many would make a difference of 40 percent.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0
@@ -296,8 +299,8 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(dest="command")
     commands.required = True
-    writing = commands.add_parser("write", help="train, and leave a checkpoint in DIR")
-    continuing = commands.add_parser("continue", help="go on from DIR, and leave one in OUT")
+    writing = commands.add_parser("write", help="train, and save a checkpoint in DIR")
+    continuing = commands.add_parser("continue", help="continue from DIR, and save one in OUT")
     for command in (writing, continuing):
         command.add_argument("directory", metavar="DIR")
     continuing.add_argument("out", metavar="OUT")

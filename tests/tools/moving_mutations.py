@@ -1,6 +1,6 @@
-"""Ways to break what moves a training: checkpoints both ways, to_v1, to_plain_keras.
+"""Mutations of the code that moves a training: checkpoint conversion, to_v1, to_plain_keras.
 
-Each is a tuple of what `tests.tools.mutations.Mutation` takes.
+Each is a tuple of the fields of `tests.tools.mutations.Mutation`.
 """
 
 _DATA = """\
@@ -13,21 +13,21 @@ tf.io.gfile.rename(merged + checkpoint_paths.INDEX, index, overwrite=True)
 
 MOVING = (
     (
-        "scopes before slots are not looked for",
+        "scopes in the names of slots are ignored",
         "_scopes",
         "best = sorted(scope for scope, count in counts.items() if count == most)",
         'best = [""]',
         ("tests/checkpoints/test_v1_checkpoints_names.py", "-k", "scopes_around_the_optimizer"),
     ),
     (
-        "parts are joined in the order of their names",
+        "partitions are concatenated in the wrong order",
         "Match.read",
         "value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)",
         "value = values[0] if len(values) == 1 else np.concatenate(values[::-1], self.axis)",
         ("tests/checkpoints/test_v1_checkpoints_names.py", "-k", "saved_part_by_part"),
     ),
     (
-        "the step is not loaded",
+        "the global step is not loaded",
         "KerasState.assign",
         "value = value * self._batches_a_step",
         "return",
@@ -41,7 +41,7 @@ MOVING = (
         ("tests/checkpoints/test_v1_checkpoints_refused.py", "-k", "damaged"),
     ),
     (
-        "what else the old checkpoint holds is dropped",
+        "other tensors of the old checkpoint are dropped",
         "save_v1_checkpoint",
         "writer.copy(name, original)",
         "None",
@@ -73,7 +73,7 @@ MOVING = (
         ),
     ),
     (
-        "a checkpoint appears before it is whole",
+        "a checkpoint's index is written before its data",
         "CheckpointWriter._publish",
         _DATA + _INDEX,
         _INDEX + _DATA,

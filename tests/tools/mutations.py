@@ -1,10 +1,10 @@
-"""Breaks the Keras bridges in a copy of the checkout, a function at a time: do the tests fail?
+"""Mutation tests: breaks one function at a time in a copy of the checkout; tests must fail.
 
     python -m tests.tools.mutations
 
-Breaks the bridge to the Keras that `tf.keras` is: the OptimizerV2 bridge, and what moves a training
-between a TF1 graph and Keras; or the Keras 3 bridge. A mutation that no test notices survives, and
-then this fails.
+If `tf.keras` is Keras 2, this breaks the OptimizerV2 bridge and the code that moves a training
+between a TF1 graph and Keras; otherwise the Keras 3 bridge. The program fails if the tests pass
+with a mutation.
 """
 
 import ast
@@ -24,14 +24,16 @@ from tests.tools.moving_mutations import MOVING
 
 
 class Mutation(NamedTuple):
-    """One way to break a bridge.
+    """One way to break the product.
 
     Attributes:
-      name: what it does.
-      function: the qualified name of a function of the product, as "Class.method"; no other has it.
-      old: an expression or statements that it has once, in whatever layout; WHOLE for its body.
-      new: what takes their place.
-      tests: words for pytest that choose the tests which should notice.
+      name: what is wrong then.
+      function: the qualified name of a function of the product, as "Class.method"; it must be
+        unique.
+      old: an expression or statements that occur once in the function, in any layout; or WHOLE, its
+        body.
+      new: the replacement.
+      tests: pytest's arguments that select the tests which must fail.
     """
 
     name: str
@@ -45,25 +47,25 @@ WHOLE = "..."
 
 
 def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
-    """Returns the mutations of what both bridges share.
+    """Returns the mutations of the code that both bridges share.
 
     Args:
-      exact: returns the words that choose the exactness tests of the optimizers it is called with.
+      exact: called with names of optimizers, returns pytest's arguments for their exactness tests.
       learning_rate: the tests of a learning rate that is set between steps.
-      step: the tests of optimizers that go by the step.
+      step: the tests of optimizers that use the global step.
       hyperparameters: the tests of other hyperparameters that are set between steps.
       dtypes: the tests of updates that read the learning rate, in other dtypes than float32.
     """
     return (
         Mutation(
-            "the learning rate stays what it was",
+            "the learning rate stays constant",
             "V1Driver._rate_attributes",
             "rate = self._step.rate",
             "rate = tf.constant(vars(self.leaf)[inputs.rates[0]], tf.float32)",
             learning_rate,
         ),
         Mutation(
-            "the step stands still",
+            "the global step stays 0",
             "V1Driver.with_step_of",
             "values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)",
             "values[inputs.step] = tf.zeros([], inputs.step_dtype)",
@@ -77,7 +79,7 @@ def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
             exact("Adagrad", "Momentum"),
         ),
         Mutation(
-            "hyperparameters stay what they were",
+            "hyperparameters stay constant",
             "V1Driver.with_hyperparameters",
             "present = self._step.hyperparameters",
             "present = {}",
@@ -100,7 +102,7 @@ HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 
 
 def _exact(*names):
-    """Chooses the float32 cells of these optimizers."""
+    """Returns pytest's arguments for the float32 cells of these optimizers."""
     return tuple(f"{EXACT}::test_float32[optimizer_v2-{name}-function]" for name in names)
 
 
@@ -128,7 +130,7 @@ OPTIMIZER_V2 = _of_both(
         _exact("Adadelta", "Adam"),
     ),
     Mutation(
-        "slots that are created after a restore stay new",
+        "slots that are created after a restore are not restored",
         "Keras2State.get_or_create_slot",
         "self._restore_slot_variable(slot_name, variable, slot)",
         "None",
@@ -142,7 +144,7 @@ OPTIMIZER_V2 = _of_both(
         (EXACT, "-k", "restored_before_it_has_slots"),
     ),
     Mutation(
-        "variables that all share start anew",
+        "non-slot variables are initialized with zeros",
         "Keras2State.get_or_create_shared",
         "lambda shape, dtype=None, **_: value",
         "lambda shape, dtype=None, **_: tf.zeros_like(value)",
@@ -161,7 +163,7 @@ FEATURES_3 = "tests/keras_bridge/test_keras3_features.py"
 
 
 def _exact_3(*names):
-    """Chooses the float32 cells of these optimizers."""
+    """Returns pytest's arguments for the float32 cells of these optimizers."""
     return EXACT, "-k", " or ".join(f"test_float32[keras3-{name}-" for name in names)
 
 
@@ -187,35 +189,35 @@ KERAS_3 = _of_both(
         (CLIPPING, "-k", "keras3 and sums_repeated_ids_first"),
     ),
     Mutation(
-        "the loss scale of sparse gradients stays in them",
+        "sparse gradients are not divided by the loss scale",
         "Rows.__truediv__",
         "return with_values(self, self.values / tf.cast(divisor, self.values.dtype))",
         "return self",
         (CLIPPING, "-k", "loss_scale_that_is_a_power"),
     ),
     Mutation(
-        "an apply_gradients of its own counts the step as well",
+        "an overridden apply_gradients counts the step a second time",
         "BridgedOptimizer._apply_and_count",
         "variable.assign(before)",
         "None",
         (FEATURES_3, "-k", "overridden_apply_gradients"),
     ),
     Mutation(
-        "a hyperparameter that is set stays what it was",
+        "setting a hyperparameter has no effect",
         "Keras3Hyperparameters.__setattr__",
         "self._hyper[name].assign(value)",
         "None",
         (HYPERPARAMETERS, "-k", "keras3 and what_v1_reads_in_each_step_can_be_set"),
     ),
     Mutation(
-        "gradients stay as wide as LossScaleOptimizer makes them",
+        "gradients keep the dtype that LossScaleOptimizer returns",
         "of_dtype",
         "grad is None or grad.dtype == variable.dtype",
         "True",
         ("tests/keras_bridge/test_mixed_precision.py", "-k", "variables_of_other_dtypes"),
     ),
     Mutation(
-        "the learning rate has the dtype that Keras makes by default",
+        "the learning rate has Keras' default dtype",
         "Keras3Hyperparameters.__init__",
         'getattr(variable, "dtype", "float32") != "float32"',
         "False",
@@ -238,14 +240,14 @@ KERAS_3 = _of_both(
         _exact_3("Adadelta", "Adam"),
     ),
     Mutation(
-        "variables that all share start anew",
+        "non-slot variables are initialized with zeros",
         "Keras3State.get_or_create_shared",
         "lambda: value",
         "lambda: tf.zeros_like(value)",
         _exact_3("Adam"),
     ),
     Mutation(
-        "slots of another optimizer are restored without a word",
+        "slots of another optimizer are ignored silently",
         "Keras3Saving._create_or_restore_slot_variable",
         WHOLE,
         "return None",
@@ -266,14 +268,14 @@ KERAS_3 = _of_both(
         ("tests/keras_bridge/test_keras3_graph.py",),
     ),
     Mutation(
-        "state without slots is loaded where there are some",
+        "saved state without slots is loaded into an optimizer with slots",
         "_is_built",
         "return bool(shapes.get(_TRAINED))",
         "return len(_unbuilt(shapes)) + 1 < len(shapes)",
         (CORNERS_3, "-k", "state_without_slots"),
     ),
     Mutation(
-        "state of other names is loaded",
+        "saved state with other names is loaded",
         "Keras3Saving._misfit",
         "own.get(name) != saved.get(name)",
         "False",
@@ -286,7 +288,7 @@ MUTATIONS = {2: OPTIMIZER_V2 + _MOVING, 3: KERAS_3}  # by the generation of Kera
 
 
 def mutate(root, mutation):
-    """Applies a mutation to the checkout at `root`; the file loses its comments."""
+    """Applies a mutation to a file of the checkout at `root`; removes the file's comments."""
     path, tree = mutated(root, mutation)
     path.write_text(ast.unparse(tree), encoding="utf-8")
 
@@ -295,7 +297,7 @@ def mutated(root, mutation):
     """Returns the path of the file that a mutation changes, and the file's changed syntax tree.
 
     Raises:
-      ValueError: there is not one such function, or what is replaced does not occur in it once.
+      ValueError: not exactly one function has this name, or the text does not occur once in it.
     """
     paths = _homes(str(root)).get(mutation.function, [])
     if len(paths) != 1:
@@ -316,7 +318,7 @@ def mutated(root, mutation):
 
 @functools.lru_cache(maxsize=None)
 def _homes(root):
-    """Returns the files of the product that have a function of each qualified name."""
+    """Returns a dict from qualified names of functions to the product's files that define them."""
     homes = collections.defaultdict(list)
     for folder in "legacy_opt", "compat":
         for path in sorted(Path(root, folder).rglob("*.py")):
@@ -330,7 +332,7 @@ def _parsed(path):
 
 
 def _functions(node, prefix=""):
-    """Yields the qualified name and the node of each function that is no function's own."""
+    """Yields the qualified name and the node of each function, except nested functions."""
     for each in node.body:
         if isinstance(each, ast.ClassDef):
             yield from _functions(each, prefix + each.name + ".")
@@ -339,7 +341,7 @@ def _functions(node, prefix=""):
 
 
 class _Replacing(ast.NodeTransformer):
-    """Puts statements in the place of others, or an expression in that of another."""
+    """Replaces statements by others, or an expression by another."""
 
     def __init__(self, old, new):
         self._old, self._new, self.count = list(map(ast.dump, old)), new, 0
@@ -357,7 +359,7 @@ class _Replacing(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def _replace_in(self, statements):
-        if not isinstance(statements, list):  # of a lambda
+        if not isinstance(statements, list):  # the body of a lambda is an expression
             return
         dumps, length = list(map(ast.dump, statements)), len(self._old)
         for start in range(len(statements) - length, -1, -1):
@@ -380,7 +382,7 @@ def run_tests(root, words):
     """Runs tests of a copy; returns whether they passed, and pytest's last line.
 
     Raises:
-      RuntimeError: no test was run, or pytest broke down.
+      RuntimeError: pytest found no test, or failed itself.
     """
     environment = dict(os.environ, PYTHONPATH=root, PYTHONDONTWRITEBYTECODE="1")
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
@@ -398,7 +400,11 @@ def run_tests(root, words):
 
 
 def run(mutations):
-    """Runs the tests without and with each mutation; returns whether all went as it should."""
+    """Runs the tests without mutations, which must pass, and with each, which must fail.
+
+    Returns:
+      Whether all did.
+    """
     row = f"%-{max(len(mutation.name) for mutation in mutations)}s %-10s %s"
     print(row % ("mutation", "", "tests"))
     good = True

@@ -1,7 +1,7 @@
-"""The tables of docs/plain_keras.md: what v1 optimizers become among Keras' own, and how well.
+"""Writes the tables of docs/plain_keras.md: translations to Keras' own optimizers, and differences.
 
-python -m tests.tools.plain_keras_page           prints the figures
-python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables; where both Keras are
+python -m tests.tools.plain_keras_page           prints the measurements
+python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables; needs Keras 2 and Keras 3
 """
 
 import sys
@@ -15,7 +15,7 @@ from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
 
 v1 = tf.compat.v1
-# The expressions are evaluated in what they are written with, so the page shows what was run.
+# Expressions that `translated` evaluates; the page shows them.
 CASES = (
     "GradientDescentOptimizer(0.1)",
     "MomentumOptimizer(0.1, 0.9)",
@@ -35,7 +35,7 @@ APIS = {"optimizer_v2": "Keras 2", "keras3": "Keras 3"}
 
 
 def translated(case, api):
-    """Returns what an expression's optimizer becomes: a `Translation`."""
+    """Returns the `Translation` of the optimizer that an expression creates."""
     variables = [tf.Variable(np.ones(2, "f"))]
     return to_plain_keras(eval(case, {**vars(v1.train), **vars(public)}), api, variables=variables)
 
@@ -47,7 +47,7 @@ def table(head, rows):
 
 
 def figures(api):
-    """Returns the table of what was measured in one Keras."""
+    """Returns the table of the measurements with one Keras API."""
     rows = []
     for case in CASES:
         translation = translated(case, api)
@@ -57,7 +57,7 @@ def figures(api):
 
 
 def expression(report):
-    """Returns the Keras optimizer as it can be written, without what is off."""
+    """Returns the expression that creates the Keras optimizer, without false or zero arguments."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
     arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]
@@ -65,7 +65,7 @@ def expression(report):
 
 
 def cell(figure):
-    """Returns a figure: the largest difference and, beyond rounding, its share of the way gone."""
+    """Returns the largest difference and, beyond rounding, its share of the distance moved."""
     if figure.grade == "exact":
         return "0"
     if figure.grade == "rounding":
@@ -74,7 +74,7 @@ def cell(figure):
 
 
 def state():
-    """Returns the table of slots and shared variables."""
+    """Returns the table of slots and non-slot variables."""
     rows = []
     for name, relative in sorted(COUNTERPARTS.items()):
         for slot in relative.slots:
@@ -109,14 +109,14 @@ def none():
 
 
 def versions():
-    """Returns the sentence that tells where the figures come from."""
+    """Returns the page's sentence with the measured versions."""
     import tf_keras
 
     facts = tf_keras.__version__, tf.keras.__version__, tf.__version__
     return "Measured with tf_keras {} and Keras {} on TensorFlow {}.\n".format(*facts)
 
 
-# What needs no measuring, and what does.
+# Tables that depend on the package only, and those that are measured.
 FACTS = {"settings": settings, "state": state, "none": none}
 MEASURED = {
     "versions": versions,
@@ -126,7 +126,7 @@ MEASURED = {
 
 
 def page(text):
-    """Returns the page with the tables of this TensorFlow in place of those it has."""
+    """Returns the page's text with its tables replaced by those of this TensorFlow."""
     for name, make in {**FACTS, **MEASURED}.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = text.partition(start)

@@ -2,7 +2,8 @@
 
     python -m tests.tools.public_api          writes docs/public_api.txt
 
-tests/project/test_public_api.py holds the file to what is there, so that a diff shows each change.
+tests/project/test_public_api.py compares the file with the code, so that each change shows in a
+diff.
 """
 
 import inspect
@@ -17,7 +18,7 @@ from legacy_opt.compat.old_names.patching import Patch
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"
-# What public functions return, and what that holds.
+# Classes that public functions return, and those of their attributes.
 RESULTS = (
     *(Comparison, Report, Transfer, Leftover, Patch),
     *(Translation, TranslationReport, Moved, Measurement),
@@ -25,7 +26,7 @@ RESULTS = (
 
 
 def text():
-    """Returns the whole file."""
+    """Returns the content of the file."""
     parts = []
     for module in (legacy_opt, compat):
         names = sorted(module.__all__)
@@ -35,12 +36,12 @@ def text():
 
 
 def heading(title):
-    """Returns the line above the names of a module."""
+    """Returns the underlined heading of a module."""
     return f"{title}\n{'=' * len(title)}\n"
 
 
 def entry(name, value):
-    """Returns the lines on a name: a function, a class with its members, or a constant."""
+    """Describes a public name: a function, a class with its members, or a constant."""
     if inspect.isclass(value):
         parents = [each.__name__ for each in value.__mro__[1:] if is_public(each)]
         arguments = "" if issubclass(value, Exception) else signature(value)
@@ -55,12 +56,12 @@ def entry(name, value):
 
 
 def is_public(cls):
-    """Whether a class is one of this package that users can name."""
+    """Whether a class is public in this package."""
     return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
 
 
 def members(cls):
-    """Returns the names that a class has of this package, but for what public parents have."""
+    """Returns the names that a class does not inherit unchanged from a public parent."""
     ours = [each for each in cls.__mro__ if each.__module__.startswith("legacy_opt")]
     names = {name for each in ours for name in vars(each) if not name.startswith("_")}
     public = list(filter(is_public, ours[1:]))
@@ -75,7 +76,7 @@ def members(cls):
 
 
 def member(cls, name):
-    """Returns the lines on a member of a class: a method, a property, a field or a constant."""
+    """Describes a member of a class: a method, a property, a field or a constant."""
     value = inspect.getattr_static(cls, name)
     if isinstance(value, (classmethod, staticmethod)):
         return [f"    def {name}{signature(getattr(cls, name))}"]
@@ -85,13 +86,13 @@ def member(cls, name):
 
 
 def first_line(value):
-    """Returns the first line of a docstring, in a list, if there is one."""
+    """Returns a list with the first line of the docstring, empty if there is none."""
     lines = (value.__doc__ or "").strip().splitlines()[:1]
     return ["    " + line for line in lines]
 
 
 def signature(function, skipped=0):
-    """Returns the parameters of a function but for the first ones, and what it returns."""
+    """Returns a function's parameters, without the first `skipped` ones, and return annotation."""
     found = inspect.signature(function)
     parameters = list(found.parameters.values())[skipped:]
     words, is_starred = [], False
@@ -101,13 +102,14 @@ def signature(function, skipped=0):
         is_starred = is_starred or each.kind in (each.VAR_POSITIONAL, each.KEYWORD_ONLY)
         words.append(parameter(each))
     returns = found.return_annotation
-    is_told = returns is not found.empty and not inspect.isclass(function)  # whose is None
-    ending = " -> " + annotation(returns) if is_told else ""
+    # A constructor's annotation, None, is omitted.
+    is_annotated = returns is not found.empty and not inspect.isclass(function)
+    ending = " -> " + annotation(returns) if is_annotated else ""
     return f"({', '.join(words)}){ending}"
 
 
 def parameter(each):
-    """Returns a parameter as it stands in the source."""
+    """Returns a parameter as it is written in the source."""
     stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
     text = stars.get(each.kind, "") + each.name
     if each.annotation is not each.empty:
@@ -119,8 +121,8 @@ def parameter(each):
 
 
 def annotation(value):
-    """Returns an annotation as it stands in the source."""
-    value = getattr(value, "__forward_arg__", value)  # a NamedTuple's
+    """Returns an annotation as it is written in the source."""
+    value = getattr(value, "__forward_arg__", value)  # a ForwardRef, as NamedTuples have
     return value if isinstance(value, str) else value.__name__
 
 

@@ -1,13 +1,13 @@
-"""Records the checkpoints in this folder's `data` that TensorFlow 1.15 wrote, and reads them.
+"""Records the checkpoints of TensorFlow 1.15 in tests/data, and reads them.
 
 From the checkout's root::
 
     .nox/1.15/bin/python -m tests.tools.record_data tests/data
 
-Beside each checkpoint there is `<name>.npz`: the values that it holds, the gradients of five steps
-more, and the values after these. Gradients are fed, as the factors of a loss that is linear in the
-variables, so that every TensorFlow sees the same. `build` makes the graphs again, on any
-TensorFlow; those of `tf.contrib.layers.optimize_loss` only where there is `tf.contrib`.
+Each checkpoint has a file `<name>.npz` with its values, the gradients of five further steps, and
+the values after these. The loss is linear in the variables, with fed coefficients, so that the
+gradients are the same on every TensorFlow. `build` rebuilds the graphs on any TensorFlow; that of
+`tf.contrib.layers.optimize_loss` only with tf.contrib.
 """
 
 import os
@@ -41,9 +41,9 @@ class Graph(NamedTuple):
     """A training graph.
 
     Attributes:
-      variables: a dict from name to variable, or to the list of a variable's parts.
+      variables: a dict from name to variable, or to the list of a variable's partitions.
       feeds: a dict from names, as in `batch`, to placeholders.
-      train_op: one step.
+      train_op: the operation that trains one step.
     """
 
     variables: dict
@@ -52,14 +52,14 @@ class Graph(NamedTuple):
 
 
 class Recorded(NamedTuple):
-    """What was recorded of a checkpoint.
+    """A recorded checkpoint.
 
     Attributes:
-      prefix: where the checkpoint is.
-      saved: a dict from name to array: what it holds.
-      later: the same after the further steps.
-      batches: for each of these a dict from name to array: the gradients of `dense/kernel` and of
-        `dense/bias`; for the table the `ids` of rows, some of them twice, and `rows`, their
+      prefix: the checkpoint's path without suffix.
+      saved: a dict from name to array, the checkpoint's values.
+      later: the values after the further steps.
+      batches: for each further step a dict from name to array: the gradients of `dense/kernel` and
+        of `dense/bias`, and for the table `ids`, some of them repeated, and `rows`, their
         gradients.
     """
 
@@ -70,7 +70,7 @@ class Recorded(NamedTuple):
 
 
 def load(name):
-    """Returns what was recorded under a name."""
+    """Returns the `Recorded` with this name."""
     with np.load(os.path.join(DATA, name + ".npz")) as file:
         arrays = dict(file)
 
@@ -82,7 +82,7 @@ def load(name):
 
 
 def batch(step):
-    """Makes the gradients of a step, the same under every NumPy."""
+    """Returns the gradients of a step, the same with every version of NumPy."""
     random = np.random.RandomState(step)
     ids = random.randint(0, SHAPES["embeddings"][0], size=random.randint(2, 6)).astype(np.int64)
     ids[0] = ids[-1]
@@ -96,7 +96,7 @@ def batch(step):
 
 
 def build(name):
-    """Makes the graph of a checkpoint in the default graph.
+    """Builds the graph of a checkpoint in the default graph.
 
     Args:
       name: "adam_tf115", "optimize_loss_tf115" or "partitioned_tf115".
@@ -148,7 +148,7 @@ def _train_op(name, loss, step):
 
 
 def read_all(sess):
-    """Returns the values of all variables by their names in a checkpoint, parts joined."""
+    """Returns the values of all variables by name, with partitions concatenated."""
     values, whole = {}, {}
     for variable in v1.global_variables():
         info = variable._save_slice_info
@@ -163,12 +163,12 @@ def read_all(sess):
 
 
 def train(graph, sess, arrays):
-    """Takes one step."""
+    """Trains one step."""
     sess.run(graph.train_op, {graph.feeds[name]: value for name, value in arrays.items()})
 
 
 def record(name, out, v1_format=False):
-    """Trains, saves a checkpoint, trains on, and leaves what there was in a folder."""
+    """Trains, saves a checkpoint, trains further, and writes all values to a folder."""
     with tf.Graph().as_default(), tempfile.TemporaryDirectory() as folder:
         graph = build(name)
         with v1.Session() as sess:
@@ -193,7 +193,7 @@ def record(name, out, v1_format=False):
 
 
 def truncate(source, target):
-    """Leaves a checkpoint whose data file is cut in half."""
+    """Writes a copy of a checkpoint with its data file cut in half."""
     shutil.copy(source + ".index", target + ".index")
     data_file = ".data-00000-of-00001"
     with open(source + data_file, "rb") as file:
@@ -203,7 +203,7 @@ def truncate(source, target):
 
 
 def main(out):
-    """Records them all."""
+    """Records all checkpoints."""
     for name in ("adam_tf115", "optimize_loss_tf115", "partitioned_tf115"):
         record(name, out)
     record("adam_tf115", out, v1_format=True)

@@ -1,13 +1,14 @@
-"""Records what the originals of our optimizers compute, on TensorFlow 1.15.
+"""Records trajectories of the original implementations of our optimizers on TensorFlow 1.15.
 
 From the checkout's root::
 
     .nox/1.15/bin/python -m tests.tools.record_originals tests/data
 
-leaves `recorded_contrib.npz` in that folder: a trajectory of the class of `tf.contrib.opt` behind
-each case that has one (`tests.support.cases`). And, where bert-tensorflow 1.0.1, albert-tensorflow
-1.1 and tensor2tensor 1.15.7 can be imported (``pip install --no-deps --target=DIR`` and
-``PYTHONPATH=DIR`` will do), `recorded_others.npz`, of their optimizers.
+writes `recorded_contrib.npz` to that folder, with a trajectory for each case of
+`tests.support.cases` that has an original in `tf.contrib.opt`. It also writes
+`recorded_others.npz`, with the optimizers of bert-tensorflow 1.0.1, albert-tensorflow 1.1 and
+tensor2tensor 1.15.7, if these can be imported (install them with ``pip install --no-deps
+--target=DIR`` and set ``PYTHONPATH=DIR``).
 """
 
 import os
@@ -23,12 +24,12 @@ from tests.support.fed_training import FedTraining
 
 
 def record(name, make, trained=()):
-    """Returns the trajectory of an optimizer, a `recorded.Recorded`."""
+    """Trains with an optimizer; returns its trajectory as a `recorded.Recorded`."""
     problem = problems.everything("float32", trained, recorded.STEPS)
     training = FedTraining(make, problem)
     values = training.train(0, recorded.STEPS)
     for each in values:
-        del each["global_step"]  # which the optimizers of BERT and ALBERT leave alone
+        del each["global_step"]  # the optimizers of BERT and ALBERT do not advance it
     moments = tuple(values[number - 1] for number in recorded.MOMENTS)
     assert all(np.all(np.isfinite(value)) for value in moments[-1].values()), name
     return recorded.Recorded(
@@ -50,7 +51,7 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # All that tensor2tensor's optimizer needs of its layers, which need much that is not here.
+    # Replaces tensor2tensor's layers, whose imports are not installed, by the one function used.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers
@@ -67,10 +68,10 @@ def of_others():
     }
     for name, original in originals.items():
         arguments = dict(CASES[name].arguments)
-        arguments.pop("bias_correction", None)  # ALBERT's has none
+        arguments.pop("bias_correction", None)  # ALBERT's optimizer has no such argument
 
         def make(step, original=original, arguments=arguments):
-            if callable(arguments.get("decay_rate")):  # a tensor there
+            if callable(arguments.get("decay_rate")):  # the original takes a tensor
                 arguments = dict(arguments, decay_rate=adafactor.adafactor_decay_rate_adam(0.95))
             return original(**arguments)
 

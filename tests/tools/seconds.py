@@ -1,8 +1,8 @@
-"""Notes which tests take long on a lane, from the reports of a run: who shares what goes by that.
+"""Writes tests/support/seconds.json, the durations of slow tests, from the reports of a run.
 
     python -m tests.tools.seconds REPORT.json…
 
-`make seconds` does it after `make test`.
+`make seconds` does it after `make test`. `tests.support.turns` divides slow tests among lanes.
 """
 
 import collections
@@ -14,23 +14,24 @@ from tests.support import account, turns
 
 
 def of_all_cells(report):
-    """Returns the seconds that each fixture, and all daily cells of each test, take on a lane.
+    """Returns the seconds of each shared fixture, and of all daily cells of each test, on a lane.
 
     Args:
-      report: the account of a run; what it left to other lanes takes as long as the others.
+      report: the JSON report of a run. Cells that it left to other lanes are estimated with the
+        mean of the test's other cells.
     """
     seconds, cells = collections.Counter(), collections.Counter()
     for name, each in report["seconds_of_tests"].items():
         test = name.partition("[")[0]
         seconds[test] += each
         cells[test] += 1
-    left = report["left_out"].get(turns.ANOTHER_LANES_TURN, {})
-    tests = {test: seconds[test] * (1 + left.get(test, 0) / cells[test]) for test in seconds}
+    left_out = report["left_out"].get(turns.ANOTHER_LANES_TURN, {})
+    tests = {test: seconds[test] * (1 + left_out.get(test, 0) / cells[test]) for test in seconds}
     return dict(tests, **report["seconds_of_shared_fixtures"])
 
 
 def main(paths):
-    """Writes the mean over the lanes of what takes longer than the budget."""
+    """Writes the mean duration over the lanes of all tests and fixtures beyond the budget."""
     lanes = collections.defaultdict(list)
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():

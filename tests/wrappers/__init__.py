@@ -1,1 +1,1 @@
-"""Optimizers that hold optimizers."""
+"""Tests of wrappers: optimizers that contain other optimizers."""

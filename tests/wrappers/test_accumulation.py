@@ -17,7 +17,7 @@ from tests.support.accumulating import (
     clipped_and_routed,
     large_batches,
     only,
-    some,
+    small_problem,
 )
 from tests.support.fed_training import FedTraining
 
@@ -31,9 +31,10 @@ v1 = tf.compat.v1
     dtype=["float32", "float16", "float64"],
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
-    problem = some(kind, dtype, name)
-    # What is cheapest to run and has the same bits: functions are rewritten, and in old versions
-    # (2.4) sparse SGD rounds the learning rate to float32 for ref variables only.
+    problem = small_problem(kind, dtype, name)
+    # Eager execution is the cheapest reference, but differs from functions, whose graphs are
+    # rewritten, and from ref variables: in old versions (2.4), sparse SGD rounds the learning rate
+    # to float32 for these only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -42,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """Powers of beta and the global step too; all have the names that they have without."""
+    """Includes beta powers and the global step; accumulation does not change their names."""
     problem = problems.everything(only=("matrix", "bias", "cube"), steps=2 * BATCHES)
     large = FedTraining(clipped_and_routed, large_batches(problem), use_resource)
     small = FedTraining(accumulated(clipped_and_routed), problem, use_resource)
@@ -51,9 +52,9 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
     for number, values in enumerate(expected):
         assert_equal(actual[(number + 1) * BATCHES - 1], values, only=values)
     added = set(small.variables) - set(large.variables)
-    kept = {"matrix": ["sum"], "bias": ["ids", "rows"], "cube": ["ids", "rows"]}
+    sums = {"matrix": ["sum"], "bias": ["ids", "rows"], "cube": ["ids", "rows"]}
     assert added == {"GradientAccumulation/count"} | {
-        f"{key}/GradientAccumulation/gradient_{each}" for key in kept for each in kept[key]
+        f"{key}/GradientAccumulation/gradient_{each}" for key in sums for each in sums[key]
     }
     counts = [int(values["GradientAccumulation/count"]) for values in actual]
     assert counts == [1, 2, 0, 1, 2, 0]
@@ -63,8 +64,8 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_by_hand(way):
-    """Row 0 is touched in the first batch only, row 1 in both and twice in one of them."""
+def test_values_computed_by_hand(way):
+    """Row 0 has a gradient in the first batch only; row 1 in both, with a repeated id in one."""
 
     def rows(values, ids):
         return problems.Rows(np.array(values, "f")[:, None], np.array(ids, np.int64))
@@ -113,8 +114,8 @@ class CountingOptimizer(v1.train.Optimizer):
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_nothing_inside_runs_between_the_updates(way):
-    """Its update depends on no gradient, and would not wait for one."""
+def test_the_inner_optimizer_runs_only_for_updates(way):
+    """The inner optimizer's update depends on no gradient, so no data dependency delays it."""
     counting = CountingOptimizer()
     problem = problems.everything(only=("vector", "bias"), steps=7)._replace(batches=BATCHES)
     WAYS[way](problem, accumulated(lambda _: counting))
@@ -122,24 +123,24 @@ def test_nothing_inside_runs_between_the_updates(way):
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_a_batch_costs_the_rows_that_are_kept_not_the_table(use_resource):
+def test_a_batch_costs_accumulated_rows_not_the_table(use_resource):
     rows = 100000
     with tf.Graph().as_default(), v1.Session() as sess:
         table = v1.get_variable("table", initializer=tf.zeros([rows, 4]), use_resource=use_resource)
         ids = v1.placeholder(tf.int32, [None])
         optimizer = GradientAccumulationOptimizer(v1.train.AdagradOptimizer(1.0), 3)
         train_op = optimizer.minimize(tf.reduce_sum(tf.gather(table, ids)))
-        kept = [optimizer.get_slot(table, "gradient_" + name) for name in ROWS]
+        slots = [optimizer.get_slot(table, "gradient_" + name) for name in ROWS]
         sess.run(v1.global_variables_initializer())
         shapes, sizes = [], []
         for touched in [7], [7, 99999], [5, 5, 5], [1], [2], []:
             sizes.append(sizes_of_outputs(sess, train_op, {ids: touched}))
-            shapes.append([value.shape for value in sess.run(kept)])
+            shapes.append([value.shape for value in sess.run(slots)])
         changed = np.flatnonzero(sess.run(table)[:, 0])
     assert shapes[:3] == [[(1,), (1, 4)], [(3,), (3, 4)], [(0,), (0, 4)]]
     assert shapes[3:] == [[(1,), (1, 4)], [(2,), (2, 4)], [(0,), (0, 4)]]
     assert changed.tolist() == [1, 2, 5, 7, 99999]
-    # The variables, which nobody copies; the last one returns that which it updates.
+    # Only these outputs may be large: variables, read without a copy, and the op that updates them.
     whole = {"table", "table/read", "table/Read", "table/Adagrad"}
     whole.add("Adagrad/update_table/SparseApplyAdagrad")
     for number, of_batch in enumerate(sizes):
@@ -149,7 +150,7 @@ def test_a_batch_costs_the_rows_that_are_kept_not_the_table(use_resource):
 
 
 def sizes_of_outputs(sess, operation, feed):
-    """Runs an operation; returns of each node that ran how many elements its largest output has."""
+    """Runs an operation; returns the number of elements of each executed node's largest output."""
     trace, found = v1.RunMetadata(), {}
     options = v1.RunOptions(trace_level=v1.RunOptions.SOFTWARE_TRACE)
     sess.run(operation, feed, options=options, run_metadata=trace)
@@ -180,23 +181,23 @@ def test_variables_of_unknown_shape(use_resource):
     assert found == [[-1.0, -3.0, -5.0], [0.0, 1.0, -5.0]]
 
 
-# As one among others.
+# In combination with other features.
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_one_step_is_the_optimizer_itself(use_resource):
+def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
     problem = problems.everything(only=("matrix", "table"), steps=1)
 
     def graph(make):
         training = FedTraining(make, problem, use_resource)
         return training.session.graph.as_graph_def()
 
-    # One of ours: of others the wrapper has the step advanced under its lock.
+    # LazyAdam, because for optimizers other than ours the wrapper adds a lock to the step's update.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 
 @pytest.mark.parametrize("name", [None, "train"])
-def test_one_operation_is_the_step(name):
+def test_train_op_is_a_single_named_operation(name):
     with tf.Graph().as_default():
         variable = v1.get_variable("w", initializer=[1.0])
         optimizer = GradientAccumulationOptimizer(v1.train.AdamOptimizer(), 2, name="Sum")
@@ -210,11 +211,11 @@ def test_one_operation_is_the_step(name):
 
 
 @pytest.mark.parametrize("way", ["session-ref", "eager", "function"])
-def test_schedules_see_the_updates(way):
-    problem = some("dense", "float32", "SGD")
+def test_schedules_of_the_global_step_count_updates(way):
+    problem = small_problem("dense", "float32", "SGD")
 
     def make(step):
-        if way == "eager":  # where a schedule is a function
+        if way == "eager":  # in eager execution, a schedule must be a Python function
             return v1.train.GradientDescentOptimizer(lambda: 2.0 ** -float(step.numpy()))
         return v1.train.GradientDescentOptimizer(lambda: 2.0 ** -tf.cast(step, tf.float32))
 
@@ -225,7 +226,7 @@ def test_schedules_see_the_updates(way):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_inside_clipping_and_itself(use_resource):
-    """Clipped batch by batch; and two times three batches make six."""
+    """Clipping around it clips each batch; accumulating 2 times 3 batches updates every 6."""
     problem = only(problems.make("dense", steps=6), ["vector"])
     small = problem._replace(
         gradients=[{k: np.clip(g, -0.5, 0.5) for k, g in s.items()} for s in problem.gradients]
@@ -261,7 +262,7 @@ def test_inside_v1_control_flow(construct, use_resource):
     finally:
         if enabled:
             v1.enable_control_flow_v2()
-    # Two gradients of 1 a mean; then another one.
+    # Two updates, each with the mean 1 of two gradients.
     np.testing.assert_array_equal(found["w"], [1 - 0.5 - 0.75])
     np.testing.assert_array_equal(found["t"], [[1 - 0.5 - 0.75], [1.0]])
 
@@ -299,7 +300,7 @@ def test_inside_the_mixed_precision_graph_rewrite():
             home.disable_mixed_precision_graph_rewrite()
         sess.run(v1.global_variables_initializer())
         values = []
-        for number in 1.0, np.inf, 2.0, 1.0:  # one that is not finite is skipped
+        for number in 1.0, np.inf, 2.0, 1.0:  # an infinite gradient is skipped
             sess.run(train_op, {factor: number})
             values += sess.run(w).tolist()
     assert values == [1.0, 1.0, 0.25, 0.25]

@@ -1,4 +1,4 @@
-"""GradientAccumulationOptimizer: gradients of every kind, and what is refused."""
+"""GradientAccumulationOptimizer: kinds of gradients, and errors."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_a_variable_without_a_gradient_is_left_out(use_resource):
+def test_a_variable_without_a_gradient_is_not_updated(use_resource):
     with tf.Graph().as_default(), v1.Session() as sess:
         a, b = (v1.get_variable(n, initializer=1.0, use_resource=use_resource) for n in "ab")
         optimizer = GradientAccumulationOptimizer(v1.train.AdamOptimizer(), 2)
@@ -22,8 +22,8 @@ def test_a_variable_without_a_gradient_is_left_out(use_resource):
         assert optimizer.get_slot(b, "m") is None and optimizer.get_slot(b, "gradient_sum") is None
 
 
-def test_gradients_that_come_and_go():
-    """Where there is none it counts as zero, also in the batch with which the update comes."""
+def test_gradients_missing_in_some_batches():
+    """A missing gradient counts as zero, also in the batch that completes the update."""
     a, b, c = (tf.Variable(1.0) for _ in "abc")
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     one = tf.constant(1.0)
@@ -48,8 +48,8 @@ def test_a_variable_with_dense_and_sparse_gradients(sparse_first):
     np.testing.assert_array_equal(table.numpy(), [[0.0], [0.0], [-1.0]])
 
 
-def test_small_gradients_of_16_bits_are_not_lost():
-    """1 + 2**-11 is 1 in float16, as often as it is added."""
+def test_float16_gradients_are_summed_in_float32():
+    """Sums are in float32: in float16, 1 + 2**-11 is 1, however often it is added."""
     w = tf.Variable(tf.constant([0.0], tf.float16))
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 7)
     for gradient in [1.0] + [2.0**-11] * 6:
@@ -58,7 +58,7 @@ def test_small_gradients_of_16_bits_are_not_lost():
 
 
 class RememberingOptimizer(v1.train.Optimizer):
-    """Does nothing with the gradients; TensorFlow 1.15 has no optimizer for complex ones."""
+    """Only stores the gradients; TensorFlow 1.15 has no optimizer for complex ones."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         self.gradients = [grad.numpy().tolist() for grad, _ in grads_and_vars]
@@ -89,7 +89,7 @@ def test_xla():
     for _ in range(4):
         train(tf.constant([1.0]))
     assert w.numpy() == 1 - 1 - 1.5
-    # TensorFlow up to 2.1 does not tell for what it builds a function.
+    # Up to TensorFlow 2.1 we cannot detect that a function is built for XLA, so the error is XLA's.
     errors, message = (
         (ValueError, tf.errors.InvalidArgumentError),
         "XLA cannot compile|not compilable",
@@ -150,14 +150,14 @@ def test_wrong_gradients():
             apply(*pairs)
 
 
-def test_a_wrong_step_is_told_before_it_is_needed():
+def test_a_wrong_global_step_raises_at_once():
     a, optimizer = tf.Variable([1.0]), GradientAccumulationOptimizer(v1.train.AdamOptimizer(), 2)
     with pytest.raises(TypeError, match="global_step must be a variable.*got 3"):
         optimizer.apply_gradients([(tf.constant([1.0]), a)], global_step=3)
 
 
-def test_other_variables_than_before():
-    """Neither of two steps would update all that is kept, and both would count."""
+def test_another_list_of_variables_is_refused():
+    """Two steps would share the count, but neither would apply all accumulated gradients."""
     message = "one optimizer for each list of variables"
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     with tf.Graph().as_default():
@@ -172,12 +172,12 @@ def test_other_variables_than_before():
         ):
             optimizer.minimize(b * b, var_list=[b])
     a, b, one = tf.Variable(1.0), tf.Variable(1.0), tf.constant(1.0)
-    optimizer.apply_gradients([(one, a)])  # another graph, or none, has nothing to do with it
+    optimizer.apply_gradients([(one, a)])  # eager execution is independent of the graph above
     with pytest.raises(ValueError, match="variables that this call leaves out.*" + message):
         optimizer.apply_gradients([(one, b)])
 
 
-def test_two_steps_of_one_graph_share_the_sums():
+def test_two_train_ops_of_one_graph_share_the_sums():
     with tf.Graph().as_default(), v1.Session() as sess:
         a, b = (v1.get_variable(name, initializer=1.0) for name in "ab")
         optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
@@ -189,12 +189,12 @@ def test_two_steps_of_one_graph_share_the_sums():
         assert sess.run([a, b]) == [-1.0, 0.5]
 
 
-def test_with_sync_replicas():
-    """It waits for an update a call, so that everybody would wait for ever."""
+def test_combination_with_sync_replicas_is_refused():
+    """SyncReplicas waits for an update in each call, so the replicas would wait forever."""
     adam = v1.train.AdamOptimizer()
     with tf.Graph().as_default():
         sync = v1.train.SyncReplicasOptimizer(adam, replicas_to_aggregate=1)
-        adam.itself = adam  # nobody goes round in circles
+        adam.itself = adam  # the search for nested optimizers must not loop
         for inner in sync, ClipByGlobalNormOptimizer(sync, 1.0):
             with pytest.raises(ValueError, match="cannot wrap.*replicas_to_aggregate=steps"):
                 GradientAccumulationOptimizer(inner, 2)

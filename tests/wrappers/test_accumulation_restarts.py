@@ -23,7 +23,7 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("use_resource", [True, pytest.param(False, marks=pytest.mark.full)])
-def test_a_restart_loses_nothing(use_resource, tmp_path):
+def test_a_restart_keeps_accumulated_gradients(use_resource, tmp_path):
     problem = problems.everything(only=("matrix", "table"), steps=8)
     stopping = (1, 5)
     training = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
@@ -32,14 +32,17 @@ def test_a_restart_loses_nothing(use_resource, tmp_path):
         expected += training.train(first, last)
         paths.append(training.save(str(tmp_path / (f"after-{last}"))))
     restarted = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
-    for saved_after, path in zip(stopping, paths):  # the second time over what the first one left
+    for saved_after, path in zip(stopping, paths):  # the second time over the first run's state
         restarted.restore(path)
         for one, other in zip(restarted.train(saved_after, 8), expected[saved_after:]):
             assert_equal(one, other)
 
 
 class SavesAtTheEnd(v1.train.SessionRunHook):
-    """TensorFlow's own hook does so only if it has no checkpoint of this global step."""
+    """Saves a checkpoint at the end, even if there is one of this global step.
+
+    TensorFlow's own hook does not save a second one.
+    """
 
     def __init__(self, saver, folder):
         self.saver, self.path = saver, os.path.join(folder, "model.ckpt")
@@ -49,8 +52,8 @@ class SavesAtTheEnd(v1.train.SessionRunHook):
         self.saver.save(session, self.path, step, write_meta_graph=False)
 
 
-def test_sessions_that_end_in_the_middle(tmp_path):
-    """At a global step that is in a checkpoint already, as the first Session does at 0."""
+def test_sessions_that_end_in_the_middle_of_an_accumulation(tmp_path):
+    """The first Session ends at global step 0, of which there is a checkpoint already."""
     problem = problems.everything(only=("matrix", "table"), steps=8)
     folder = str(tmp_path)
     training = FedTraining(accumulated(INNER["Adam"]), problem)
@@ -74,7 +77,7 @@ def test_sessions_that_end_in_the_middle(tmp_path):
 
 
 @pytest.mark.parametrize("way", ["eager", "function"])
-def test_an_object_checkpoint_loses_nothing(way, tmp_path):
+def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     problem = only(problems.everything(steps=8), ["scalar", "bias"])
 
     def objects():
@@ -101,7 +104,7 @@ def test_an_object_checkpoint_loses_nothing(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # at first before there is anything, then over other sums
+    for before in 0, 2:  # restores before any variable exists, then over other sums
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -110,8 +113,8 @@ def test_an_object_checkpoint_loses_nothing(way, tmp_path):
         assert int(checkpoint.step.numpy()) == 2
 
 
-def test_a_checkpoint_goes_on_with_fewer_steps(tmp_path):
-    """The update is due at once, and takes the mean of what is there."""
+def test_a_checkpoint_continues_with_fewer_steps(tmp_path):
+    """The update is due at once, with the mean of all gradients accumulated so far."""
     problem = only(problems.make("dense", steps=5), ["vector"])
     sgd = INNER["SGD"]
     four = FedTraining(accumulated(sgd, 4), problem)
@@ -126,8 +129,8 @@ def test_a_checkpoint_goes_on_with_fewer_steps(tmp_path):
 
 @pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
-def test_a_checkpoint_goes_on_with_another_number_of_steps(name, use_resource, tmp_path):
-    """With 1 the gradients that are kept are left aside."""
+def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource, tmp_path):
+    """With steps=1, the accumulated gradients are ignored."""
     problem = problems.everything(only=("matrix", "table"), steps=14)
     four = FedTraining(accumulated(INNER[name], 4), problem, use_resource)
     paths = {}
@@ -146,7 +149,10 @@ def test_a_checkpoint_goes_on_with_another_number_of_steps(name, use_resource, t
 
 
 def in_updates(problem, changed_after, steps):
-    """The same problem with a gradient for each update, of 4 batches at first, then of `steps`."""
+    """Returns the problem with one gradient for each update.
+
+    It is the mean of 4 batches, after `changed_after` batches that of `steps` batches.
+    """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):
         if number == changed_after and steps == 1:
@@ -159,7 +165,7 @@ def in_updates(problem, changed_after, steps):
 
 
 def test_partitioned_variables(tmp_path):
-    """The parts keep their rows together, and a restart has them."""
+    """Accumulated gradients of partitioned variables are saved and restored."""
     path = str(tmp_path / "model")
     with tf.Graph().as_default(), v1.Session() as sess:
         ones, halves = v1.ones_initializer(), v1.fixed_size_partitioner(2)
@@ -174,21 +180,22 @@ def test_partitioned_variables(tmp_path):
         sess.run(start)
         sess.run(train_op, {ids: [0, 5]})
         saver.save(sess, path)
-        sess.run(start)  # and nothing is kept any more
+        sess.run(start)  # clears the accumulated gradients
         saver.restore(sess, path)
         sess.run(train_op, {ids: [5, 3]})
         actual = sess.run([tf.convert_to_tensor(each) for each in (table, dense)])
-    # The mean is half of the gradient of both batches, 2 for each touch. `dense` is in each.
+    # The mean is half of the sum of both batches; each occurrence of an id has the gradient 2.
+    # `dense` has the gradient 2 in each batch.
     touches = np.array([[1], [0], [0], [1], [0], [2]])
     expected = 1 - 0.5 * touches / np.sqrt(0.1 + touches**2) * np.ones((6, 2))
     np.testing.assert_allclose(actual[0], expected, 1e-6)
     np.testing.assert_allclose(actual[1], 1 - 0.5 * 2 / np.sqrt(0.1 + 4) * np.ones((4, 1)), 1e-6)
     saved = {name for name, _ in v1.train.list_variables(path)}
-    kept = {f"table/GradientAccumulation/gradient_{each}" for each in ROWS}
-    assert kept | {"dense/GradientAccumulation/gradient_sum"} <= saved
+    rows = {f"table/GradientAccumulation/gradient_{each}" for each in ROWS}
+    assert rows | {"dense/GradientAccumulation/gradient_sum"} <= saved
 
 
-def test_a_call_that_leaves_out_parts_is_refused():
+def test_a_call_without_some_partitions_is_refused():
     with tf.Graph().as_default():
         halves = v1.fixed_size_partitioner(2)
         table = list(v1.get_variable("table", [6, 2], partitioner=halves))

@@ -1,8 +1,8 @@
-"""Our optimizers and wrappers inside optimizers of others: the same bits as without them.
+"""Our optimizers and wrappers inside other people's wrappers: bit-equal to training without them.
 
-All train one small model in which no gradient reads a variable, since with ref variables the
-updates would race with it. Operations are computed as they are written: TensorFlow regroups some of
-them in one graph and not in another, and they are an ulp apart then.
+The model's gradients do not read variables: with ref variables they would race with the updates.
+Sessions run without graph rewriting, which would regroup some products in one graph but not in
+another.
 """
 
 import functools
@@ -29,7 +29,7 @@ VALUES = {
 
 
 class Model:
-    """The loss of two towers, each with a batch of its own, and the step."""
+    """A small model with two towers, each with its own batch, and a global step."""
 
     def __init__(self, use_resource):
         self.weights, self.table = (
@@ -60,14 +60,14 @@ def on_one_tower(optimizer, model):
 
 
 def trained(name, build, use_resource, session=v1.Session):
-    """Trains in a graph of its own; returns all variables by name after each step.
+    """Trains in a new graph; returns all variables by name after each step.
 
     Args:
-      name: the name in MAKERS.
-      build: called with the optimizer and the `Model`, returns the training operation, and perhaps
-        what `session` is called with.
-      use_resource: resource instead of ref variables.
-      session: makes the session.
+      name: the optimizer, a key in MAKERS.
+      build: called with the optimizer and the `Model`, returns the training operation, or a pair of
+        this operation and keyword arguments for `session`.
+      use_resource: whether to use resource instead of ref variables.
+      session: the class of the session.
     """
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         model = Model(use_resource)
@@ -90,20 +90,20 @@ def trained_alone(name, use_resource):
 
 
 def find(values, name):
-    """Returns a value by name; what all variables share, as TensorFlow's own, is in name scopes."""
+    """Returns a value by name; non-slot variables may be in a name scope, as with TensorFlow's."""
     (found,) = [key for key in values if key == name or key.endswith("/" + name)]
     assert found == name or name.split("/")[0] not in VALUES
     return values[found]
 
 
 def assert_same(inside, alone):
-    """Compares all variables there are without the other optimizer, which may add its own."""
+    """Compares all variables of training alone; the wrapper around it may add more."""
     for one, other in zip(inside, alone):
         for name, value in other.items():
             assert np.all(np.isfinite(value)), name
             same = find(one, name)
             assert same.dtype == value.dtype and np.array_equal(same, value), name
-    assert alone[-1]["global_step"] in (STEPS, STEPS // 2)  # the accumulation's
+    assert alone[-1]["global_step"] in (STEPS, STEPS // 2)  # half with gradient accumulation
     assert not np.array_equal(alone[-1]["table"], alone[0]["table"])
 
 
@@ -116,7 +116,7 @@ def fixed_loss_scale(name, use_resource):
 
 
 def mixed_precision_rewrite(name, use_resource):
-    # With v2 control flow no cond holds ref variables, of whatever optimizer.
+    # With control flow v2, tf.cond does not support ref variables, whatever the optimizer.
     use_resource = use_resource or v1.control_flow_v2_enabled()
     experimental = v1.train.experimental
 
@@ -133,8 +133,8 @@ def mixed_precision_rewrite(name, use_resource):
 
 
 def tpu_shards(name, use_resource):
-    # There is no kernel of the sum over replicas but on TPUs. Of one replica it is the identity,
-    # which the finished graph gets in its place.
+    # CrossReplicaSum has a kernel for TPUs only. With one replica it is the identity, so the
+    # finished graph gets Identity instead.
     def sharded(optimizer, model):
         wrapper = v1.tpu.CrossShardOptimizer(optimizer)
         train_op = on_one_tower(wrapper, model)
@@ -173,9 +173,9 @@ def sync_replicas(name, use_resource):
         wrapper = v1.train.SyncReplicasOptimizer(optimizer, 1)
         train_op = on_one_tower(wrapper, model)
         assert wrapper.get_slot_names() == optimizer.get_slot_names()
-        # Without a token in advance each step waits for its own update.
+        # Without initial tokens, each step waits for its own update.
         hook = wrapper.make_session_run_hook(is_chief=True, num_tokens=0)
-        # Its thread waits for gradients, and would be waited for at the end.
+        # The session would wait at its end for the hook's thread, which waits for gradients.
         return train_op, {"hooks": [hook], "stop_grace_period_secs": 0}
 
     inside = trained(name, synchronized, use_resource, v1.train.MonitoredTrainingSession)
@@ -183,7 +183,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages gradients of several towers, as Horovod's does of processes, and delegates."""
+    """Averages the gradients of several towers, as Horovod's does for processes, and delegates."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(
@@ -248,11 +248,11 @@ OTHERS = [
 
 
 def cells():
-    """Yields what is inside of what, daily with ref or resource variables in turn."""
+    """Yields all combinations; the daily run has either ref or resource variables in each."""
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):
-                continue  # refuses to be there, as that one accumulates itself
+                continue  # refused, because SyncReplicas accumulates gradients itself
             for use_resource, kind in (False, "ref"), (True, "resource"):
                 daily = name in DAILY and use_resource == bool((number + place) % 2)
                 marks = () if daily else pytest.mark.full
@@ -265,7 +265,7 @@ def test_inside(other, name, use_resource):
     other(name, use_resource)
 
 
-def test_the_rewrite_leaves_out_a_step_that_overflows():
+def test_the_graph_rewrite_skips_an_overflowing_step():
     def overflowing(optimizer, model):
         wrapper = v1.train.experimental.enable_mixed_precision_graph_rewrite(optimizer)
         big = tf.where(tf.equal(model.step, 2), np.float32(1e38), np.float32(1))

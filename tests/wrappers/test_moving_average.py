@@ -4,12 +4,12 @@ import pytest
 import tensorflow as tf
 
 import legacy_opt
-from tests.support.held import momentum, sgd
+from tests.support.inner_optimizers import momentum, sgd
 
 v1 = tf.compat.v1
 
 
-def test_averages_are_slots_with_the_names_of_tensorflows():
+def test_averages_are_slots_with_tensorflows_names():
     with tf.Graph().as_default():
         first, second = (v1.get_variable(name, [2]) for name in ("a/w", "b"))
         optimizer = legacy_opt.MovingAverageOptimizer(v1.train.AdamOptimizer(0.1))
@@ -26,7 +26,7 @@ def test_averages_are_slots_with_the_names_of_tensorflows():
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_the_swapping_saver_also_swaps_what_an_earlier_step_trains(use_resource, tmp_path):
+def test_the_swapping_saver_swaps_the_variables_of_all_train_ops(use_resource, tmp_path):
     with tf.Graph().as_default():
         collections = {"first": None, "second": [v1.GraphKeys.LOCAL_VARIABLES]}
         first, second = (
@@ -65,7 +65,7 @@ def saved_names(path):
     return [name for name, _ in tf.train.list_variables(path)]
 
 
-def test_when_there_is_no_swapping_saver():
+def test_errors_of_the_swapping_saver():
     optimizer = legacy_opt.MovingAverageOptimizer(sgd())
     with pytest.raises(RuntimeError, match="creates a Saver for a TF1 graph"):
         optimizer.swapping_saver()
@@ -74,7 +74,7 @@ def test_when_there_is_no_swapping_saver():
         optimizer.swapping_saver()
 
 
-def test_averages_are_in_object_checkpoints(tmp_path):
+def test_averages_are_saved_in_object_checkpoints(tmp_path):
     def training():
         variable = tf.Variable([1.0, 2.0], name="w")
         optimizer = legacy_opt.MovingAverageOptimizer(momentum(), 0.5)
@@ -94,9 +94,9 @@ def test_averages_are_in_object_checkpoints(tmp_path):
     assert averages[0] == averages[1] == [pytest.approx(0.4), pytest.approx(1.4)]
 
 
-def test_a_step_in_a_function_leaves_the_control_flow_of_graphs_as_it_was_set():
+def test_a_step_in_a_function_does_not_change_the_control_flow_version():
     was_enabled = v1.control_flow_v2_enabled()
-    v1.disable_control_flow_v2()  # inside a function it counts as enabled nevertheless
+    v1.disable_control_flow_v2()  # inside a tf.function it is enabled nevertheless
     try:
         variable = tf.Variable([1.0])
         optimizer = legacy_opt.MovingAverageOptimizer(sgd(), 0.5)

@@ -1,4 +1,4 @@
-"""MultiOptimizer inside of others: loss scaling, SyncReplicas, checkpoints, canned estimators."""
+"""MultiOptimizer in loss scaling, SyncReplicas, checkpoints and canned estimators."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from tests.support.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
     in_a_session,
-    no_wrong_warnings,
+    no_global_step_warnings,
     wide_and_deep,
 )
 
@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
 def test_inside_dynamic_loss_scaling(overflowing):
-    """With a step whose gradients overflow, which is left out by all, or without one."""
+    """With and without a step whose gradients overflow, which all optimizers must skip."""
     scaling = v1.train.experimental
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
@@ -37,7 +37,7 @@ def test_inside_dynamic_loss_scaling(overflowing):
             scaling.disable_mixed_precision_graph_rewrite()
     assert values["current_loss_scale"] == 2.0 ** (15 if overflowing is None else 14)
     for name, value in in_a_session(4 if overflowing is None else 3).items():
-        # TensorFlow's cond is a name scope for what all variables share.
+        # Non-slot variables are in the name scope of TensorFlow's cond.
         (same,) = [key for key in values if key == name or key.endswith("/" + name)]
         np.testing.assert_array_equal(values[same], value, err_msg=name)
 
@@ -92,7 +92,7 @@ def test_an_object_based_checkpoint(tmp_path):
         status.assert_consumed()
 
 
-# --- In the canned estimators.
+# --- In canned estimators.
 
 
 def of_two(linear, dnn):
@@ -114,7 +114,7 @@ def one_multi():
 
 
 def trained_canned(estimator_class, optimizers):
-    """Trains what a canned estimator builds; returns all variables by name."""
+    """Trains the model of a canned estimator; returns all variables by name."""
     column = tf.feature_column.categorical_column_with_identity("id", 9)
     estimator = estimator_class(
         linear_feature_columns=[column],
@@ -140,7 +140,7 @@ def trained_canned(estimator_class, optimizers):
 @pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 def test_canned_wide_and_deep(kind, optimizers):
-    """Where ours compute what TensorFlow's own do, the estimator ends in the same bits."""
+    """Our optimizers compute the same as TensorFlow's here, so the estimator must be bit-equal."""
     if not versions.has_estimator():
         pytest.skip("this TensorFlow has no Estimator")
     canned = getattr(v1.estimator, "DNNLinearCombined" + kind)

@@ -1,4 +1,4 @@
-"""MultiOptimizer trains each variable as its optimizer would by itself, in all ways to train."""
+"""MultiOptimizer trains each variable as the variable's optimizer alone would."""
 
 import collections
 import re
@@ -16,7 +16,7 @@ from tests.support.wide_and_deep import (  # noqa: F401
     FOUR,
     for_wide_and_deep,
     in_a_session,
-    no_wrong_warnings,
+    no_global_step_warnings,
     wide_and_deep,
 )
 
@@ -28,7 +28,7 @@ def sgd():
 
 
 def scoped(problem, scopes):
-    """Returns a problem with the variables of another one in each scope."""
+    """Returns a problem with copies of the problem's variables in each scope."""
 
     def in_all(values):
         return {f"{each}/{name}": value for each in scopes for name, value in values.items()}
@@ -41,7 +41,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """What scripts did without MultiOptimizer: one train op after another, then the step."""
+    """Does what scripts do without MultiOptimizer: a train_op for each optimizer, then the step."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")
@@ -71,7 +71,7 @@ class OneAfterAnother(v1.train.Optimizer):
 
 
 def both_ways(makers):
-    """Returns what makes the optimizers run one after another, and in one MultiOptimizer."""
+    """Returns constructors of a OneAfterAnother and of a MultiOptimizer of the same optimizers."""
 
     def separate(step):
         return OneAfterAnother({name: make(step) for name, make in makers.items()})
@@ -82,7 +82,7 @@ def both_ways(makers):
     return separate, together
 
 
-# --- Bit for bit what each optimizer does by itself.
+# --- Bit-equal to each optimizer alone.
 
 
 ALL = dict(FOUR, **{re.sub(r"\W", "_", name): CASES[name].make for name in one_of_each_class()})
@@ -95,7 +95,7 @@ FIFTHS = [
 
 @pytest.mark.parametrize("fifth, use_resource", FIFTHS)
 def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_path):
-    """The names of all variables are the same, too, so that checkpoints go on and back."""
+    """The names of all variables are also equal, so that each restores the other's checkpoints."""
     makers = {name: ALL[name] for name in list(ALL)[fifth::5]}
     problem = problems.everything(only=("matrix", "table"), steps=6)
     problem = problem._replace(global_step="int32" if use_resource else "int64")
@@ -125,8 +125,8 @@ OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "sessi
 
 @pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
-    # Functions are slow to build, and newer TensorFlow has one beta1_power in a wrap_function,
-    # whoever makes the second.
+    # Fewer in functions: they are slow to build, and in a wrap_function of newer TensorFlow all
+    # optimizers would share one beta1_power.
     names = ("Decay", "Adam") if "function" in way else FOUR
     problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(names))
     separate, together = both_ways({name: FOUR[name] for name in names})
@@ -134,7 +134,7 @@ def test_every_way_of_running(way):
     running.assert_same(run(problem, together), run(problem, separate), way)
 
 
-def test_an_optimizer_with_several_routes_makes_one_step():
+def test_an_optimizer_with_several_routes_is_applied_once():
     problem = problems.everything(only=("matrix", "vector"), steps=3)
 
     def make(step):
@@ -160,7 +160,7 @@ def test_nested():
 
 
 def operations(build, **options):
-    """Returns the operations of a graph, by type and how many, without those of the updates."""
+    """Computes gradients; returns the variables' names, and a count of operations by type."""
     with tf.Graph().as_default() as graph:
         loss = wide_and_deep()
         before = len(graph.get_operations())
@@ -169,7 +169,7 @@ def operations(build, **options):
     return [variable.op.name for _, variable in pairs], collections.Counter(kinds)
 
 
-def test_one_backward_pass_and_options_pass_through():
+def test_compute_gradients_has_one_backward_pass_and_passes_options_on():
     optimizers = v1.train.Optimizer
     plain = {}
     for gate in optimizers.GATE_OP, optimizers.GATE_GRAPH:
@@ -182,14 +182,14 @@ def test_one_backward_pass_and_options_pass_through():
 
 
 class TenTimes(v1.train.GradientDescentOptimizer):
-    """Computes other gradients."""
+    """Overrides compute_gradients."""
 
     def compute_gradients(self, *args, **kwargs):
         pairs = super().compute_gradients(*args, **kwargs)
         return [(10.0 * gradient, variable) for gradient, variable in pairs]
 
 
-def test_an_optimizer_that_computes_its_gradients_itself():
+def test_an_optimizer_that_overrides_compute_gradients():
     with tf.Graph().as_default():
         loss = wide_and_deep()
         plain = sgd().compute_gradients(loss)
@@ -210,7 +210,7 @@ def test_an_optimizer_that_computes_its_gradients_itself():
         multi.compute_gradients(lambda: 0.0)
 
 
-def test_the_whole_step_is_one_operation_of_its_name():
+def test_the_train_op_has_the_given_name():
     with tf.Graph().as_default() as graph:
         step = v1.train.get_or_create_global_step()
         train_op = for_wide_and_deep(step).minimize(wide_and_deep(), global_step=step, name="train")
@@ -223,15 +223,15 @@ def test_the_whole_step_is_one_operation_of_its_name():
                 assert session.run(step) == number
 
 
-def test_without_a_global_step_rules_that_go_by_it_warn():
+def test_rules_that_use_the_global_step_warn_without_one():
     w = tf.Variable(1.0)
     multi = MultiOptimizer([(FOUR["Decay"](tf.Variable(0, dtype=tf.int64)), [w])])
     with pytest.warns(GlobalStepWarning, match="AdagradDecayOptimizer was given no"):
         multi.apply_gradients([(tf.constant(1.0), w)])
 
 
-def test_rules_go_by_the_step_before_it_advances():
-    """The fourth step is the first of the second period; also where the rule is told the step."""
+def test_rules_read_the_global_step_before_it_advances():
+    """The step passed to apply_gradients is 3 when rules read it, and advances afterwards."""
     steps = []
 
     def decay_fn(step):
@@ -256,7 +256,7 @@ def test_rules_go_by_the_step_before_it_advances():
             assert session.run([w, x, own]) == [-9.0, -9.0, 5]
 
 
-def test_an_optimizer_without_gradients_is_left_alone():
+def test_an_optimizer_without_gradients_is_not_applied():
     a, b, step = tf.Variable(1.0, name="a"), tf.Variable(1.0, name="b"), tf.Variable(0)
     adam, momentum = v1.train.AdamOptimizer(0.1), v1.train.MomentumOptimizer(0.5, 0.5)
     multi = MultiOptimizer([(adam, [a]), (momentum, b)])
@@ -289,7 +289,7 @@ def test_a_function_as_loss():
         return lambda: multi.minimize(loss, global_step=step, var_list=variables)
 
     def function(multi, loss, step, variables):
-        @tf.function  # converts by AutoGraph what it calls itself
+        @tf.function  # with AutoGraph
         def one():
             multi.apply_gradients(multi.compute_gradients(loss, variables), global_step=step)
 
@@ -336,7 +336,7 @@ def estimated(directory, last):
 
 
 @pytest.mark.parametrize("train", [monitored, estimated])
-def test_what_saves_by_itself_and_goes_on(train, tmp_path):
+def test_monitored_sessions_and_estimators_resume(train, tmp_path):
     for last in (2, 5):
         with tf.Graph().as_default():
             train(str(tmp_path), last)

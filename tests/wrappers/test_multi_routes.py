@@ -1,4 +1,4 @@
-"""What a MultiOptimizer routes where, and what it refuses."""
+"""MultiOptimizer: its routes from variables to optimizers, and errors."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 def some_variables():
-    """Makes a graph's variables: a partitioned table in a collection, and a layer."""
+    """Creates a partitioned table, which is in a collection, and the variables of a layer."""
     with v1.variable_scope("wide"):
         partitioner = v1.fixed_size_partitioner(2)
         table = v1.get_variable("table", [6, 2], partitioner=partitioner)
@@ -46,7 +46,7 @@ def test_kinds_of_routes(kind):
         assert multi.route(given) == [(ftrl, list(table)), (adam, deep)]
 
 
-def test_slots_and_variables_are_those_of_all_optimizers():
+def test_slots_and_variables_of_all_optimizers():
     with tf.Graph().as_default():
         table, deep = some_variables()
         ftrl, adam = v1.train.FtrlOptimizer(0.1), v1.train.AdamOptimizer(0.1)
@@ -61,7 +61,7 @@ def test_slots_and_variables_are_those_of_all_optimizers():
         assert "wide/table/part_1/Ftrl" in names and "deep/bias/Adam_1" in names
 
 
-def test_graphs_may_know_a_variable_by_several_objects():
+def test_two_python_objects_of_one_graph_variable():
     with tf.Graph().as_default():
         w = v1.get_variable("w", [])
         v1.add_to_collection("some", v1.Variable.from_proto(w.to_proto()))
@@ -70,7 +70,7 @@ def test_graphs_may_know_a_variable_by_several_objects():
             assert MultiOptimizer([(optimizer, which)]).route([w]) == [(optimizer, [w])]
 
 
-# --- What is refused.
+# --- Errors.
 
 
 def sgd():
@@ -95,7 +95,7 @@ REFUSED = {
     "an empty list": (lambda: [(sgd(), [])], ValueError, "list of variables is empty"),
     "a list of names": (lambda: [(sgd(), ["a"])], TypeError, "'a' is no variable"),
     "a number": (lambda: [(sgd(), 3)], TypeError, "which must be a regular expression, a list"),
-    "nothing to go by": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
+    "None": (lambda: [(sgd(), None)], TypeError, "which must be a regular expression"),
     "a layer": (lambda: [(sgd(), tf.Module())], TypeError, "its trainable_variables"),
     "replicas inside": (lambda: [(SYNC(sgd()), "a")], ValueError, "Put it around"),
     "one in two wrappers": (shared, ValueError, "inside of several"),
@@ -103,7 +103,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_arguments_that_are_refused(what):
+def test_routes_that_are_refused(what):
     routes, error, message = REFUSED[what]
     with pytest.raises(error, match=message):
         MultiOptimizer(routes())
@@ -118,7 +118,7 @@ def test_other_arguments_that_are_refused():
         MultiOptimizer.collection(3)
 
 
-def test_strays_are_all_named():
+def test_all_variables_without_a_route_are_named():
     with tf.Graph().as_default():
         table, deep = some_variables()
         loss = tf.add_n([tf.reduce_sum(each) for each in list(table) + deep])
@@ -151,14 +151,14 @@ def test_no_gradients_at_all():
             multi.apply_gradients([])
 
 
-def test_a_global_step_that_is_no_variable():
+def test_a_wrong_global_step():
     w = tf.Variable(1.0)
     with pytest.raises(TypeError, match="global_step must be a variable.*got 3"):
         MultiOptimizer([(sgd(), [w])]).apply_gradients([(tf.constant(1.0), w)], global_step=3)
     assert w.numpy() == 1.0
 
 
-def test_a_typo_that_a_default_would_hide():
+def test_a_route_without_variables_warns():
     with tf.Graph().as_default():
         _, deep = some_variables()
         multi = MultiOptimizer([(sgd(), "deeep")], default=v1.train.AdamOptimizer(0.1))
@@ -166,14 +166,14 @@ def test_a_typo_that_a_default_would_hide():
             multi.route(deep)
 
 
-def test_collections_are_refused_when_executing_eagerly():
+def test_collections_are_refused_in_eager_execution():
     w = tf.Variable(1.0)
     multi = MultiOptimizer([(sgd(), MultiOptimizer.collection("some"))])
     with pytest.raises(ValueError, match="collections exist in graphs only"):
         multi.apply_gradients([(tf.constant(1.0), w)])
 
 
-def test_a_function_that_answers_with_a_tensor():
+def test_a_route_function_that_returns_a_tensor():
     w = tf.Variable(1.0)
     with pytest.raises(TypeError, match="must return True or False"):
         MultiOptimizer([(sgd(), lambda variable: variable)]).route([w])

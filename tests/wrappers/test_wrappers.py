@@ -1,4 +1,4 @@
-"""Wrappers that came from tf.contrib, and those that clip, on every TensorFlow: by NumPy."""
+"""Clipping wrappers, and wrappers from tf.contrib, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -6,18 +6,18 @@ import tensorflow as tf
 
 import legacy_opt
 from tests.support import problems, running
-from tests.support.held import RATE, momentum, sgd
+from tests.support.inner_optimizers import RATE, momentum, sgd
 from tests.support.problems import Rows
 from tests.support.running import WAYS
 
 v1 = tf.compat.v1
 
 
-# What each wrapper does, in NumPy.
+# NumPy oracles of the wrappers.
 
 
 def dense(gradient, value):
-    """Returns a gradient with all rows, those of equal ids summed."""
+    """Returns a dense gradient; rows of equal ids are summed."""
     if not isinstance(gradient, Rows):
         return gradient
     whole = np.zeros_like(value)
@@ -30,7 +30,7 @@ def by_norm(gradient, limit, norm):
 
 
 def train_clipped(problem, clip):
-    """Plain gradient descent with all gradients of a step clipped by a function of theirs."""
+    """Trains by gradient descent; `clip` is called with all gradients of a step, a dict."""
     values, steps = {name: value.copy() for name, value in problem.values.items()}, []
     for step in problem.gradients:
         whole = {name: dense(gradient, values[name]) for name, gradient in step.items()}
@@ -102,7 +102,7 @@ def averaging(sequential, counted):
 
 
 class ClipsRows:
-    """Makes a VariableClippingOptimizer as soon as it sees the variables."""
+    """Creates a VariableClippingOptimizer in the first step, when the variables are known."""
 
     def __init__(self):
         self.optimizer = None
@@ -142,13 +142,13 @@ WRAPPERS = {
 
 
 def problem_with_zeros():
-    """Returns three variables; all gradients of one and the next are zeros in turn."""
+    """Returns a problem of three variables; in each step the gradient of one of them is zero."""
     problem = problems.everything(only=("vector", "matrix", "table"), steps=5)
     gradients = []
     for number, step in enumerate(problem.gradients):
         step = dict(step)
         zeros = sorted(step)[number % 3]
-        if isinstance(step[zeros], Rows):  # rows that are zeros in sum
+        if isinstance(step[zeros], Rows):  # rows whose sum is zero
             values, ids = step[zeros]
             step[zeros] = Rows(np.concatenate([values, -values]), np.concatenate([ids, ids]))
         else:
@@ -159,7 +159,7 @@ def problem_with_zeros():
 
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("way", WAYS)
-def test_every_way_to_run_does_what_numpy_does(wrapper, way):
+def test_every_way_to_run_equals_numpy(wrapper, way):
     make, train = WRAPPERS[wrapper]
     problem = problem_with_zeros()
     if wrapper == "variables":
@@ -175,7 +175,7 @@ def test_every_way_to_run_does_what_numpy_does(wrapper, way):
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_no_more_than_rows_leaves_a_parameter_server(use_resource):
+def test_only_rows_leave_the_parameter_server(use_resource):
     setter = v1.train.replica_device_setter(cluster={"ps": ["ps:1"], "worker": ["worker:1"]})
     with tf.Graph().as_default() as graph, v1.device(setter):
         table = v1.get_variable("t", [9, 2], use_resource=use_resource)
@@ -189,7 +189,7 @@ def test_no_more_than_rows_leaves_a_parameter_server(use_resource):
 
 
 @pytest.mark.parametrize("use_resource", [False, True])
-def test_a_row_named_twice_is_clipped_once(use_resource):
+def test_a_row_with_a_repeated_id_is_clipped_once(use_resource):
     with tf.Graph().as_default():
         table = v1.get_variable("t", initializer=tf.fill([3, 2], 2.0), use_resource=use_resource)
         optimizer = legacy_opt.VariableClippingOptimizer(sgd(), [(table, [1])], 1.0)
@@ -211,7 +211,7 @@ def test_dimensions_from_the_end_and_references_as_keys():
     np.testing.assert_allclose(np.linalg.norm(table.numpy(), axis=0), [2.5, 2.5], rtol=1e-6)
 
 
-def test_parts_of_a_partitioned_variable():
+def test_clipping_of_a_partitioned_variable():
     with tf.Graph().as_default():
         partitioner = v1.fixed_size_partitioner(2)
         table = v1.get_variable(
@@ -231,7 +231,7 @@ def test_parts_of_a_partitioned_variable():
 # Multitask.
 
 
-def test_the_optimizer_inside_is_as_it_was():
+def test_the_inner_optimizer_is_not_changed():
     inner = momentum()
     variable = tf.Variable([1.0])
     wrapper = legacy_opt.MultitaskOptimizerWrapper(inner)
@@ -239,11 +239,11 @@ def test_the_optimizer_inside_is_as_it_was():
     wrapper.apply_gradients([(tf.constant([0.0]), variable)])
     assert variable.numpy() == [0.5]
     assert not [name for name in vars(inner) if name.startswith(("_apply", "_resource_apply"))]
-    inner.apply_gradients([(tf.constant([0.0]), variable)])  # which goes on by its momentum
+    inner.apply_gradients([(tf.constant([0.0]), variable)])  # the momentum still applies
     np.testing.assert_allclose(variable.numpy(), [0.5 - 0.5 * 0.9], rtol=1e-5)
 
 
-def test_nan_is_no_zero():
+def test_nan_gradients_are_applied():
     variable = tf.Variable([1.0])
     wrapper = legacy_opt.MultitaskOptimizerWrapper(sgd())
     wrapper.apply_gradients([(tf.constant([np.nan]), variable)])
@@ -256,7 +256,7 @@ def decaying(step):
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("inside", ["alone", "clipped", "multi"])
-def test_slots_stay_as_they_are_also_inside_of_other_wrappers(inside, way):
+def test_slots_do_not_change_for_zero_gradients_also_in_other_wrappers(inside, way):
     def make(step):
         inner = decaying(step)
         if inside == "clipped":
@@ -270,14 +270,14 @@ def test_slots_stay_as_they_are_also_inside_of_other_wrappers(inside, way):
     steps = [{"matrix": grad, "other": grad} for grad in (ones, zeros, zeros, ones)]
     start = {"matrix": ones, "other": ones}
     trace = WAYS[way](problems.Problem(start, steps, (), "float32"), make)
-    # 1.0 + 1 in step 0; it is due once, and decays by 0.9, in the next step that it sees.
+    # 1.0 + 1 in step 0. The next update, in step 3, decays once by 0.9.
     expected = np.full(shape, 2.0 * 0.9 + 1.0, np.float32)
     np.testing.assert_allclose(trace.slots["matrix", "accumulator"], expected, rtol=1e-6)
     for name in start:
         assert np.array_equal(trace.steps[0][name], trace.steps[2][name])
 
 
-def test_public_attributes_are_those_of_the_optimizer_inside():
+def test_public_attributes_of_the_inner_optimizer():
     inner = legacy_opt.AdamWOptimizer(0.1, 0.01)
     wrapper = legacy_opt.MultitaskOptimizerWrapper(inner)
     assert wrapper.get_name() == "AdamW" and wrapper.decays.__self__ is inner
@@ -302,7 +302,7 @@ def test_clip_gradients_by_global_norm():
 # Clipping.
 
 
-def test_names_and_slots_of_what_clips():
+def test_names_and_slots_of_clipping_wrappers():
     adam = v1.train.AdamOptimizer(0.1)
     clips = legacy_opt.clip_gradients_by_norm(adam, 1.0)
     assert clips.get_name() == "ClipByNormAdam" and clips.wrapped == (adam,)
@@ -314,7 +314,7 @@ def test_names_and_slots_of_what_clips():
     assert clips.get_slot(variable, "m") is adam.get_slot(variable, "m")
 
 
-def test_contribs_way_takes_each_occurrence_of_an_id_by_itself():
+def test_clip_gradients_by_norm_does_not_sum_repeated_ids():
     results = []
     for make in legacy_opt.clip_gradients_by_norm, legacy_opt.ClipByGlobalNormOptimizer:
         table = tf.Variable([[0.0], [0.0]])
@@ -324,7 +324,7 @@ def test_contribs_way_takes_each_occurrence_of_an_id_by_itself():
     np.testing.assert_allclose(results, [-RATE * 7 / 5, -RATE])
 
 
-def test_what_was_summed_into_another_row_is_not_clipped_away_from_zero():
+def test_rows_emptied_by_summing_repeated_ids_stay_zero():
     table = tf.Variable([[0.0], [0.0]])
     grad = tf.IndexedSlices(tf.constant([[1.0], [1.0], [1.0]]), tf.constant([1, 1, 1]), [2, 1])
     legacy_opt.ClipByValueOptimizer(sgd(), 0.5, 2.0).apply_gradients([(grad, table)])
@@ -338,7 +338,7 @@ def test_a_norm_of_gradients_of_different_dtypes():
     np.testing.assert_allclose([wide.numpy()[0], narrow.numpy()[0]], [-0.3, -0.4], rtol=1e-3)
 
 
-def test_gradients_that_are_none_are_handed_on():
+def test_gradients_of_none_are_passed_on():
     first, second = tf.Variable([1.0]), tf.Variable([1.0])
     clips = legacy_opt.ClipByNormOptimizer(sgd(), 1.0)
     clips.apply_gradients([(None, first), (tf.constant([4.0]), second)])
@@ -351,7 +351,7 @@ def test_gradients_that_are_none_are_handed_on():
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_wrappers_nest(way):
+def test_nested_wrappers(way):
     def make(step):
         multi = legacy_opt.MultiOptimizer([(sgd(), "matrix")], default=sgd())
         clips = legacy_opt.ClipByGlobalNormOptimizer(multi, 1.5)
@@ -384,7 +384,7 @@ def test_averages_of_clipped_variables(way):
     problem = problems.everything(only=("matrix", "table"), steps=4)
     trace = WAYS[way](problem, lambda step: Averages())
     running.assert_steps_close(trace.steps, train_with_clipped_rows(problem)[0])
-    for (name, _), average in trace.slots.items():  # with a decay of 0 the last value
+    for (name, _), average in trace.slots.items():  # with a decay of 0, the average is the value
         np.testing.assert_allclose(average, trace.steps[-1][name], rtol=1e-6)
 
 
@@ -407,7 +407,7 @@ NESTS = {
 
 @pytest.mark.parametrize("way", [way for way in WAYS if way != "eager"])
 @pytest.mark.parametrize("nest", NESTS)
-def test_nested_conditions_are_those_of_eager_execution(nest, way):
+def test_nested_conditions_equal_eager_execution(nest, way):
     make, batches = NESTS[nest]
     problem = problem_with_zeros()
     problem = problem._replace(gradients=problem.gradients[:4], batches=batches)

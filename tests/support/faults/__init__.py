@@ -1,1 +1,1 @@
-"""A training that is killed, and what is left of it."""
+"""Trainings that are killed, and checks of what they lost."""

@@ -1,4 +1,4 @@
-"""The files of checkpoints, seen from outside: what is whole, what is being written."""
+"""Finds finished and unfinished checkpoint files; kills a process while it writes them."""
 
 import os
 import pathlib
@@ -7,11 +7,11 @@ import time
 
 from tests.support.faults.lives import SECONDS
 
-A_MOMENT = 0.01  # seconds: no checkpoint here takes longer to write, on an idle machine
+A_MOMENT = 0.01  # seconds; on an idle machine these checkpoints are written faster
 
 
 def newest(directory):
-    """Returns the number of the newest checkpoint that the file "checkpoint" tells of, or 0."""
+    """Returns the number of the newest checkpoint in the file "checkpoint", or 0."""
     try:
         text = (pathlib.Path(directory) / "checkpoint").read_text()
     except FileNotFoundError:
@@ -20,7 +20,7 @@ def newest(directory):
 
 
 def files(directory):
-    """Returns what is in a directory, as tuples of the name and what a new writing changes."""
+    """Returns a directory's files as tuples (name, inode, mtime), which differ when rewritten."""
     found = set()
     with os.scandir(str(directory)) as entries:
         for entry in entries:
@@ -33,7 +33,7 @@ def files(directory):
 
 
 def unfinished(directory):
-    """Returns those `files` that are of no such checkpoint as `newest`, nor older than it."""
+    """Returns temporary files and those of checkpoints newer than `newest`, as `files` does."""
     good, found = newest(directory), files(directory)
     numbers = {each: re.search(r"ckpt-(\d+)", each[0]) for each in found}
     return {
@@ -44,26 +44,26 @@ def unfinished(directory):
 
 
 def kill_in_a_save(life, directory, moments):
-    """Kills a process at a random moment of a save, which is not left to luck.
+    """Kills a process while it writes a checkpoint.
 
-    When files of a checkpoint appear the process is stopped a moment later. If the checkpoint is
-    not finished by then it is killed as it stands; else it goes on, to its next save.
+    The process is paused shortly after files of a checkpoint have appeared. It is killed if the
+    checkpoint is unfinished by then; otherwise it continues until its next save.
 
     Returns:
-        Whether the process was alive until then.
+        Whether the process was still alive when it was killed.
     """
     before, stop = unfinished(directory), time.monotonic() + SECONDS
     longest = A_MOMENT
     while life.is_alive():
-        known = files(directory)
-        while files(directory) <= known and life.is_alive():
+        unchanged = files(directory)
+        while files(directory) <= unchanged and life.is_alive():
             if time.monotonic() > stop:
                 raise RuntimeError(f"no checkpoint to kill in {SECONDS} s")
-            life.hear(0.0002)  # which keeps its pipe from filling up
-        life.hear(moments.uniform(0, longest))
+            life.wait_for(0.0002)  # also empties its pipe, which must not fill up
+        life.wait_for(moments.uniform(0, longest))
         life.pause()
         if unfinished(directory) - before:
             break
-        life.go_on()
-        longest /= 2  # it was too late
+        life.resume()
+        longest /= 2  # paused too late
     return life.kill()

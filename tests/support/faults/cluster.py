@@ -1,11 +1,11 @@
-"""Parameter servers and workers that are killed.
+"""Kills parameter servers and workers, and checks the training afterwards.
 
     python -m tests.support.faults.cluster FAULT
 
-The faults are the functions below. Each starts two parameter servers, a chief and perhaps a worker,
-which train a small model the TF1 way: `tf.compat.v1.train.Server`, `replica_device_setter`,
-`MonitoredTrainingSession`. Where the chief trains alone, each step is determined by the one before,
-and variables, slots and step have to be those of one process without a cluster, bit for bit.
+FAULT is a key of `FAULTS`. Each starts two parameter servers, a chief and in one case workers.
+They train a small model with `tf.compat.v1.train.Server`, `replica_device_setter` and
+`MonitoredTrainingSession`. If the chief trains alone, training is deterministic: variables, slots
+and global step must equal those of a single process, bit for bit.
 """
 
 import argparse
@@ -30,7 +30,7 @@ v1 = tf.compat.v1
 
 
 class Cluster:
-    """Addresses on loopback, and the processes that run there; they are gone when `with` ends."""
+    """Server addresses on loopback and their processes, which are killed when `with` ends."""
 
     def __init__(self, **jobs):
         self.spec = {job: free_addresses(count) for job, count in jobs.items()}
@@ -44,11 +44,11 @@ class Cluster:
         self._stack.close()
 
     def start(self, live):
-        """Starts a process; killed or ended ones are replaced by starting another one."""
+        """Starts a process that runs `live(send)`; returns its `Life`."""
         return self._stack.enter_context(Life(live))
 
     def serve(self, index):
-        """Starts a parameter server, and waits until it is there."""
+        """Starts a parameter server and waits until it is ready."""
 
         def live(send):
             server = v1.train.Server(self.spec, "ps", index)
@@ -56,7 +56,7 @@ class Cluster:
             server.join()
 
         life = self.start(live)
-        life.need("ready")
+        life.expect("ready")
         return life
 
     def serve_all(self):
@@ -64,10 +64,10 @@ class Cluster:
         return [self.serve(index) for index in range(len(self.spec["ps"]))]
 
     def learn(self, job, learner):
-        """Starts a process that trains."""
+        """Starts a chief or worker that trains with a `Learner`."""
 
         def live(send):
-            # Without the filter a session would wait for workers, too, and not start if one is dead
+            # Without the filter, a session waits for all workers and never starts if one is dead.
             filters = ["/job:ps", "/job:" + job]
             config = v1.ConfigProto(device_filters=filters, **CONFIG)
             server = v1.train.Server(self.spec, job, 0, config=config)
@@ -79,7 +79,7 @@ class Cluster:
         return self.start(live)
 
     def global_step(self):
-        """Asks the parameter servers."""
+        """Returns the global step that the parameter servers have."""
 
         def live(send):
             config = v1.ConfigProto(device_filters=["/job:ps"])
@@ -88,27 +88,27 @@ class Cluster:
                 with v1.Session("grpc://" + self.spec["ps"][0], config=config) as session:
                     send("is", step=int(session.run(step)))
 
-        return self.start(live).need("is")["step"]
+        return self.start(live).expect("is")["step"]
 
 
 class Learner:
-    """What a chief or a worker does.
+    """The training program of a chief or a worker.
 
     Args:
         name: the optimizer, one of `NAMES`.
-        stop: to train until so many batches have been learned.
-        own: to train so many batches.
-        tell_all: to tell all states.
+        stop: the batch at which training ends, counted over all processes.
+        own: the number of batches after which this process ends.
+        send_all: whether to send the state after each batch.
     """
 
-    def __init__(self, name, stop=None, own=None, tell_all=False):
-        self.name, self.stop, self.own, self.tell_all = name, stop, own, tell_all
+    def __init__(self, name, stop=None, own=None, send_all=False):
+        self.name, self.stop, self.own, self.send_all = name, stop, own, send_all
 
     def learn(self, send, directory, config, target="", device=None, is_chief=True):
-        """Trains.
+        """Trains and sends messages.
 
-        Sends "trained" after each batch; and a chief "at" with the digests of all variables: where
-        it begins, goes back to a checkpoint or ends, and every 20 batches.
+        Each process sends "trained" after each batch. A chief also sends "at" with the digests of
+        all variables: when it starts, restores a checkpoint or ends, and every 20 batches.
         """
         with tf.Graph().as_default():
             with v1.device(device):
@@ -128,13 +128,13 @@ class Learner:
             trained = []
 
             def step(step_context):
-                # Position and batch are of one step function: where a parameter server is lost
-                # between them, all of it runs again. A `run` by itself would only get its old feed.
+                # Position and batch are read in one step function, which the session repeats as a
+                # whole if a parameter server fails; a plain `run` is repeated with its old feed.
                 values = step_context.run_with_hooks(model.position)
                 batch = batch_of(values)
                 ends = batch == self.stop or len(trained) == self.own
-                goes_on = trained and trained[-1] == batch - 1 and batch % EVERY
-                if is_chief and (ends or self.tell_all or not goes_on):
+                continues = trained and trained[-1] == batch - 1 and batch % EVERY
+                if is_chief and (ends or self.send_all or not continues):
                     digests = digests_of(step_context.run_with_hooks(variables))
                     send("at", batch=batch, step=int(values[0]), digests=digests)
                 if ends:
@@ -150,38 +150,38 @@ class Learner:
 
 
 def worker_killed(name, kills, moments):
-    """Of a chief and a worker, which train at the same time, the worker is killed."""
+    """Kills a worker that trains at the same time as the chief."""
     with Cluster(ps=2, chief=1, worker=1) as cluster:
         cluster.serve_all()
         chief = cluster.learn("chief", Learner(name))
-        chief.need("trained")
+        chief.expect("trained")
         workers = []
         for _ in range(kills):
             workers.append(cluster.learn("worker", Learner(name)))
-            workers[-1].need("trained")
+            workers[-1].expect("trained")
             time.sleep(moments.uniform(0, 0.3))
             assert workers[-1].kill()
-            for _ in range(10):  # the chief does not wait for the dead one
-                chief.need("trained")
+            for _ in range(10):  # the chief does not wait for the dead worker
+                chief.expect("trained")
         workers.append(cluster.learn("worker", Learner(name, own=20)))
         assert workers[-1].ended()
         chief.kill()
-        time.sleep(1)  # for what the parameter servers have still got
-        known = sum(life.events.count("trained") for life in [chief] + workers)
+        time.sleep(1)  # for updates that the parameter servers still have to apply
+        reported = sum(life.events.count("trained") for life in [chief] + workers)
         step = cluster.global_step()
-    assert known <= step <= known + kills + 1, (known, step)
-    text = "%s, worker killed %d times: %d steps, of which the workers know %d"
-    print(text % (name, kills, step, known), flush=True)
+    assert reported <= step <= reported + kills + 1, (reported, step)
+    text = "%s, worker killed %d times: %d steps, of which the workers reported %d"
+    print(text % (name, kills, step, reported), flush=True)
 
 
 def ps_killed(name, kills, moments):
-    """A parameter server loses what it has; all go back to the last checkpoint."""
+    """Kills a parameter server, which loses its variables; the chief restores a checkpoint."""
     with Cluster(ps=2, chief=1) as cluster:
         servers = cluster.serve_all()
         stop = 60 + 60 * kills
         chief = cluster.learn("chief", Learner(name, stop))
         for kill in range(kills):
-            while chief.need("trained")["batch"] < 30 + 60 * kill:
+            while chief.expect("trained")["batch"] < 30 + 60 * kill:
                 pass
             time.sleep(moments.uniform(0, 0.05))
             index = kill % 2
@@ -197,16 +197,16 @@ def ps_killed(name, kills, moments):
 
 
 def chief_killed(name, kills, moments):
-    """The chief is killed while a checkpoint is written, and goes on from the one before."""
+    """Kills the chief while it writes a checkpoint; the next one restores the checkpoint before."""
     left = good = 0
     with Cluster(ps=2, chief=1) as cluster:
         cluster.serve_all()
         chiefs = [cluster.learn("chief", Learner(name))]
         for _ in range(kills):
-            while newest(cluster.directory) == good:  # so that there is something to lose
-                chiefs[-1].need("trained")
+            while newest(cluster.directory) == good:  # until there is a new checkpoint to lose
+                chiefs[-1].expect("trained")
             for _ in range(moments.randint(0, EVERY)):
-                chiefs[-1].need("trained")
+                chiefs[-1].expect("trained")
             before = unfinished(cluster.directory)
             assert kill_in_a_save(chiefs[-1], cluster.directory, moments)
             good = newest(cluster.directory)
@@ -214,7 +214,7 @@ def chief_killed(name, kills, moments):
             reached = chiefs[-1].last("trained")["batch"]
             stop = reached + 40 if len(chiefs) == kills else None
             chiefs.append(cluster.learn("chief", Learner(name, stop)))
-            assert chiefs[-1].need("at")["step"] == good
+            assert chiefs[-1].expect("at")["step"] == good
         assert chiefs[-1].ended()
     states = check_against_one_process(name, chiefs)
     text = "%s, chief killed %d times, %d left a checkpoint unfinished: %d states equal bit for bit"
@@ -222,12 +222,12 @@ def chief_killed(name, kills, moments):
 
 
 def check_against_one_process(name, chiefs):
-    """Checks all states that chiefs have told of; returns how many these are."""
+    """Compares all states that chiefs have sent with one process; returns their number."""
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
     def live(send):
         with tempfile.TemporaryDirectory() as directory:
-            learner = Learner(name, states[-1]["batch"], tell_all=True)
+            learner = Learner(name, states[-1]["batch"], send_all=True)
             learner.learn(send, directory, v1.ConfigProto(**CONFIG))
 
     with Life(live) as whole:
@@ -244,7 +244,7 @@ FAULTS = {"worker": worker_killed, "ps": ps_killed, "chief": chief_killed}
 
 
 def names_for(fault):
-    """Returns the optimizers to try; workers cannot share sums of gradients: docs/wrappers.md."""
+    """Returns the optimizers to try; workers cannot accumulate gradients (docs/wrappers.md)."""
     return [name for name in NAMES if not (fault == "worker" and "accumulated" in name)]
 
 
@@ -252,7 +252,7 @@ def main(argv=None):
     """Runs the program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("fault", choices=FAULTS)
-    parser.add_argument("--optimizer", choices=NAMES, help="else all that the fault is for")
+    parser.add_argument("--optimizer", choices=NAMES, help="only this one; the default is all")
     parser.add_argument("--kills", type=int, default=1)
     arguments = parser.parse_args(argv)
     names = [arguments.optimizer] if arguments.optimizer else names_for(arguments.fault)

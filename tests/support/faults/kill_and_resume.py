@@ -1,18 +1,18 @@
-"""Kills a training again and again with SIGKILL, and looks for bits that were lost.
+"""Kills a training repeatedly with SIGKILL and compares it with an uninterrupted one.
 
     python tests/support/faults/kill_and_resume.py --kills 50
 
-A process trains a small model and saves a checkpoint every 20 batches. It is killed, every other
-time at any moment from its start on, every other time in the middle of a save, and started again,
-until all kills are done. Then the same training runs once without being killed. Each process that
-followed a kill tells what it began with, what it had at each checkpoint, and at the end: variables,
-slots and step have to be those of the uninterrupted run, bit for bit, and no finished checkpoint
-may be missing. So with AdagradDecay, with LazyAdam, and with AdagradDecay inside a
-GradientAccumulationOptimizer, which is killed in the middle of accumulations.
+A process trains a small model and saves a checkpoint every 20 batches. It is killed and started
+again, alternately at any moment after its start and in the middle of a save. Then the same training
+runs once without interruption. Each restarted process reports its state after restoring, at each
+checkpoint and at the end: variables, slots and global step must equal those of the uninterrupted
+run bit for bit, and no finished checkpoint may be missing. The optimizers are AdagradDecay,
+LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, killed in the middle of an
+accumulation.
 
-Most processes are forked (see lives.py), one of five is a new Python, which may be killed while it
-imports TensorFlow. The last line tells after how many kills something was lost; the exit code is 1
-if any.
+Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
+while it imports TensorFlow. The last line counts the kills after which something was lost; the exit
+code is 1 if there are any.
 """
 
 import argparse
@@ -31,52 +31,54 @@ from tests.support.faults.checkpoints import kill_in_a_save, unfinished
 from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
-NEW_PYTHON = 5  # every so manieth process: by turns killed at any moment and in a save
+# Every fifth process is a new Python process. 5 is odd, so these are killed in both ways.
+NEW_PYTHON = 5
 
 
 def parse_arguments(argv=None):
-    """Returns the command line as a namespace."""
+    """Parses the command line."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="how many, of all optimizers (50)")
-    parser.add_argument("--optimizer", choices=NAMES, action="append", help="one of them alone")
-    parser.add_argument("--seed", type=int, help="of the moments; else they are new each time")
+    parser.add_argument("--kills", type=int, default=50, help="for all optimizers together (50)")
+    parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this one")
+    parser.add_argument("--seed", type=int, help="for the moments of the kills; default: random")
     parser.add_argument(
         "--forget",
         metavar="TEXT",
-        help="leave variables with this text in their names out of checkpoints, to see it found",
+        help="omit variables with this text in their names from checkpoints: a loss to be detected",
     )
     parser.add_argument("--live", nargs=2, metavar=("DIRECTORY", "PIPE"), help=argparse.SUPPRESS)
     return parser.parse_args(argv)
 
 
 class Run:
-    """The killed training of one optimizer.
+    """The repeatedly killed training of one optimizer.
 
     Attributes:
-        lives: the messages of all its processes, one after the other; all but the last one were
-            killed, or failed.
+        lives: a list of messages for each process, in order; all but the last process were killed,
+            or failed.
         in_a_save: how many kills left a checkpoint unfinished.
     """
 
     def __init__(self, name, directory, moments, forget):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
         self.lives, self.in_a_save = [], 0
-        self._to_first_save = {False: 0.5, True: 5.0}  # seconds of a fork, of a new Python: guesses
+        # Seconds until the first save, by whether the process is a new Python; guessed at first.
+        self._to_first_save = {False: 0.5, True: 5.0}
 
     def kill_once(self, number):
-        """Starts the training and kills it; `number` counts kills."""
+        """Starts the training and kills it; `number` is the number of the kill, from 0."""
         before = unfinished(self.directory)
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first time there is a finished checkpoint that could be lost.
+                # The first time, wait at least for one checkpoint, which could then be lost.
                 for _ in range(self.moments.randint(number == 1, 2)):
-                    life.hear(SECONDS, "saved")
+                    life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)
             else:
-                life.hear(self.moments.uniform(0, self._to_first_save[new_python] + 0.5))
+                life.wait_for(self.moments.uniform(0, self._to_first_save[new_python] + 0.5))
                 killed = life.kill()
         self._note(life, killed)
         self.in_a_save += bool(unfinished(self.directory) - before)
@@ -84,7 +86,7 @@ class Run:
             self._to_first_save[new_python] = life.messages[life.events.index("saved")]["seconds"]
 
     def finish(self):
-        """Trains on over two more checkpoints, then without kills from the start to there.
+        """Trains until two checkpoints later; then runs the whole training without interruption.
 
         Returns:
             The digests of the uninterrupted run by batch.
@@ -111,7 +113,7 @@ class Run:
         return Training(self.name, directory or self.directory, self.forget)
 
     def _note(self, life, good):
-        """Notes what a process told. One that failed leaves an empty directory to the next one."""
+        """Records a process's messages; if it failed, empties the directory for the next one."""
         self.lives.append(life.messages)
         if not good:
             life.messages.append({"event": "fails"})
@@ -120,14 +122,14 @@ class Run:
 
 
 def losses(lives, expected):
-    """Finds what was lost by kills.
+    """Compares the restarted processes with the uninterrupted run.
 
     Args:
-        lives: the messages of each process; all but the last one were killed.
+        lives: the messages of each process; all but the last process were killed.
         expected: the digests of the uninterrupted run by batch.
 
     Returns:
-        A list of pairs: the number of a kill, and what was lost by it.
+        A list of pairs: the number of a kill, and a description of what was lost.
     """
     found, saved = [], 0
     for kill, (before, after) in enumerate(zip(lives, lives[1:])):
@@ -176,13 +178,13 @@ def try_one(name, kills, moments, forget=None):
 
 
 def progress(numbers, title):
-    """Returns the numbers, with a progress bar where tqdm is installed."""
+    """Iterates over the numbers, with a progress bar if tqdm is installed."""
     try:
         from tqdm import tqdm
     except ImportError:
         return numbers
-    tqdm.monitor_interval = 0  # no thread: this process forks
-    pace = {} if sys.stderr.isatty() else {"mininterval": 30}  # in a log it is no line that moves
+    tqdm.monitor_interval = 0  # no monitor thread, because this process forks
+    pace = {} if sys.stderr.isatty() else {"mininterval": 30}  # a log gets a new line each time
     return tqdm(numbers, title, unit="kill", miniters=1, leave=False, **pace)
 
 

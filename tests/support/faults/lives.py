@@ -1,9 +1,9 @@
-"""Processes to be killed: forked from one that has imported TensorFlow, and heard through a pipe.
+"""Processes to be killed, forked after importing TensorFlow; they send messages through a pipe.
 
-A start of TensorFlow costs seconds, a fork nothing. What a forked process has from the other one
-are imported modules: the other never makes a graph, a Session or a server, so whatever a process
-knows of the training it has read from a checkpoint. What forks share, and new processes do not (the
-seed of Python's hashes, say), a `command` does not share either.
+Importing TensorFlow takes seconds, a fork almost no time. The parent never creates a graph, a
+Session or a server, so a forked process has all its training state from a checkpoint. Forks do
+share some state that new processes do not, such as the seed of Python's hashes; processes started
+with a `command` are new.
 """
 
 import json
@@ -15,25 +15,25 @@ import threading
 import time
 import traceback
 
-SECONDS = 300  # for whatever is waited for; a busy machine may take its time
+SECONDS = 300  # the timeout of every wait, long enough for a busy machine
 
-# Held open for writing by the process that forks, alone: its end is read by all others.
+# Only the parent keeps the writing end open; when it exits, its children read the end of the file.
 _LIFELINE = os.pipe()
 
 
 class Life:
-    """One process, from its start to its end, however that comes; gone when `with` ends.
+    """A child process, which is killed at the latest when `with` ends.
 
     Args:
-        live: what it does; called in the new process with a function that sends a message.
-        command: a program and its arguments, which shall do that in `live`'s place: a new Python,
-            with one more argument, the file number that messages go to.
+        live: the function to run; called in the child process with a function that sends messages.
+        command: a program and its arguments to run in a new process instead of `live`. The file
+            descriptor for messages is appended to the arguments.
 
     Attributes:
-        pid: the process.
+        pid: the process id.
         started: the time of its start.
-        messages: what it has sent so far, dicts with the keys "event" and "seconds" since the
-            start, and others.
+        messages: the received messages: dicts with the keys "event", "seconds" since the start, and
+            others.
     """
 
     def __init__(self, live, command=None):
@@ -64,45 +64,46 @@ class Life:
         if self._pipe is not None:
             self.kill()
 
-    def hear(self, seconds, event=None):
-        """Waits until a message of that event comes from now on, or the process ends.
+    def wait_for(self, seconds, event=None):
+        """Waits until a new message with this event arrives, or the process ends.
 
-        Messages that come together with it are taken, too: what is asked for next is later.
+        Messages that arrive together with it are received too, so that the next call waits for
+        later ones.
 
         Returns:
-            The message; None if the time is over or the process has ended.
+            The message; None after a timeout or if the process has ended.
         """
         stop = time.monotonic() + seconds
         while True:
-            known = len(self.messages)
+            received = len(self.messages)
             if not select.select([self._pipe], [], [], max(0, stop - time.monotonic()))[0]:
                 return None
             if not self._read():
                 return None
-            for message in self.messages[known:]:
+            for message in self.messages[received:]:
                 if message["event"] == event:
                     return message
 
-    def need(self, event):
-        """Does what `hear` does; that the message does not come is an error."""
-        message = self.hear(SECONDS, event)
+    def expect(self, event):
+        """Waits for a message as `wait_for` does; raises an error if it does not arrive."""
+        message = self.wait_for(SECONDS, event)
         if message is None:
             raise RuntimeError(f"no {event!r}, but {self.events[-20:]}")
         return message
 
     @property
     def events(self):
-        """The names of the messages."""
+        """The events of the messages."""
         return [message["event"] for message in self.messages]
 
     def last(self, event):
-        """Returns the last message of that event, or None."""
+        """Returns the last message with this event, or None."""
         found = [message for message in self.messages if message["event"] == event]
         return found[-1] if found else None
 
     def ended(self):
-        """Waits for the end of the process; returns whether it was a good one."""
-        self.hear(SECONDS)
+        """Waits for the end of the process; returns whether its exit code was 0."""
+        self.wait_for(SECONDS)
         self.kill()
         return self.status == 0
 
@@ -111,21 +112,21 @@ class Life:
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def pause(self):
-        """Stops the process where it is; when this returns it stands still, or has ended."""
+        """Sends SIGSTOP and waits until the process has stopped, or ended."""
         os.kill(self.pid, signal.SIGSTOP)
         os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
-    def go_on(self):
-        """Ends the pause."""
+    def resume(self):
+        """Sends SIGCONT."""
         os.kill(self.pid, signal.SIGCONT)
 
     def kill(self):
-        """Ends the process with SIGKILL, wherever it is, and takes what it has still sent.
+        """Sends SIGKILL, and receives the messages that are still in the pipe.
 
         Returns:
-            Whether it was alive.
+            Whether the process was alive.
         """
-        os.kill(self.pid, signal.SIGKILL)  # it is not reaped yet: the number is its own
+        os.kill(self.pid, signal.SIGKILL)  # the process is not reaped yet: no other has its pid
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():
             pass
@@ -134,7 +135,7 @@ class Life:
         return os.WIFSIGNALED(self.status)
 
     def _read(self):
-        """Takes what is in the pipe; returns whether there was anything."""
+        """Receives the messages in the pipe; returns False at its end."""
         text = os.read(self._pipe, 1 << 16)
         *lines, self._text = (self._text + text).split(b"\n")
         for line in lines:
@@ -145,7 +146,7 @@ class Life:
 
 
 def sender(file):
-    """Returns the function that sends messages to a pipe: send("saved", batch=20)."""
+    """Returns a function that writes messages to a pipe, as in send("saved", batch=20)."""
 
     def send(event, **values):
         os.write(file, json.dumps(dict(values, event=event)).encode() + b"\n")
@@ -154,7 +155,7 @@ def sender(file):
 
 
 def _end_with_parent():
-    """Ends this process as soon as the one that forked it is gone, however it ended."""
+    """Starts a thread that ends this process as soon as its parent has ended."""
     os.close(_LIFELINE[1])
 
     def wait():

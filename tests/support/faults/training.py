@@ -1,4 +1,4 @@
-"""A training that goes on from its checkpoints wherever it was killed, and tells what it has."""
+"""A training that resumes from its checkpoints and sends digests of its state."""
 
 import hashlib
 import os
@@ -13,7 +13,7 @@ v1 = tf.compat.v1
 BATCH, FIELDS, ROWS, WIDTH = 16, 4, 5000, 8
 EVERY = 20  # batches between checkpoints; no multiple of ACCUMULATED
 ACCUMULATED = 3
-CONFIG = {"intra_op_parallelism_threads": 1}  # more could add up in another order
+CONFIG = {"intra_op_parallelism_threads": 1}  # several threads could sum in a different order
 
 
 def _adagrad_decay(step, period=7):
@@ -31,13 +31,13 @@ NAMES = tuple(OPTIMIZERS)
 
 
 class Model(NamedTuple):
-    """What there is to run in the graph of `build`.
+    """Tensors and operations of the graph that `build` creates.
 
     Attributes:
         ids: int32 placeholder [batch, fields].
         labels: float32 placeholder [batch].
-        train_op: learns a batch.
-        position: the variables that tell how many batches were learned, see `batch_of`.
+        train_op: trains with a batch.
+        position: the variables from which `batch_of` computes the number of trained batches.
     """
 
     ids: Any
@@ -46,14 +46,14 @@ class Model(NamedTuple):
     position: list
 
     def feed(self, batch):
-        """Returns what to feed for the batch of that number."""
+        """Returns the feed_dict for the batch with this number."""
         return dict(zip((self.ids, self.labels), rows_of(batch)))
 
 
 def build(name):
-    """Builds a model with sparse and dense gradients, and the optimizer of that name.
+    """Builds a model with sparse and dense gradients, and the optimizer with this name.
 
-    All numbers that a process starts with are seeded: without a checkpoint each starts alike.
+    Initial values are seeded, so that every process without a checkpoint starts with the same.
     """
     step = v1.train.get_or_create_global_step()
     ids = v1.placeholder(tf.int32, [None, FIELDS])
@@ -65,8 +65,8 @@ def build(name):
     logits = tf.matmul(tf.tanh(tf.matmul(embedded, hidden)), output)[:, 0]
     loss = tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=labels, logits=logits))
     train_op = OPTIMIZERS[name](step).minimize(loss, global_step=step)
-    waiting = [v for v in v1.global_variables() if v.op.name.endswith("Accumulation/count")]
-    return Model(ids, labels, train_op, [step] + waiting)
+    counts = [v for v in v1.global_variables() if v.op.name.endswith("Accumulation/count")]
+    return Model(ids, labels, train_op, [step] + counts)
 
 
 def _variable(name, shape, seed):
@@ -74,16 +74,17 @@ def _variable(name, shape, seed):
 
 
 def batch_of(position):
-    """Returns the number of batches that the values of `Model.position` tell.
+    """Returns the number of trained batches, from the values of `Model.position`.
 
-    They are the step and, where gradients are accumulated, the number of those that wait.
+    They are the global step and, with GradientAccumulationOptimizer, the number of batches
+    accumulated since the last update.
     """
-    step, *waiting = map(int, position)
-    return step * ACCUMULATED + waiting[0] if waiting else step
+    step, *accumulated = map(int, position)
+    return step * ACCUMULATED + accumulated[0] if accumulated else step
 
 
 def rows_of(batch):
-    """Returns ids and labels of a batch, in a stream without an end; some ids are twice in it."""
+    """Returns ids and labels of the batch with this number; some ids are repeated."""
     random = np.random.RandomState(batch)
     ids = random.randint(0, ROWS, [BATCH, FIELDS])
     ids[:, 0] %= 10
@@ -91,13 +92,13 @@ def rows_of(batch):
 
 
 class Training:
-    """The model with one optimizer; its checkpoints say where in the stream it is.
+    """A training with one optimizer, which resumes at the batch of its last checkpoint.
 
     Args:
         name: one of `NAMES`.
-        directory: where the checkpoints are.
-        forget: variables whose names hold this text are left out of the checkpoints: a mistake,
-            made in order to be found.
+        directory: the directory of the checkpoints.
+        forget: variables with this text in their names are not saved: a deliberate mistake, which
+            the comparison has to detect.
     """
 
     def __init__(self, name, directory, forget=None):
@@ -111,10 +112,10 @@ class Training:
             self.initializer = v1.global_variables_initializer()
 
     def live(self, send, stop=None):
-        """Trains from the last checkpoint, or from the start, to batch `stop` or for ever.
+        """Restores the last checkpoint, if any, and trains until batch `stop`, or endlessly.
 
-        Sends "begins", "saved" after each checkpoint, and "ends", each with the batch and the
-        digests of all variables.
+        Sends "begins", "saved" after each checkpoint, and "ends", each with the batch number and
+        the digests of all variables.
         """
         with v1.Session(graph=self.graph, config=v1.ConfigProto(**CONFIG)) as session:
             self._restore(session)
@@ -122,16 +123,16 @@ class Training:
             def batch():
                 return batch_of(session.run(self.model.position))
 
-            def tell(event):
+            def send_state(event):
                 send(event, batch=batch(), digests=digests_of(session.run(self.variables)))
 
-            tell("begins")
+            send_state("begins")
             while batch() != stop:
                 session.run(self.model.train_op, self.model.feed(batch()))
                 if batch() % EVERY == 0:
                     self._save(session, batch())
-                    tell("saved")
-            tell("ends")
+                    send_state("saved")
+            send_state("ends")
 
     def _restore(self, session):
         session.run(self.initializer)
@@ -141,14 +142,14 @@ class Training:
             self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
 
     def _save(self, session, batch):
-        # Named by batches: a file of the same name would not be replaced in one stroke, and while
-        # gradients are accumulated the global step stands still.
+        # Numbered by batches, not by the global step, which does not change during accumulation:
+        # rewriting files of the same name would not be atomic.
         path = os.path.join(self.directory, "model.ckpt")
         self.saver.save(session, path, global_step=batch, write_meta_graph=False)
 
 
 def digests_of(arrays):
-    """Returns a digest of the type and all bits of each array, by name."""
+    """Returns a digest of each array's dtype, shape and bytes, by name."""
     return {
         name: hashlib.sha256(
             (f"{array.dtype} {array.shape} ").encode() + array.tobytes()

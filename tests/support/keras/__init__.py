@@ -1,1 +1,1 @@
-"""Trainings with Keras."""
+"""Helpers that train with Keras 2 and Keras 3."""

@@ -1,4 +1,4 @@
-"""Hyperparameters that change between steps, and the Sessions that are compared with."""
+"""Trains in Sessions with hyperparameters that change between steps, as references."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def session(name, rates=RATES, problem=PROBLEM, config=None):
     made = []
 
     def make(step):
-        # Ftrl wants to see a number; then it is the attribute that takes the variable.
+        # Ftrl's constructor checks that the rate is a number; the attribute may be a variable.
         rate = tf.compat.v2.Variable(np.float32(0.0), trainable=False)
         made.append(rate)
         optimizer = MAKERS[name](1.0, step)
@@ -68,7 +68,7 @@ SETTABLE = {
 
 
 def with_change(argument):
-    """Trains in a Session with a number that changes before the seventh step."""
+    """Trains in a Session with a hyperparameter that changes before the seventh step."""
     make, first, second, attribute = SETTABLE[argument]
     made = []
 

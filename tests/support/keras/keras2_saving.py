@@ -1,4 +1,4 @@
-"""Models with an embedding, saved and loaded by Keras 2."""
+"""A model with an embedding, and the ways to save and load it with Keras 2."""
 
 import numpy as np
 import tensorflow as tf
@@ -18,7 +18,7 @@ keras = versions.keras_2()
 
 @register_optimizer
 class RowAdagrad(RuleOptimizer):
-    """Adagrad with one accumulator for each row, and a float that counts."""
+    """Adagrad with one accumulator for each row, and a scalar slot that counts steps."""
 
     slots = {"rows": RowSlot(0.1), "count": ScalarSlot()}
 
@@ -67,7 +67,7 @@ def build_model(optimizer, weights=None):
 
 
 def train(model, epochs=3):
-    model.run_eagerly = True  # building a graph takes longer than these few steps
+    model.run_eagerly = True  # faster than building a graph for these few steps
     for _ in range(epochs):
         model.train_on_batch(IDS[:2], TARGETS[:2])
         model.train_on_batch(IDS[2:], TARGETS[2:])
@@ -96,7 +96,7 @@ def _save_weights(name, **arguments):
 
 
 def _checkpoint(early):
-    """A tf.train.Checkpoint, restored before (deferred) or after the new optimizer has state."""
+    """Saves a tf.train.Checkpoint; restores it before or after the new optimizer has slots."""
 
     def save(model, home):
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)
@@ -115,7 +115,7 @@ def _checkpoint(early):
 
 
 def by_callback(api, name, load, **options):
-    """Saves as `fit` calls ModelCheckpoint, at the end of an epoch."""
+    """Saves with ModelCheckpoint, calling it as `fit` does at the end of an epoch."""
 
     def save(model, home):
         callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)

@@ -1,4 +1,4 @@
-"""Models saved and loaded by Keras 3."""
+"""A small model, and the ways to save and load it with Keras 3."""
 
 import re
 from typing import Any
@@ -21,8 +21,8 @@ MODEL = keras_ways.small_model("float32", steps=6)
 MAKERS: Any = {
     "Adam": lambda step: v1.AdamOptimizer(0.05),
     "AdagradDecay": lambda step: AdagradDecayOptimizer(0.1, step, 0.1, 2, 0.5),  # int64 counts
-    "RowAdagrad": lambda step: RowAdagrad(0.1),  # slots unlike their variables
-    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.05),  # variables that all share
+    "RowAdagrad": lambda step: RowAdagrad(0.1),  # slots with other shapes than their variables
+    "DiffGrad": lambda step: rules.MyDiffGradOptimizer(0.05),  # non-slot variables
 }
 MAKERS.update(
     {"case " + name: case.make for name, case in keras_cases.CASES.items() if not case.only}
@@ -33,7 +33,7 @@ DAILY = ["Adam", "AdagradDecay", "RowAdagrad", "DiffGrad"]
 
 
 def small_layers(values=None):
-    """Returns a model of the same structure as `keras_ways.session_model` trains."""
+    """Returns a Keras model like the one that `keras_ways.session_model` trains."""
     layers = KERAS_3.keras.Sequential(
         [
             KERAS_3.keras.Input([3], dtype="int64"),
@@ -48,7 +48,7 @@ def small_layers(values=None):
 
 def compiled(optimizer, layers=None):
     model = small_layers() if layers is None else layers
-    # Building a graph takes longer than these few steps.
+    # Running eagerly is faster than building a graph for these few steps.
     model.compile(optimizer, KERAS_3.keras.losses.MeanSquaredError(), run_eagerly=True)
     return model
 
@@ -59,10 +59,11 @@ def train(model, first, last, **options):
 
 
 def state(model):
-    """Returns all that training goes by, as arrays by name, and the configuration."""
+    """Returns the model's weights and optimizer variables by name, and the optimizer's config."""
     names = {f"weight {n}": value for n, value in enumerate(model.get_weights())}
     for number, variable in enumerate(model.optimizer.variables):
-        name = re.sub(r"\w*(embeddings|kernel|bias)_", r"\1_", variable.name)  # without the layer
+        # Strip the layer's name, which contains a number.
+        name = re.sub(r"\w*(embeddings|kernel|bias)_", r"\1_", variable.name)
         names[f"{number} {name}"] = variable.numpy()
     return names, model.optimizer.get_config()
 
@@ -93,15 +94,15 @@ def _load_whole(home, make):
 
 
 def _save_h5(model, home):
-    # Who was saved as .h5 is no longer saved in .keras with its optimizer, Keras' own neither.
+    # Save a copy as .h5: Keras would no longer save the optimizer of such a model in .keras.
     model.save(str(home / "model.keras"))
     KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 
 
 def _load_h5(home, make):
     model = KERAS_3.keras.models.load_model(str(home / "model.h5"))
-    model.optimizer.build(model.trainable_variables)  # or in the first step
-    model.run_eagerly = True  # which is not saved in .h5
+    model.optimizer.build(model.trainable_variables)  # otherwise the first step would build it
+    model.run_eagerly = True  # .h5 does not save this setting
     return model
 
 
@@ -118,7 +119,7 @@ def _load_weights(home, make):
 
 
 def _checkpoint(early):
-    """A tf.train.Checkpoint, restored before (deferred) or after the new optimizer is built."""
+    """Saves a tf.train.Checkpoint; restores it before or after the new optimizer is built."""
 
     def save(model, home):
         checkpoint = tf.train.Checkpoint(model=model, optimizer=model.optimizer)

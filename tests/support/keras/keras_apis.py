@@ -1,6 +1,6 @@
-"""The two Keras APIs that optimizers are bridged to, each behind the same functions.
+"""One interface to the two Keras APIs (Keras 2's OptimizerV2 and Keras 3) for the bridge's tests.
 
-Their models have the gradients of a `keras_models.problem` as inputs.
+The models take the gradients of a `keras_models.problem` as inputs.
 """
 
 import functools
@@ -15,9 +15,9 @@ from tests.support.keras import keras_models
 
 
 class KerasApi:
-    """A Keras API: `name` is the argument `api` of `to_keras`.
+    """A Keras API; `name` is the value of `to_keras`'s argument `api`.
 
-    Keras is imported when it is needed: where Keras 3 is missing, a test may still name it.
+    Keras is imported lazily, so that tests can refer to Keras 3 where it is not installed.
     """
 
     def __init__(self, name):
@@ -30,41 +30,42 @@ class KerasApi:
 
     @property
     def optimizers(self):
-        """The module of Keras' own optimizers with this API."""
+        """The module with Keras' own optimizers of this API."""
         home = self.keras.optimizers
-        is_there = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
-        return home if is_there else home.legacy  # 2.10 has both, and the latter are others
+        is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
+        # From 2.11 on, OptimizerV2's subclasses are in `legacy`; in 2.10 it has other classes.
+        return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
-        """Returns the Keras optimizer for a v1 optimizer, or for the name of one."""
+        """Bridges a v1 optimizer, or the one with this name in `keras_models`, to Keras."""
         if isinstance(optimizer, str):
             optimizer = keras_models.make(optimizer)
         return to_keras(optimizer, api=self.name, **arguments)
 
     def variable(self, value, **arguments):
-        """Returns a variable of the kind that the layers of this Keras have."""
+        """Creates a variable of the class that layers of this Keras use."""
         make = tf.compat.v2.Variable if self.name == "optimizer_v2" else self.keras.Variable
         return make(value, **arguments)
 
     def number(self, variable):
-        """Returns a hyperparameter as a float: Keras 2 may hold a float or a variable."""
+        """Returns the value of a hyperparameter; in Keras 2 it may be a float or a variable."""
         return float(variable.numpy() if hasattr(variable, "numpy") else variable)
 
     def schedule(self, optimizer):
-        """Returns the schedule that is an optimizer's learning rate."""
+        """Returns the LearningRateSchedule of an optimizer."""
         return optimizer.learning_rate if self.name == "optimizer_v2" else optimizer._learning_rate
 
     def recorder(self):
-        """Returns a callback whose `steps` are the weights after each batch of `fit`."""
+        """Returns a callback that records the weights after each batch of `fit` in `steps`."""
         return _classes(self.keras)[1]()
 
     def fed_model(self, problem, cls=None, **arguments):
-        """Returns a model, to be fitted with batches of one, that the problem's gradients train.
+        """Returns a model whose weights have the problem's gradients; the batch size must be 1.
 
         Args:
           problem: the `Problem`.
           cls: the class of the model; None for keras.Model.
-          **arguments: those of the layer.
+          **arguments: arguments of the layer.
         """
         rows = len(problem.gradients[0]["table"].ids)
         inputs = [
@@ -82,8 +83,8 @@ class KerasApi:
           problem: the `Problem`.
           optimizer: the Keras optimizer.
           callbacks: Keras callbacks.
-          model: what `fed_model` returned.
-          epochs: how often to go through the problem's gradients.
+          model: the result of `fed_model`; None to create one.
+          epochs: how often to train with all of the problem's gradients.
           **compiling: arguments of `compile`.
         """
         model = self.fed_model(problem) if model is None else model
@@ -96,7 +97,7 @@ class KerasApi:
         return running.Trace(recorder.steps, slots), model
 
     def run(self, optimizer, way, problem, **options):
-        """Trains in a loop or with fit, in a function or eagerly, and returns the trace."""
+        """Trains with `fit` or in a custom loop, compiled or eagerly; returns the trace."""
         if way.startswith("fit"):
             return self.fit(problem, optimizer, run_eagerly=way == "fit eagerly", **options)[0]
         return keras_models.loop(problem, optimizer, way, **options)[0]
@@ -104,16 +105,17 @@ class KerasApi:
 
 @functools.lru_cache()
 def _classes(keras):
-    """Returns the layer and the callback, as classes of one Keras."""
+    """Returns the classes of the layer and the callback for one Keras module."""
 
     class FedLoss(keras.layers.Layer):
-        """Holds a problem's variables; its output's gradients are its inputs."""
+        """Outputs a loss of the problem's variables; its gradients are the layer's inputs."""
 
         def __init__(self, values, constraint=None, **kwargs):
-            super().__init__(dtype="float32", **kwargs)  # 1.15 would take that of the first input
+            # In TensorFlow 1.15 the default is the dtype of the first input.
+            super().__init__(dtype="float32", **kwargs)
             self.values = values
             self.constraint = constraint
-            self.runs = 0  # how often it was traced, or run eagerly
+            self.runs = 0  # how often `call` ran: for each trace, or for each eager step
 
         def build(self, shapes):
             for name, value in self.values.items():
@@ -138,7 +140,7 @@ def _classes(keras):
             return {name: getattr(self, name) for name in self.values}
 
     class Recorder(keras.callbacks.Callback):
-        """Notes the weights after each batch of `fit`."""
+        """Records the weights after each batch of `fit`."""
 
         def __init__(self):
             super().__init__()
@@ -152,12 +154,12 @@ def _classes(keras):
 
 
 def of_each(arguments, optimizer_v2=(), keras3=()):
-    """Parametrizes a test by `api` and by what differs between the APIs.
+    """Parametrizes a test by `api`, with other values for each API.
 
     Args:
       arguments: names of the test's other arguments, separated by commas.
-      optimizer_v2: the values with this API, as for `pytest.mark.parametrize`.
-      keras3: those with the other.
+      optimizer_v2: the values with Keras 2, as for `pytest.mark.parametrize`.
+      keras3: the values with Keras 3.
     """
     cells = []
     for api, every in zip(EVERY, (optimizer_v2, keras3)):
@@ -173,7 +175,7 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
 
 
 OPTIMIZER_V2, KERAS_3 = KerasApi("optimizer_v2"), KerasApi("keras3")
-# Cells that are marked so are left out where there is no Keras 3.
+# Cells marked keras3 are left out where Keras 3 is not installed.
 EVERY = [
     pytest.param(OPTIMIZER_V2, id="optimizer_v2"),
     pytest.param(KERAS_3, id="keras3", marks=pytest.mark.keras3),
@@ -183,5 +185,5 @@ APIS = {api.name: api for api in (OPTIMIZER_V2, KERAS_3)}
 
 @pytest.fixture(params=EVERY)
 def api(request):
-    """The Keras API that a test runs with; a conftest.py imports it."""
+    """The Keras API of a test; imported by a conftest.py."""
     return request.param

@@ -1,4 +1,4 @@
-"""The optimizers that the Keras bridge is held against, each with its options."""
+"""v1 optimizers with various arguments, for the tests of the Keras bridge."""
 
 import zlib
 from typing import Any, Callable, NamedTuple, Tuple
@@ -18,7 +18,8 @@ class KerasCase(NamedTuple):
 
     Attributes:
       optimizer: the class.
-      make: called with the global step (None: the bridge has its own), returns a new optimizer.
+      make: called with the global step (None with the bridge, which uses Keras' `iterations`),
+        returns a new optimizer.
       only: the variables of the problem that it can train; empty for all.
     """
 
@@ -57,7 +58,7 @@ def _accepts_beta():
 
 
 _STRENGTHS = {"l1_regularization_strength": 0.02, "l2_regularization_strength": 0.1}
-# The defaults are nothing to 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
+# The default arguments do not work in 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
 _ADAM = {"beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 TENSORFLOW: Any = {
@@ -91,21 +92,24 @@ if _accepts_beta():
 
 OURS: Any = {name: KerasCase(case.optimizer, case.make) for name, case in cases.CASES.items()}
 
-# A user's own rule, with variables that all share: the one of docs/write_an_optimizer.md.
+# A user's own rule with non-slot variables, from docs/write_an_optimizer.md.
 COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.MyDiffGradOptimizer, 0.05, **_ADAM)}
 
-# On TensorFlow 1.15; the name tells them from this package's classes of the same name.
+# On TensorFlow 1.15. The prefix distinguishes them from this package's classes of the same names.
 CONTRIB: Any = {}
 OF_CONTRIB = "contrib.opt "
 
 
-def _held(optimizer, **arguments):
+def _around_sgd(optimizer, **arguments):
     return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
 
 
-# Optimizers that cannot be bridged: (case, what the error says to who passes lr_attr=False).
+# Optimizers that cannot be bridged: (case, part of the error message with lr_attr=False).
 REFUSED: Any = {
-    "SyncReplicas": (_held(v1.SyncReplicasOptimizer, replicas_to_aggregate=1), "another optimizer"),
+    "SyncReplicas": (
+        _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),
+        "another optimizer",
+    ),
 }
 
 if versions.has_contrib():
@@ -146,22 +150,22 @@ if versions.has_contrib():
     _MODEL = opt.ModelAverageCustomGetter("/job:worker/task:0")
     REFUSED.update(
         {
-            "AGN": (_held(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
-            "DropStaleGradient": (_held(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
+            "AGN": (_around_sgd(opt.AGNOptimizer, num_worker=1, custom_getter=_AGN), _OTHER),
+            "DropStaleGradient": (_around_sgd(opt.DropStaleGradientOptimizer, staleness=1), _OTHER),
             "ElasticAverage": (
-                _held(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
+                _around_sgd(opt.ElasticAverageOptimizer, num_worker=1, ea_custom_getter=_ELASTIC),
                 _OTHER,
             ),
             "GGT": (_case(opt.GGTOptimizer), "overrides compute_gradients"),
             "ModelAverage": (
-                _held(
+                _around_sgd(
                     opt.ModelAverageOptimizer, num_worker=1, is_chief=True, ma_custom_getter=_MODEL
                 ),
                 _OTHER,
             ),
-            "MovingAverage": (_held(opt.MovingAverageOptimizer), _OTHER),
+            "MovingAverage": (_around_sgd(opt.MovingAverageOptimizer), _OTHER),
             "VariableClipping": (
-                _held(opt.VariableClippingOptimizer, vars_to_clip_dims={}, max_norm=1.0),
+                _around_sgd(opt.VariableClippingOptimizer, vars_to_clip_dims={}, max_norm=1.0),
                 _OTHER,
             ),
         }
@@ -171,16 +175,16 @@ CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
 
 
 def ways_of_the_day(name, ways, count):
-    """Returns in which ways a case is run daily; the full run has them all.
+    """Returns the ways in which a case runs daily, rotating over the cases.
 
-    The ways take turns, over the cases.
+    The full run has all ways.
 
     Args:
-      name: the case. Of ours two ways are daily, which tests/optimizers/test_every_optimizer.py
-        runs without Keras; of `tf.contrib.opt`'s, which ours equal bit for bit
-        (tests/contrib/test_contrib.py), one.
+      name: the case. Our optimizers have two ways, because tests/optimizers/test_every_optimizer.py
+        tests them without Keras. Those of `tf.contrib.opt` have one, because ours equal them bit
+        for bit (tests/contrib/test_contrib.py).
       ways: all ways.
-      count: how many of them are daily for the others.
+      count: the number of ways of all other cases.
     """
     ways = list(ways)
     if name in OURS and not name.startswith("AdagradDecay"):
@@ -192,5 +196,5 @@ def ways_of_the_day(name, ways, count):
 
 
 def number_of(name):
-    """Returns a number for a case, on each lane the same: not all have the same cases."""
+    """Returns a checksum of a case's name: unlike its position, it is the same on every lane."""
     return zlib.crc32(name.encode())

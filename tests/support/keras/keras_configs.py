@@ -1,4 +1,4 @@
-"""What both bridges save in a config."""
+"""Optimizers and decays for the tests of saved configs, of both Keras bridges."""
 
 import textwrap
 
@@ -34,7 +34,7 @@ class HoldsAFunction(v1.GradientDescentOptimizer):
 
 
 class Configured(v1.GradientDescentOptimizer):
-    """Says itself what it was given, and how to make it of that."""
+    """An optimizer with its own get_config and from_config."""
 
     def __init__(self, learning_rate, options):
         super().__init__(learning_rate, name="Configured")

@@ -1,7 +1,8 @@
-"""Training with given gradients, by an optimizer of either Keras: it alone decides what happens.
+"""Trains with given gradients and a Keras 2 or 3 optimizer, or a v1 optimizer in a Session.
 
-`problem` makes the values and gradients; the functions here run them through a Keras optimizer and
-return a `running.Trace`, as `session` does for a v1 optimizer. `keras_apis` has models for `fit`.
+`problem` creates the variables' values and gradients. The other functions train with a Keras
+optimizer and return a `running.Trace`; `session` trains with a v1 optimizer. `keras_apis` has
+models for `fit`.
 """
 
 import inspect
@@ -44,12 +45,12 @@ def make(name, step=None):
 
 
 def problem(steps=12, seed=3, rows=5):
-    """Returns a problem with a matrix and an embedding table whose ids repeat.
+    """Returns a problem with a matrix, and an embedding table with repeated ids.
 
     Args:
-      steps: how many gradients.
-      seed: for the random numbers.
-      rows: how many ids each step has.
+      steps: the number of steps.
+      seed: the seed of the random numbers.
+      rows: the number of ids in each step.
     """
     random = np.random.RandomState(seed)
     values = {"table": random.randn(9, 3).astype("f"), "matrix": random.randn(4, 2).astype("f")}
@@ -63,12 +64,12 @@ def problem(steps=12, seed=3, rows=5):
 
 
 def session(name, problem, **arguments):
-    """Returns what the v1 optimizer of this name computes in a Session."""
+    """Trains with the v1 optimizer of this name in a Session; returns the trace."""
     return running.session(problem, lambda step: make(name, step), True, **arguments)
 
 
 def variables_of(problem):
-    """Returns the problem's variables by name."""
+    """Creates the problem's variables; returns them by name."""
     return {name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()}
 
 
@@ -105,14 +106,14 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
 
     Args:
       problem: the `Problem`.
-      optimizer: the Keras optimizer; None if `apply` knows which.
+      optimizer: the Keras optimizer; None if `apply` does not need it.
       way: "function" or "eager".
       between: called with (variables, step number) before each step.
-      apply: called with (optimizer, gradients, variables) in place of `apply_gradients`.
-      variables: a dict of variables of any kind; None for those of the problem.
+      apply: called with (optimizer, gradients, variables) instead of `apply_gradients`.
+      variables: a dict of variables; None to create those of the problem.
 
     Returns:
-      The `Trace`, and how often the step was traced again after the first.
+      The `Trace`, and the number of retraces after the first step.
     """
     variables = variables_of(problem) if variables is None else variables
     traces = []
@@ -139,7 +140,7 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
 
 
 def rates(problem, rate_of):
-    """Returns what gradient descent leaves behind, in NumPy, with a rate for each step."""
+    """Computes gradient descent with a rate for each step in NumPy; returns all steps' values."""
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
         rows = np.zeros_like(now["table"])
@@ -152,7 +153,7 @@ def rates(problem, rate_of):
 
 
 def slots_of(optimizer, variables):
-    """Returns the slots of an optimizer, if it has any, as keys of a `Trace`."""
+    """Returns an optimizer's slot variables by (variable name, slot name)."""
     return {
         (name, slot): versions.tf_variable(optimizer.get_slot(variable, slot))
         for slot in getattr(optimizer, "get_slot_names", list)()
@@ -168,7 +169,7 @@ def constants(gradients):
 
 
 def graph(problem, make_optimizer, build=None, between=None):
-    """Trains in graph mode, with a Keras optimizer in a Session.
+    """Trains with a Keras optimizer in a graph-mode Session.
 
     Args:
       problem: the `Problem`.
@@ -200,7 +201,7 @@ def graph(problem, make_optimizer, build=None, between=None):
 
 
 def fed_data(problem):
-    """Returns x and y for `fit`."""
+    """Returns the problem's gradients as x, and zeros as y, for `fit`."""
     x = [
         np.stack([step["table"].ids for step in problem.gradients]),
         np.stack([step["table"].values for step in problem.gradients]),
@@ -210,12 +211,12 @@ def fed_data(problem):
 
 
 def fit_data(model, problem, epochs, callbacks):
-    """Fits a compiled model of either Keras with the problem's gradients, one after the other."""
+    """Calls `fit` with the problem's gradients, one step after another."""
     x, y = fed_data(problem)
     options = {"batch_size": 1, "shuffle": False, "verbose": 0}
     model.fit(x, y, epochs=epochs, callbacks=callbacks, **options)
 
 
 def the_output(_, output):
-    """A loss that is the output itself."""
+    """A loss function that returns the model's output."""
     return output

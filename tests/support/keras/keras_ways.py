@@ -1,8 +1,8 @@
-"""Ways to run a v1 optimizer as a Keras optimizer, and the Session that each is held against.
+"""Ways to train with a bridged v1 optimizer, each with the Session that it must equal.
 
-All of them return a `running.Trace`. Besides the slots at the end it holds all slots and the
-variables that all share (the powers of beta) as they were before each step but the first, under
-``(step, variable's name, slot)`` and ``(step, "shared", name)``.
+All return a `running.Trace`. Besides the final slots, its `slots` contain the values before each
+step but the first: slots under ``(step, variable's name, slot)``, non-slot variables (the powers of
+beta) under ``(step, "shared", name)``.
 """
 
 import contextlib
@@ -34,24 +34,24 @@ def _slots(optimizer, variables):
     slots = {}
     for slot in optimizer.get_slot_names():
         for name, variable in variables.items():
-            with contextlib.suppress(KeyError):  # a slot that other variables have
+            with contextlib.suppress(KeyError):  # a slot that only other variables have
                 slots[name, slot] = versions.tf_variable(optimizer.get_slot(variable, slot))
     return {key: slot for key, slot in slots.items() if slot is not None}
 
 
 def _state(optimizer, variables, step):
-    """Returns the slots and what all share, of a Keras optimizer before a step."""
+    """Returns a Keras optimizer's slots and non-slot variables, with the step in their keys."""
     shared = {("shared", name): variable for name, variable in optimizer.non_slots.items()}
     return _at(step, {**_slots(optimizer, variables), **shared})
 
 
 def _state_in_v1(optimizer, variables, step):
     slots = _slots(optimizer, variables)
-    known = {id(slot) for slot in slots.values()}
+    slot_ids = {id(slot) for slot in slots.values()}
     shared = {
         ("shared", variable.op.name): variable
         for variable in optimizer.variables()
-        if id(variable) not in known
+        if id(variable) not in slot_ids
     }
     return _at(step, {**slots, **shared})
 
@@ -64,11 +64,11 @@ def _numpy(variables):
     return {key: variable.numpy() for key, variable in variables.items()}
 
 
-# Fed gradients.
+# Training with given gradients.
 
 
 def mixed(dtype, only=(), steps=24):
-    """Makes a problem with dense gradients and with rows whose ids repeat."""
+    """Returns a problem with dense gradients and sparse gradients with repeated ids."""
     dense = problems.make("dense", dtype, steps)
     rows = problems.make("duplicates", dtype, steps, seed=1)
     names = only or ("matrix", "vector", "table", "cube")
@@ -86,7 +86,7 @@ def mixed(dtype, only=(), steps=24):
 
 
 def session(problem, make, config=None):
-    """Runs the v1 optimizer in a graph-mode Session: what the bridge has to equal."""
+    """Trains with the v1 optimizer in a graph-mode Session, the reference for the bridge."""
     state = {}
 
     def note(sess, optimizer, variables, number):
@@ -107,7 +107,7 @@ def session_without_rewriting(problem, make):
 
 
 def graph(problem, make, api="optimizer_v2"):
-    """Runs the Keras optimizer in a graph-mode Session."""
+    """Trains with the Keras optimizer in a graph-mode Session."""
     with tf.Graph().as_default():
         variables = running._variables(problem, True)
         placeholders = running._placeholders(problem)
@@ -128,7 +128,7 @@ def graph(problem, make, api="optimizer_v2"):
 
 
 def eager(problem, make, wrap=lambda train: train, api="optimizer_v2", variable=tf.Variable):
-    """Runs the Keras optimizer eagerly; `wrap` may turn the step into something else."""
+    """Trains with the Keras optimizer eagerly; `wrap` may turn the step into a tf.function."""
     variables = {
         name: variable(value, name=name, dtype=value.dtype)
         for name, value in problem.values.items()
@@ -158,15 +158,20 @@ def function(problem, make, **arguments):
 
 # A small model: ids [batch, 3] -> Embedding -> Flatten -> Dense, mean squared error.
 
-# A power of two, so that no way to write the mean can round otherwise. And the targets are eighths,
-# which every dtype holds: Keras makes float32 of them.
+# A power of two, so that the mean rounds the same however it is computed. The targets are multiples
+# of 1/8, exact in every dtype, because Keras casts them to float32.
 BATCH = 8
 
 
 class Model(NamedTuple):
-    """The weights that a small model starts from, those it trains, and its batches.
+    """The initial weights of a small model, and its batches.
 
-    There is one update in `batches_a_step` of these.
+    Attributes:
+      values: the initial weights by name.
+      trained: the names of the weights that are trained.
+      dtype: the name of the weights' dtype.
+      batches: a list of (ids, targets).
+      batches_a_step: how many batches the optimizer accumulates for an update.
     """
 
     values: dict
@@ -181,7 +186,7 @@ class Model(NamedTuple):
 
 
 def small_model(dtype, only=(), steps=24):
-    """Makes a model that trains what is like the variables of `mixed` that `only` names."""
+    """Returns a `Model`; `only` has names of similar variables of `mixed`, empty to train all."""
     random = np.random.RandomState(3)
     cast = problems.numpy_dtype(dtype)
     values = {"table": random.randn(9, 2), "kernel": random.randn(6, 1), "bias": random.randn(1)}
@@ -211,9 +216,9 @@ def fit(model, make, api="optimizer_v2", run_eagerly=False):
     variables = {"table": embedding.embeddings, "kernel": dense.kernel, "bias": dense.bias}
     variables = {name: variables[name] for name in model.trained}
     optimizer = bridged(make, api)
-    # The losses of Keras 3 compute in float32 if they are not told otherwise.
-    typed = {} if api == "optimizer_v2" else {"dtype": model.dtype}
-    loss = keras.losses.MeanSquaredError(**typed)
+    # Losses of Keras 3 compute in float32 by default.
+    options = {} if api == "optimizer_v2" else {"dtype": model.dtype}
+    loss = keras.losses.MeanSquaredError(**options)
     layers.compile(optimizer, loss, run_eagerly=run_eagerly)
     values, state = [], {}
 
@@ -245,8 +250,8 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
         step = running._global_step("int64")
         optimizer = make(step)
         pairs = optimizer.compute_gradients(loss, list(variables.values()))
-        # Keras has all gradients before it changes a weight. In a Session, tf.contrib.opt's weight
-        # decay would race with the forward pass.
+        # Compute all gradients before changing a weight, as Keras does. Otherwise, in a Session,
+        # the weight decay of tf.contrib.opt would race with the forward pass.
         with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
             train_op = optimizer.apply_gradients(pairs, step)
         with v1.Session(config=config) as sess:
@@ -260,7 +265,8 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
             return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
 
 
-# As dense layers of Keras 3 do where there is one unit: its gradients are summed in another order.
+# Keras 3's dense layers add the bias of a single unit with tf.add, whose gradient is summed in
+# another order than that of bias_add.
 session_keras_3_model = functools.partial(session_model, add_bias=tf.add)
 session_keras_3_model_without_rewriting = functools.partial(
     session_keras_3_model, config=WITHOUT_REWRITING
@@ -268,14 +274,14 @@ session_keras_3_model_without_rewriting = functools.partial(
 
 
 class Way(NamedTuple):
-    """A way to run the Keras optimizer.
+    """A way to train with a bridged optimizer.
 
     Attributes:
-      task: called with a dtype and a case's `only`, returns what is to be trained.
-      run: called with the task and a case's `make`, returns the `Trace`.
-      reference: the same with the v1 optimizer in a Session.
-      own: the same with the v1 optimizer, without Keras, where it would be so run; or None.
-      dtypes: those that it can be asked for. Not every Keras 2 has layers of 16 bits.
+      task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
+      run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
+      reference: like `run`, with the v1 optimizer in a Session.
+      own: like `run`, with the v1 optimizer in the same way without Keras; None if there is none.
+      dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 
     task: Callable

@@ -1,4 +1,4 @@
-"""Optimizers that hold optimizers, as the tests of both Keras bridges train them."""
+"""Wrapper optimizers for the tests of both Keras bridges."""
 
 from typing import Callable, NamedTuple, Tuple
 
@@ -19,17 +19,18 @@ from tests.support.keras import keras_ways
 v1 = tf.compat.v1.train
 DENSE = ("matrix", "vector")
 FEW = ("matrix", "table")
-# Names of `keras_ways.mixed`, of the Session's small model, and of the layers of Keras'.
+# Patterns for variable names: in `keras_ways.mixed`, the Session's small model and Keras layers.
 BIASES, TABLES = ".*(vector|bias)", "table|cube|embedding"
 
 
 class Wrapper(NamedTuple):
-    """A wrapper around others.
+    """A wrapper around one or more optimizers.
 
     Attributes:
-      make: called with the global step (None: the bridge has its own), returns a new optimizer.
+      make: called with the global step (None with the bridge, which uses Keras' `iterations`),
+        returns a new optimizer.
       only: the variables of the problem that it trains.
-      batches: of how many it makes one update.
+      batches: how many batches it accumulates for an update.
     """
 
     make: Callable
@@ -84,32 +85,33 @@ STEPS = 6
 
 
 def task(name, way, dtype):
-    """Returns what a wrapper is trained on in one of `keras_ways.WAYS_OF`."""
+    """Returns the `Problem` or `Model` for a wrapper and one of `keras_ways.WAYS_OF`."""
     wrapper = WRAPPERS[name]
     made = way.task(dtype, wrapper.only, STEPS)
     if isinstance(made, keras_ways.Model):
         return made._replace(batches_a_step=wrapper.batches)
     gradients = [dict(step) for step in made.gradients]
-    for step in gradients[2:5]:  # of which some optimizers make nothing
+    for step in gradients[2:5]:  # zero gradients, for which some optimizers make no update
         step["matrix"] = step["matrix"] * 0
     return made._replace(gradients=gradients, batches=wrapper.batches)
 
 
 def assert_equal_in_a_session(name, way, dtype):
-    """Asserts that a wrapper through a bridge is the wrapper in a Session, bit for bit."""
+    """Asserts that a wrapper through the bridge equals the wrapper in a Session, bit for bit."""
     made = task(name, way, dtype)
     expected = way.reference(made, WRAPPERS[name].make)
     actual = way.run(made, WRAPPERS[name].make)
     _, shared = _divided(actual)
     slots, shared_in_v1 = _divided(expected)
-    # Slots of a second wrapper of a kind have other names, and what all share may have.
+    # Non-slot variables may have other names with Keras, and the second wrapper of a class has
+    # additional names for its slots.
     assert sorted(map(repr, shared)) == sorted(map(repr, shared_in_v1))
     actual = actual._replace(slots={key: actual.slots[key] for key in slots})
     running.assert_same(actual, expected._replace(slots=slots))
 
 
 def _divided(trace):
-    """Returns a trace's slots, and pairs of a step and what all variables share before it."""
+    """Returns a trace's slots, and its non-slot variables as pairs (step, value)."""
     is_shared = lambda key: len(key) == 3 and key[1] == "shared"  # noqa: E731
     slots = {key: value for key, value in trace.slots.items() if not is_shared(key)}
     shared = [(key[0], float(value)) for key, value in trace.slots.items() if is_shared(key)]

@@ -1,8 +1,10 @@
-"""Two replicas, checked against a Session: ``python -m tests.support.keras.mirrored <check>…``.
+"""Trains on two replicas and compares with a Session.
 
-A program of its own, because TensorFlow wants its devices before anything else, and because a
-second MirroredStrategy in one process fails now and then from TensorFlow 2.15 on.
-`tests.keras_bridge.test_mirrored` runs it; `mirrored_training` tells the options.
+    python -m tests.support.keras.mirrored CHECK…
+
+A separate program, because virtual devices must be configured before TensorFlow is initialized, and
+because a second MirroredStrategy in one process sometimes fails from TensorFlow 2.15 on.
+`tests.keras_bridge.test_mirrored` runs it; see `mirrored_training` for the options.
 """
 
 import glob
@@ -60,7 +62,7 @@ v1 = tf.compat.v1
 
 
 def two_devices(**arguments):
-    """Makes two devices of one processor; the first thing that TensorFlow is asked for."""
+    """Configures two virtual CPU devices, before TensorFlow is initialized; returns a strategy."""
     devices = tf.config.experimental
     (processor,) = devices.list_physical_devices("CPU")
     devices.set_virtual_device_configuration(
@@ -70,14 +72,14 @@ def two_devices(**arguments):
 
 
 def check_bridge(strategy):
-    """Every optimizer through the bridge, in a custom loop."""
+    """Bridged optimizers in a custom loop equal v1 in a Session."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
         print("bridge", name)
 
 
 def check_v1(strategy):
-    """v1 optimizers themselves, in a custom loop."""
+    """v1 optimizers without the bridge, in a custom loop, equal v1 in a Session."""
     batches = data()
     for name in SOME:
         make = OPTIMIZERS[name]
@@ -86,20 +88,20 @@ def check_v1(strategy):
         loop.train(batches, expected.steps)
         loop.check_slots(expected)
         assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
-        # `variables()` leaves distributed non-slot variables out, TensorFlow's own as well.
+        # `variables()` omits distributed non-slot variables, also those of TensorFlow's optimizers.
         check_powers(strategy, loop.optimizer._non_slot_variables(), POWERS.get(name, ()))
         print("v1", name)
 
 
 def multi(step):
-    """Makes three optimizers in one, of which one goes by the step, with averages, which do too."""
+    """Returns moving averages around three optimizers; one of these and the averages use `step`."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
     several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
     return MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
 def check_multi(strategy):
-    """Moving averages of what several optimizers in one train, in a custom loop."""
+    """Moving averages around a MultiOptimizer, in a custom loop, equal v1 in a Session."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)
@@ -109,7 +111,7 @@ def check_multi(strategy):
 
 
 def check_names(strategy):
-    """Rules that choose by name treat all replicas alike, also where a pattern names the end."""
+    """Patterns for variable names match on all replicas, also those for the end of a name."""
     batches = data()
     makers = {
         "bert": lambda step: AdamWeightDecayOptimizer(
@@ -127,7 +129,7 @@ def check_names(strategy):
 
 
 def check_learning_rate(strategy):
-    """A learning rate set by attribute reaches all replicas, in the graph that is there."""
+    """A learning rate that is set by attribute changes all replicas without a retrace."""
     batches, make = data(), OPTIMIZERS["adam"]
 
     def make_changing(step):
@@ -141,7 +143,7 @@ def check_learning_rate(strategy):
 
 
 def check_made_outside(strategy):
-    """An optimizer made outside of the scope trains like one made inside; not in Keras 3."""
+    """An optimizer created outside the strategy's scope works with Keras 2; Keras 3 refuses it."""
     optimizer = bridged(OPTIMIZERS["adam"])(None)
     if not KERAS_3:
         check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
@@ -154,7 +156,7 @@ def check_made_outside(strategy):
 
 
 def check_own_sum(strategy):
-    """The user sums over replicas and says so."""
+    """Gradients that the user has summed over replicas are not summed again."""
     if not hasattr(strategy, "run"):
         return
     batches = data()
@@ -181,7 +183,7 @@ def check_own_sum(strategy):
 
 
 def check_clipping(strategy):
-    """Clipping takes the gradient of all replicas; where Keras has only one's, it is refused.
+    """Keras 2 clips the summed gradient; its versions that clip before the sum are refused.
 
     Keras 3 clips the gradient of each replica, then sums them.
     """
@@ -197,7 +199,7 @@ def check_clipping(strategy):
 
 
 def clipped_sum(batch):
-    """Returns the gradient of all replicas, clipped at 0.5."""
+    """Returns the sum of all replicas' gradients, clipped at 0.5."""
     gradients = summed(batch)
     rows = gradients["table"]
     ids, table = np.unique(rows.ids), np.zeros_like(VALUES["table"])
@@ -207,7 +209,7 @@ def clipped_sum(batch):
 
 
 def sum_of_clipped(batch):
-    """Returns the sum of what each replica clips at 0.5."""
+    """Returns the sum of the replicas' gradients, each clipped at 0.5."""
     one, two = [clipped_sum(alone) for alone in each_replica(batch)]
     both = zip(one["table"], two["table"])
     table = problems.Rows(*[np.concatenate(parts) for parts in both])
@@ -219,7 +221,7 @@ def sum_of_clipped(batch):
 
 
 def each_replica(batch):
-    """Returns the data of each replica as if it were the only one."""
+    """Splits a batch into batches for single replicas."""
     return [
         {name: value[replica : replica + 1] for name, value in batch.items()}
         for replica in range(REPLICAS)
@@ -227,7 +229,7 @@ def each_replica(batch):
 
 
 def check_clipnorm(strategy, batches):
-    """One step of gradient descent at rate 1 shows the gradient that was applied."""
+    """Checks clipnorm with gradient descent at rate 1: a step subtracts the clipped gradient."""
     loop = Loop(
         strategy,
         bridged(lambda step: OPTIMIZERS["gradient descent"](step, 1.0), clipnorm=0.5),
@@ -240,19 +242,19 @@ def check_clipnorm(strategy, batches):
         assert np.linalg.norm(gradient) > 0.5
         wanted -= gradient * 0.5 / np.linalg.norm(gradient)
     for part in strategy.experimental_local_results(loop.variables["matrix"]):
-        # The norm and the quotient are rounded in other places than NumPy's.
+        # TensorFlow rounds the norm and the quotient differently than NumPy.
         np.testing.assert_allclose(part.numpy(), wanted, rtol=0, atol=1e-6)
 
 
 class OverridingOptimizer(v1.train.GradientDescentOptimizer):
-    """Does something of its own in apply_gradients."""
+    """Overrides apply_gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         return super().apply_gradients(grads_and_vars, global_step, name)
 
 
 def check_refusal(strategy):
-    """A class with an apply_gradients of its own is refused, not run on one replica."""
+    """A class that overrides apply_gradients is refused; it would run for one replica only."""
     loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
     assert_refused(loop, data(), "overrides apply_gradients")
     for wrapped in WRAPPED:
@@ -284,7 +286,7 @@ def assert_refused(loop, batches, message, kind=ValueError):
 
 
 def check_checkpoint(strategy):
-    """What was saved on two replicas goes on with the same bits on two and on one."""
+    """A checkpoint of two replicas, restored on two and on one, continues bit for bit."""
     batches, half = data(), STEPS // 2
     for name in ("adam", "adagrad decay v2", "diffgrad"):
         make = OPTIMIZERS[name]
@@ -309,14 +311,14 @@ def as_checkpoint(loop):
 
 
 def check_fit(strategy):
-    """`model.fit`, in graph-mode Keras as well."""
+    """`model.fit`, also with Keras in graph mode, equals v1 in a Session."""
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
 
 
 class Reader(v1.train.SessionRunHook):
-    """Reads every variable that the graph has at the end, those of other replicas too."""
+    """Reads all variables of the graph when training ends, including those of other replicas."""
 
     def begin(self):
         self.tensors, self.values = {}, {}
@@ -331,13 +333,13 @@ class Reader(v1.train.SessionRunHook):
 
 
 def check_estimator(strategy):
-    """v1 optimizers themselves in an Estimator with train_distribute."""
+    """v1 optimizers in an Estimator with train_distribute equal a Session."""
     batches = data()
     halves = [
         {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}
         for batch in batches
     ]
-    # An Estimator takes the mean of the replicas' losses.
+    # The loss of an Estimator is the mean of the replicas' losses.
     gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
     for name in FEW + ("adagrad decay",) * FULL + ("multi",):
         make = OPTIMIZERS.get(name, multi)
@@ -383,7 +385,7 @@ def check_estimator(strategy):
 
 
 def check_maxima(directory, expected):
-    """Statistics of slots are those of one replica, which are those of all."""
+    """Checks that SlotSummaryHook has summarized each slot once, not once for each replica."""
     maxima = {}
     for path in glob.glob(directory + "/events.out*"):
         for event in v1.train.summary_iterator(path):
@@ -399,7 +401,7 @@ def main(checks):
     """Runs checks on two replicas."""
     arguments = {}
     if "estimator" in checks:
-        # In the Sessions of 2.15 the collective sum, which is the default, waits for ever.
+        # In Sessions of TensorFlow 2.15 the default, a collective sum, hangs.
         arguments["cross_device_ops"] = tf.distribute.ReductionToOneDevice()
     strategy = two_devices(**arguments)
     run_checks([globals()["check_" + check] for check in checks], strategy)

@@ -1,4 +1,4 @@
-"""`model.fit` under a strategy, checked against a Session as in `mirrored_training`."""
+"""`model.fit` under a strategy, compared with a Session as in `mirrored_training`."""
 
 import numpy as np
 import tensorflow as tf
@@ -26,7 +26,7 @@ def keras():
 
 
 def examples(repeated=False):
-    """Returns x, ids and y of all steps, all with the same examples if `repeated`."""
+    """Returns x, ids and y of all steps; with `repeated`, all steps have the same examples."""
     random = np.random.RandomState(1)
     drawn, times = (1, STEPS) if repeated else (STEPS, 1)
     x = random.randint(-4, 5, size=(drawn * BATCH, 3)).astype("f")
@@ -36,7 +36,7 @@ def examples(repeated=False):
 
 
 def problem_of(x, ids, y):
-    """Returns the gradients of these examples, whatever the weights are."""
+    """Returns a `Problem` with the gradients of these examples, which do not depend on weights."""
     gradients = []
     for start in range(0, len(x), BATCH):
         part = slice(start, start + BATCH)
@@ -67,7 +67,7 @@ def fit_arrays(model, x, ids, y):
 
 
 def check_fit_with(strategy, name, fit=fit_arrays, repeated=False):
-    """Compares variables, slots, powers and iterations after `fit` with a Session.
+    """Compares variables, slots, beta powers and `iterations` after `fit` with a Session.
 
     Args:
       strategy: the strategy.

@@ -1,10 +1,10 @@
-"""Training under a strategy, and the Session with which it is compared bit for bit.
+"""Trains under a strategy and compares with a Session, bit for bit.
 
-`tests.support.keras.mirrored` and `tests.support.processes.clusters` are made of it. They take
-``--keras3`` for that bridge instead of OptimizerV2's, and ``--full`` for all optimizers.
+The programs `tests.support.keras.mirrored` and `tests.support.processes.clusters` use it. Their
+options are ``--keras3`` (bridge to Keras 3 instead of OptimizerV2) and ``--full`` (all optimizers).
 
-All gradients are small multiples of 1/8. Their sums are exact in whatever order, so that two
-replicas have to end in the bits of the same v1 optimizer that gets the sum in a Session.
+All gradients are small multiples of 1/8, whose sums are exact in any order. So two replicas must
+compute the same bits as a v1 optimizer that gets the summed gradient in a Session.
 """
 
 import sys
@@ -35,7 +35,7 @@ OPTIMIZERS = {
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
     "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
-FEW = ("adam", "adagrad decay v2", "diffgrad")  # for every day
+FEW = ("adam", "adagrad decay v2", "diffgrad")  # for the daily run
 SOME = tuple(OPTIMIZERS) if FULL else FEW
 POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
@@ -50,7 +50,7 @@ def data(steps=STEPS):
     found = []
     for _ in range(steps):
         ids = random.randint(0, 7, size=(REPLICAS, 4))
-        ids[:, 0] = ids[0, 1]  # twice on the first replica, and on the second as well
+        ids[:, 0] = ids[0, 1]  # this id is repeated on the first replica, and also on the second
         found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
     return found
 
@@ -63,7 +63,7 @@ VALUES = {
 
 
 def summed(batch, replicas=REPLICAS):
-    """Returns the gradient of all replicas."""
+    """Returns the sum of all replicas' gradients."""
     return {
         "matrix": batch["matrix"][:replicas].sum(axis=0),
         "scalar": batch["scalar"][:replicas].sum(axis=0),
@@ -74,14 +74,14 @@ def summed(batch, replicas=REPLICAS):
 
 
 def as_one(batch):
-    """Returns the data of all replicas for a single one."""
+    """Merges the data of all replicas into data for a single replica."""
     gradients = summed(batch)
     table, ids = gradients.pop("table")
     return {name: value[None] for name, value in dict(gradients, table=table, ids=ids).items()}
 
 
 def session(make, gradients, sparse=("table",)):
-    """Trains in a Session; what all else is compared with."""
+    """Trains in a Session, the reference; returns the trace."""
     problem = problems.Problem(VALUES, gradients, sparse, "float32")
     return running.session(problem, make, use_resource=True)
 
@@ -100,14 +100,14 @@ def state_of_session(make, gradients):
 
 
 def loss_here(variables, mine):
-    """A loss whose gradients are what `mine` holds."""
+    """Returns a loss with the gradients `mine`."""
     loss = tf.reduce_sum(variables["matrix"] * mine["matrix"])
     loss += variables["scalar"] * mine["scalar"]
     return loss + tf.reduce_sum(tf.gather(variables["table"], mine["ids"]) * mine["table"])
 
 
 def gradients_here(variables, batch):
-    """Computes this replica's gradients."""
+    """Computes this replica's gradients; returns pairs of gradient and variable."""
     replica = tf.distribute.get_replica_context().replica_id_in_sync_group
     mine = {name: tf.gather(value, replica) for name, value in batch.items()}
     with tf.GradientTape() as tape:
@@ -121,7 +121,7 @@ class Loop:
 
     Args:
       strategy: the strategy.
-      make: returns the optimizer, given a step variable.
+      make: called with a step variable, returns the optimizer.
       apply: called with (optimizer, pairs, step variable) in each replica.
     """
 
@@ -144,7 +144,7 @@ class Loop:
         self.train_step = tf.function(lambda batch: run(in_replica, args=(batch,)))
 
     def train(self, batches, expected):
-        """Trains and compares all variables with the steps of a trace."""
+        """Trains; compares all variables after each step with the expected values."""
         for batch, wanted in zip(batches, expected):
             self.train_step({name: tf.constant(value) for name, value in batch.items()})
             for name, variable in self.variables.items():
@@ -155,7 +155,7 @@ class Loop:
         assert {slot_name for _, slot_name in trace.slots} == set(self.optimizer.get_slot_names())
         for (name, slot_name), value in trace.slots.items():
             variable, optimizer = self.variables[name], self.optimizer
-            if isinstance(optimizer, v1.train.Optimizer):  # 1.15 hands out one component
+            if isinstance(optimizer, v1.train.Optimizer):  # 1.15 returns only one replica's slot
                 parts = self.strategy.experimental_local_results(variable)
                 for part in parts:
                     assert_equal(optimizer.get_slot(part, slot_name).numpy(), value, slot_name)
@@ -173,9 +173,9 @@ def assert_equal(value, expected, what):
 
 
 def assert_everywhere(strategy, variable, expected, what):
-    """Asserts that each component that this process has has these bits."""
+    """Asserts that all copies of a variable in this process have the expected bits."""
     parts = components(strategy, variable)
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # the others have one here
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # other strategies: one copy
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
         value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
@@ -183,14 +183,14 @@ def assert_everywhere(strategy, variable, expected, what):
 
 
 def components(strategy, variable):
-    """Returns the components of a tf.Variable or keras.Variable that this process has."""
+    """Returns this process's copies of a distributed tf.Variable or keras.Variable."""
     if not callable(variable.value):  # a keras.Variable's tf.Variable
         variable = variable.value
     return strategy.experimental_local_results(variable)
 
 
 def power(beta, steps=STEPS):
-    """Returns what a power of beta is after some steps."""
+    """Returns the value of a beta power after some steps."""
     result = np.float32(beta)
     for _ in range(steps):
         result *= np.float32(beta)
@@ -198,14 +198,14 @@ def power(beta, steps=STEPS):
 
 
 def check_powers(strategy, variables, betas):
-    """Asserts that the powers of beta have advanced once a step."""
+    """Asserts that the beta powers have been multiplied once in each step."""
     for beta, name in zip(betas, ("beta1_power", "beta2_power")):
         (variable,) = [item for item in variables if name in item.name]
         assert_everywhere(strategy, variable, power(beta), name)
 
 
 def bridged(make, **arguments):
-    """Returns a maker of the bridged optimizer."""
+    """Returns a function of the step that returns the bridged optimizer."""
     return lambda step: to_keras(make(step), api=API, **arguments)
 
 
@@ -219,12 +219,12 @@ def apply_v1(optimizer, pairs, step):
 
 
 def check_optimizer(loop, name, convert=dict):
-    """Trains with the optimizer of that name, and compares all that a Session has after it.
+    """Trains and compares variables, slots, beta powers and `iterations` with a Session.
 
     Args:
       loop: the `Loop`.
-      name: the key in `OPTIMIZERS`.
-      convert: makes of one step's data what the replicas of the loop take.
+      name: the optimizer, a key in `OPTIMIZERS`.
+      convert: converts one step's data to the form that the loop's replicas expect.
     """
     batches = data()
     expected = session(OPTIMIZERS[name], [summed(batch) for batch in batches])
@@ -235,12 +235,12 @@ def check_optimizer(loop, name, convert=dict):
 
 
 def keras_3_version():
-    """Returns the version of Keras 3 as two numbers."""
+    """Returns (major, minor) of Keras 3's version."""
     return tuple(int(number) for number in versions.keras_3().__version__.split(".")[:2])
 
 
 def check_refused(strategy):
-    """No optimizer is bridged to a Keras 3 whose `fit` would sum the replicas' gradients."""
+    """The bridge refuses versions of Keras 3 in which `fit` sums the replicas' full gradients."""
     with strategy.scope():
         try:
             bridged(OPTIMIZERS["adam"])(None)
@@ -251,8 +251,13 @@ def check_refused(strategy):
 
 
 def run_checks(checks, strategy):
-    """Runs functions and says so; where Keras 3 does not divide the loss, all bridges refuse."""
-    replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync  # a coordinator has one
+    """Runs checks and prints their names.
+
+    Keras 3 before 3.8 does not divide the loss by the number of replicas. With several replicas,
+    the only check is then that the bridge refuses it.
+    """
+    # `strategy` may be a ClusterCoordinator, which has an attribute of this name.
+    replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync
     is_refused = KERAS_3 and replicas > 1 and keras_3_version() < (3, 8)
     for check in checks:
         (check_refused if is_refused else check)(strategy)

@@ -1,7 +1,7 @@
-"""The figures of docs/keras_native_differences.md: what Keras 3's own optimizers compute.
+"""Measures how Keras 3's own optimizers differ from v1, for docs/keras_native_differences.md.
 
 python -m tests.support.keras.native_keras           prints the cases with this tf.keras
-python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; on Keras 3
+python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
 """
 
 import inspect
@@ -19,18 +19,18 @@ from tests.support.problems import Problem, Rows
 v1 = tf.compat.v1
 STEPS = 20
 SHAPE = (9, 3)
-# The expressions are evaluated in what they are written with, so the page shows what was run.
+# The names in which `Case` evaluates its expressions; the page shows the same expressions.
 V1_NAMES = {**vars(v1.train), "to_keras": to_keras}
 KERAS_NAMES = {name: getattr(tf.keras.optimizers, name) for name in dir(tf.keras.optimizers)}
 
 
 class Case(NamedTuple):
-    """A v1 optimizer and its nearest relative among Keras' own.
+    """A v1 optimizer and its nearest counterpart among Keras' own optimizers.
 
     Attributes:
-      v1: the expression that makes the v1 optimizer; `step` is the global step.
-      keras: the expression that makes the Keras optimizer.
-      velocity: what Keras' slot of this name is set to before the first step, if not None.
+      v1: the expression that creates the v1 optimizer; `step` is the global step.
+      keras: the expression that creates the Keras optimizer.
+      velocity: the value assigned to Keras' slot of this name before the first step, if any.
     """
 
     v1: str
@@ -80,7 +80,7 @@ CASES: Any = {
     ),
 }
 
-RELATIVES = {
+COUNTERPARTS = {
     "MomentumOptimizer": "SGD",
     "AdamOptimizer": "Adam",
     "AdagradOptimizer": "Adagrad",
@@ -95,7 +95,7 @@ RENAMED = {"use_nesterov": "nesterov", "beta1": "beta_1", "beta2": "beta_2", "de
 
 
 def dense():
-    """A gradient for the whole table in each step."""
+    """Returns a problem with a dense gradient in each step."""
     random = np.random.RandomState(0)
     draw = lambda *shape: random.randn(*shape).astype("float32")  # noqa: E731
     return Problem(
@@ -104,7 +104,7 @@ def dense():
 
 
 def rows(choose_ids):
-    """A gradient for some rows in each step."""
+    """Returns a problem with a sparse gradient in each step, for the ids from `choose_ids`."""
     random = np.random.RandomState(0)
     value = random.randn(*SHAPE).astype("float32")
     gradients = []
@@ -115,12 +115,12 @@ def rows(choose_ids):
 
 
 def some_rows():
-    """Three of the nine rows in each step, each once; the last row never."""
+    """Returns a problem with three of the nine rows in each step, each once; the last row never."""
     return rows(lambda random, number: random.permutation(SHAPE[0] - 1)[:3])
 
 
 def repeated_ids():
-    """All nine rows in each step, three of them twice."""
+    """Returns a problem with all nine rows in each step, three of them twice."""
     return rows(lambda random, number: [*range(SHAPE[0]), *random.permutation(SHAPE[0])[:3]])
 
 
@@ -131,13 +131,13 @@ PROBLEMS = {"dense": dense, "some rows": some_rows, "repeated ids": repeated_ids
 
 
 def session_run(problem, case):
-    """Returns the table's values, from the first to the last, of v1 in a graph-mode Session."""
+    """Trains with v1 in a graph-mode Session; returns the table's initial and later values."""
     steps = running.session(problem, case.make_v1, use_resource=True).steps
     return [problem.values["table"]] + [step["table"] for step in steps]
 
 
 def keras_run(problem, optimizer, velocity=None):
-    """Returns the same of a Keras optimizer in a `tf.function`."""
+    """Trains with Keras in a `tf.function`; returns the table's initial and later values."""
     table = tf.Variable(problem.values["table"], name="table")
     set_velocity(optimizer, table, velocity)
 
@@ -153,7 +153,7 @@ def keras_run(problem, optimizer, velocity=None):
 
 
 def gradient(tensors, table):
-    """Makes the gradient as an embedding layer's is: its dense shape is a tensor."""
+    """Returns a gradient like that of an embedding layer, whose dense shape is a tensor."""
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(table.shape.as_list(), tf.int64))
@@ -169,15 +169,15 @@ def set_velocity(optimizer, table, value):
             variable.assign(tf.fill(variable.shape, value))
 
 
-# The figures.
+# The measurements.
 
 
 class Difference(NamedTuple):
-    """How far two runs end from each other.
+    """The difference between the final values of two runs.
 
     Attributes:
-      largest: the largest difference of a value.
-      share: the same as a share of the largest distance that a value has gone in v1.
+      largest: the largest difference of an element.
+      share: the same relative to the largest change of an element in the v1 run.
     """
 
     largest: float
@@ -196,7 +196,7 @@ def difference(actual, expected):
 
 
 def move_without_gradient(values, problem):
-    """Returns the farthest that a row went in a step that had no gradient for it."""
+    """Returns the largest change of a row in a step without a gradient for it."""
     moves = [0.0]
     for before, after, step in zip(values, values[1:], problem.gradients):
         others = np.setdiff1d(np.arange(SHAPE[0]), step["table"].ids)
@@ -205,11 +205,11 @@ def move_without_gradient(values, problem):
 
 
 def whole_table_operations(apply, rows=1009):
-    """Counts the operations in a step's graph that compute a table as large as the variable.
+    """Counts the operations in a step's graph whose output is as large as the whole table.
 
     Args:
       apply: called with a list of (gradient, variable), builds the step.
-      rows: a number that no other dimension has.
+      rows: the table's number of rows, different from all other dimensions.
     """
     table = tf.Variable(tf.ones([rows, 2]), name="table")
 
@@ -229,7 +229,13 @@ def _computes(operation, rows):
 
 
 class Row(NamedTuple):
-    """The figures of one case: differences by problem, and pairs of v1's and Keras' figures."""
+    """The measurements of one case.
+
+    Attributes:
+      differences: the `Difference` by problem.
+      moves: `move_without_gradient` of v1 and of Keras.
+      operations: `whole_table_operations` of v1 and of Keras.
+    """
 
     differences: dict
     moves: tuple
@@ -260,14 +266,14 @@ def operations_of(case):
 
 
 class Example(NamedTuple):
-    """A few steps whose result can be told by hand.
+    """A few steps whose result can be computed by hand.
 
     Attributes:
-      what: what is done.
-      keras: the expression that makes Keras' optimizer.
-      v1: the same of v1's; bridged, where Keras alone has the feature.
-      gradients: for each step the (id, gradient) that it gets; ids may repeat.
-      row: the row whose value after each step is asked for.
+      what: a description of the gradients.
+      keras: the expression that creates Keras' optimizer.
+      v1: the expression for the v1 optimizer; bridged with to_keras if only Keras has the feature.
+      gradients: for each step a list of pairs (id, gradient); ids may repeat.
+      row: the row whose value after each step is shown.
     """
 
     what: str
@@ -277,7 +283,7 @@ class Example(NamedTuple):
     row: int = 0
 
     def problem(self):
-        """Returns the start and the gradients."""
+        """Returns the example as a `Problem`."""
         steps = []
         for pairs in self.gradients:
             values = np.asarray([[value] for _, value in pairs], np.float32)
@@ -334,7 +340,7 @@ EXAMPLES: Any = {
 
 
 def page(text):
-    """Returns the page with the tables of this TensorFlow in place of those it has."""
+    """Returns the page's text with its tables replaced by those of this TensorFlow."""
     parts = {
         "versions": versions(),
         "examples": examples(),
@@ -350,7 +356,7 @@ def page(text):
 
 
 def versions():
-    """Returns the sentence that tells where the figures come from."""
+    """Returns the page's sentence with the versions of Keras and TensorFlow."""
     facts = tf.keras.__version__, tf.__version__
     return "The figures are those of Keras {} on TensorFlow {}.\n".format(*facts)
 
@@ -386,7 +392,7 @@ def cases():
 def arguments():
     """Returns the table of the arguments whose name or default differs."""
     rows = []
-    for v1_class, keras_class in RELATIVES.items():
+    for v1_class, keras_class in COUNTERPARTS.items():
         theirs = _parameters(KERAS_NAMES[keras_class])
         ours = _parameters(V1_NAMES[v1_class])
         names = [(name, RENAMED.get(name, name)) for name in ours]
@@ -398,7 +404,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns a class's arguments that have defaults, but for those that mean "none given"."""
+    """Returns the defaults of a constructor's arguments, without those that are None."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}

@@ -1,10 +1,10 @@
-"""Layers of Keras' that are inside of others."""
+"""A Keras layer that contains other layers."""
 
 import tensorflow as tf
 
 
 class Block(tf.keras.layers.Layer):
-    """Two dense layers without a bias: LayerNorm and dense."""
+    """Contains two dense layers without bias, named LayerNorm and dense."""
 
     def __init__(self):
         super().__init__(name="block")
@@ -16,7 +16,7 @@ class Block(tf.keras.layers.Layer):
 
 
 def built_block():
-    """Returns a `Block` that has its weights."""
+    """Returns a `Block` with its weights created."""
     block = Block()
     block(tf.ones([1, 2]))
     return block

@@ -1,4 +1,4 @@
-"""Training that is handed over between bridged optimizers and Keras' own."""
+"""Trains with a bridged optimizer, then with its translation to one of Keras' own."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from tests.support.keras.keras_apis import KERAS_3
 
 HALF = 6
 
-# The v1 optimizers that have a relative among Keras' own.
+# The v1 optimizers with a counterpart among Keras' own.
 CASES = {
     name: case
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# Every day one set of arguments for each class, and what has its own way of being translated.
+# The daily run: one set of arguments for each class, and all that are translated differently.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -36,27 +36,27 @@ DAILY = (
 EVERY_CASE = [
     pytest.param(name, marks=[] if name in DAILY else [pytest.mark.full]) for name in CASES
 ]
-# With the wrong order of steps, a wrong start or a lost slot, they would differ by more than 0.01.
+# Wrong initial values, a lost slot or a wrong order of steps would differ by more than 0.01.
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
 
 
 def dense_problem(steps=2 * HALF):
-    """A problem without sparse gradients."""
+    """Returns a problem without sparse gradients."""
     return problems.make("dense", steps=steps)
 
 
 def sparse_problem(steps=2 * HALF):
-    """A problem whose table gets repeated ids."""
+    """Returns a problem with sparse gradients with repeated ids."""
     return keras_models.problem(steps=steps)
 
 
 def session(case, problem):
-    """Returns what the v1 optimizer computes in a Session: a `Trace`."""
+    """Trains with the v1 optimizer in a Session; returns the `Trace`."""
     return running.session(problem, case.make, use_resource=True)
 
 
 def train(optimizer, variables, problem, first, last):
-    """Trains with some of a problem's steps, and returns the values after each of them."""
+    """Trains with a range of the problem's steps; returns the values after each of them."""
 
     @tf.function(input_signature=[running.signature(problem)], autograph=False)
     def step(gradients):
@@ -70,9 +70,10 @@ def train(optimizer, variables, problem, first, last):
 
 
 def to_plain(api, optimizer, **options):
-    """Returns the `Translation` of a bridged or v1 optimizer; in Keras 3 that for dense gradients.
+    """Returns the `Translation` of a bridged or v1 optimizer; with Keras 3, for dense gradients.
 
-    Its optimizers treat sparse ones differently from v1: nearly all are graded "differs" there.
+    Keras 3's optimizers treat sparse gradients differently from v1, so nearly all would be graded
+    "differs".
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         options["api"] = api.name
@@ -84,7 +85,7 @@ IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 
 def slots(api, plain, name, variables):
-    """Returns the slots of Keras' own optimizer of this name in Keras 2, one for each variable."""
+    """Returns the slots of Keras' own optimizer, by their name in Keras 2, for each variable."""
     if api is not KERAS_3:
         return [plain.get_slot(variable, name).numpy() for variable in variables]
     found = state(plain, IN_KERAS_3.get(name, name))
@@ -100,12 +101,12 @@ def arrays(optimizer):
 
 
 def state(plain, suffix):
-    """Returns the variables of one of Keras 3's own whose names end so."""
+    """Returns the variables of a Keras 3 optimizer whose names end with `suffix`."""
     return [each.numpy() for each in plain.variables if each.name.endswith(suffix)]
 
 
 def steps(optimizer, variables, *gradients):
-    """Applies gradients, one a step, that are the same number everywhere."""
+    """Applies one gradient in each step, with all elements equal to the given number."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -115,7 +116,7 @@ def ones(*shape):
 
 
 def handed_over(case, problem, bridged, translate):
-    """Trains one half bridged, and the other half with what `translate` makes of the optimizer.
+    """Trains one half with a bridged optimizer, the other half with its translation.
 
     Returns:
       The `Translation`, the variables' values after each step of the second half, and the
@@ -129,7 +130,7 @@ def handed_over(case, problem, bridged, translate):
 
 
 def assert_equal_steps(after, expected):
-    """Asserts that values after each step are those of a Session, bit for bit."""
+    """Asserts that the values after each step equal those of a Session, bit for bit."""
     assert len(after) == len(expected)
     for one, other in zip(after, expected):
         for name in other:
@@ -146,11 +147,11 @@ def assert_as_graded(translation, after, expected):
 
 
 def figures(translation):
-    """Returns a translation's grades by kind."""
-    return {figure.kind: figure.grade for figure in translation.report.measurements}
+    """Returns a translation's grades by kind of gradient."""
+    return {each.kind: each.grade for each in translation.report.measurements}
 
 
-# A script for a Python in which this package cannot be imported.
+# The start of a script in which this package cannot be imported.
 WITHOUT_THE_PACKAGE = """
 import sys
 
@@ -164,19 +165,19 @@ keras = {keras}
 
 
 def assert_same_state(name, after, before, variables, unused=None):
-    """Asserts that a bridged optimizer has the state of the one that was translated there and back.
+    """Asserts that translation to Keras' own optimizer and back has kept the state.
 
     Args:
       name: the case.
-      after: the optimizer that came back.
-      before: the one that was translated.
-      variables: those they train.
-      unused: a slot that v1 multiplies by 0, and Keras does not have.
+      after: the bridged optimizer that was translated back.
+      before: the original bridged optimizer.
+      variables: the trained variables.
+      unused: a slot that Keras does not have, because v1 multiplies it by 0.
     """
     for slot in before.get_slot_names():
         for variable in variables:
             expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
-            if "Momentum" in name:  # divided by what it was multiplied by
+            if "Momentum" in name:  # multiplied by the learning rate and divided again
                 np.testing.assert_allclose(actual, expected, rtol=3e-7)
             elif slot == unused:
                 assert not actual.any()

@@ -1,4 +1,4 @@
-"""What the tests of to_v1 run: Keras' own optimizers in a function, and through v1 in a Session."""
+"""Trains with Keras' own optimizers: in a function, and through to_v1 in a Session."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def assert_same_steps(actual, expected, what=""):
 
 
 def pairs(problem, tensors, variables):
-    """Pairs tensors with variables; Keras 3 wants a tensor for the shape of a sparse gradient."""
+    """Pairs gradients with variables; Keras 3 needs sparse gradients with a tensor as shape."""
     return [
         (_with_shape(grad), variable)
         for grad, variable in running._as_gradients(problem, tensors, variables)
@@ -40,7 +40,7 @@ def _with_shape(grad):
 
 
 def in_function(problem, optimizer):
-    """Returns the variables after each step of the Keras optimizer itself, and its `variables`."""
+    """Trains with a Keras optimizer in a tf.function; returns the variables after each step."""
     variables = {
         name: tf.compat.v2.Variable(value, name=name) for name, value in problem.values.items()
     }
@@ -60,19 +60,19 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Whether Keras' apply_gradients forgets clipnorm, as to TensorFlow 2.3."""
+    """Whether Keras' apply_gradients ignores clipnorm, as up to TensorFlow 2.3."""
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
     return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
 
 
 def in_session(problem, make, fed=False, config=None):
-    """Returns the variables after each step of `to_v1` in a Session.
+    """Trains with `to_v1` in a Session; returns the variables after each step.
 
     Args:
       problem: the `Problem`.
-      make: returns what is passed to `to_v1`, or has `apply_gradients` itself.
-      fed: whether gradients are fed. Else a Dataset has them.
+      make: returns the argument of `to_v1`, or a v1 optimizer, which is used as it is.
+      fed: whether gradients come from feed_dict; otherwise from a Dataset.
       config: a ConfigProto.
     """
     with tf.Graph().as_default():
@@ -110,7 +110,7 @@ def _from_dataset(problem):
 
 
 class InItsGraph:
-    """A Keras 2 optimizer in a TF1 graph, without to_v1: the witness of what Keras does there."""
+    """A Keras 2 optimizer used in a TF1 graph without to_v1, to compare with."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
@@ -123,7 +123,7 @@ class InItsGraph:
 
 
 def _cases(api):
-    """Returns functions that make Keras' own optimizers, by name."""
+    """Returns constructors of Keras' own optimizers, by name."""
     home, schedules = api.optimizers, api.keras.optimizers.schedules
     cases = {
         "Adadelta": lambda: home.Adadelta(0.5, rho=0.9),
@@ -159,7 +159,7 @@ if versions.keras_facts()["generation"] == 3:
 
 
 def each_case(*names):
-    """Parametrizes a test with Keras' own optimizers of these names, as far as an API has them."""
+    """Parametrizes a test with the named cases, or all; omits those that an API does not have."""
     cells = {
         api: [_cell(name) for name in names or cases if name in cases]
         for api, cases in CASES.items()
@@ -168,13 +168,13 @@ def each_case(*names):
 
 
 def _cell(name):
-    """Returns the cell of a case; `clips_in_minimize_only` depends on the TensorFlow."""
+    """Returns a case as a pytest.param; on every lane if `clips_in_minimize_only` may differ."""
     marks = pytest.mark.every_lane if name == "SGD clipnorm" else ()
     return pytest.param(name, marks=marks)
 
 
 def passed(api, make):
-    """Returns what is passed to `to_v1` in a graph, where none of Keras 3's can be made."""
+    """Returns the argument for `to_v1`: a constructor for Keras 3, which fails inside a graph."""
     return make if api is KERAS_3 else make()
 
 

@@ -1,1 +1,1 @@
-"""The optimizers under test, one module a family: NumPy oracles, and cases with their arguments."""
+"""NumPy oracles and test arguments of all optimizers, one module for each family."""

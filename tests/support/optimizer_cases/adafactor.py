@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class Adafactor(oracles.Oracle):
-    """tensor2tensor's Adafactor; rows without a gradient have a gradient of zero."""
+    """tensor2tensor's Adafactor; the gradient of rows without one is zero."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ def rms(x):
 
 
 def _case(**arguments):
-    # Means of means, whose sums have another order, and two roots.
+    # 8 ulps: two square roots, and means of means, which TensorFlow sums in another order.
     oracle = functools.partial(Adafactor, **arguments)
     return Case(legacy_opt.AdafactorOptimizer, arguments, oracle, ulps=8)
 

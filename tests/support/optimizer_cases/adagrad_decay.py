@@ -51,8 +51,7 @@ class AdagradDecay(oracles.Oracle):
 
 def _adagrad_decay(optimizer, layout, **arguments):
     oracle = functools.partial(AdagradDecay, layout=layout, **arguments)
-    # Some kernels take 1/sqrt as an approximation with one Newton step, and may fuse a product
-    # and a sum: a few units in the last place of each step.
+    # 4 ulps: some kernels approximate 1/sqrt with one Newton step, or fuse a product and a sum.
     return Case(optimizer, arguments, oracle, ulps=4)
 
 

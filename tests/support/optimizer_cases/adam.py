@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class LazyAdam(oracles.Oracle):
-    """Adam of what the gradient touches."""
+    """Adam that updates only the rows of the gradient."""
 
     def __init__(self, value, name, learning_rate, beta1, beta2, epsilon):
         super().__init__(value, name)
@@ -36,23 +36,24 @@ class LazyAdam(oracles.Oracle):
 
 
 class LazyAdamGS(LazyAdam):
-    """LazyAdam whose step is the global step."""
+    """LazyAdam with the global step instead of beta powers."""
 
     def apply(self, gradient, step):
-        # In float32, but rounded better than NumPy does in vector code: float64 variables tell.
+        # Correctly rounded float32; NumPy's vectorized float32 pow is less exact, which shows in
+        # float64 variables.
         self.powers = (self.betas.astype(np.float64) ** (step + 1)).astype(np.float32)
         super().apply(gradient, step)
 
 
 class AdamGS(LazyAdamGS):
-    """Adam in which rows without a gradient have a gradient of zero."""
+    """LazyAdamGS, but the gradient of rows without one is zero."""
 
     def update(self, g, at, step):
         super().update(self.everywhere(g, at), Ellipsis, step)
 
 
 class Nadam(LazyAdam):
-    """Moments decay everywhere; the variable moves where the gradient touches it."""
+    """Nadam; the moments decay in all rows, the variable changes in the gradient's rows only."""
 
     def update(self, g, at, step):
         m, v, one = self.slots["m"], self.slots["v"], self.cast(1)
@@ -65,7 +66,7 @@ class Nadam(LazyAdam):
 
 
 class AdaMax(LazyAdam):
-    """The infinity norm in place of the second moment."""
+    """AdaMax: the infinity norm instead of the second moment."""
 
     def update(self, g, at, step):
         m, v, one = self.slots["m"], self.slots["v"], self.cast(1)
@@ -76,7 +77,11 @@ class AdaMax(LazyAdam):
 
 
 class AdamAsync(LazyAdam):
-    """LazyAdam with powers of its own, or for rows RMSProp with momentum, which leaves them."""
+    """LazyAdam with beta powers for each variable.
+
+    With `apply_sparse_rmsprop`, sparse gradients are applied by RMSProp with momentum, which does
+    not change the powers.
+    """
 
     def __init__(self, value, name, apply_sparse_rmsprop=False, **arguments):
         super().__init__(value, name, **arguments)
@@ -100,14 +105,14 @@ class AdamAsync(LazyAdam):
         self.value[at] -= m[at]
 
 
-# The defaults are nothing to 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
+# The default arguments do not work in 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
 ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 
 def _adam(optimizer, oracle, has_original=True, **options):
     arguments = dict(ARGUMENTS, **options)
-    # The kernels write m + (g - m) * (1 - beta1) and take the root by another instruction; what is
-    # off in the moments weighs most while their own corrections are small.
+    # 4 ulps: the kernels compute m + (g - m) * (1 - beta1), and the square root with another
+    # instruction. Errors of the moments are largest while the bias correction is small.
     original = Original(optimizer.__name__) if has_original else None
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), 4, original)
 

@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class AdamWeightDecay(oracles.Oracle):
-    """BERT's Adam; rows without a gradient have a gradient of zero."""
+    """BERT's Adam; the gradient of rows without one is zero."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class AdamWeightDecay(oracles.Oracle):
         exclude_from_weight_decay=(),
     ):
         super().__init__(value, name)
-        # Python numbers, not by way of float32.
+        # Python floats are cast directly to the variable's dtype, not through float32.
         self.lr, self.epsilon = self.cast(learning_rate), self.cast(epsilon)
         self.decay = self.cast(weight_decay_rate)
         self.betas = beta_1, beta_2
@@ -49,7 +49,7 @@ class AdamWeightDecay(oracles.Oracle):
 
 
 class LAMB(AdamWeightDecay):
-    """LAMB; what does not decay is not adapted either."""
+    """LAMB; variables excluded from weight decay are also excluded from the trust ratio."""
 
     def __init__(self, *arguments, bias_correction=True, **named):
         super().__init__(*arguments, **named)
@@ -71,8 +71,8 @@ class LAMB(AdamWeightDecay):
 
 
 def _case(optimizer, oracle, **arguments):
-    # Some ten operations a step; in LAMB also norms, whose sums have another order, on which all
-    # of the step depends.
+    # 6 ulps: about ten operations in a step; in LAMB also norms, which TensorFlow sums in another
+    # order and which scale the whole step.
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), ulps=6)
 
 

@@ -1,4 +1,4 @@
-"""What the shared tests have to know of each optimizer."""
+"""The description of an optimizer for the tests that run with every optimizer."""
 
 import inspect
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -7,15 +7,15 @@ import tensorflow as tf
 
 
 class Original(NamedTuple):
-    """The class of `tf.contrib.opt` that a case has to equal bit for bit on TensorFlow 1.15.
+    """The class of `tf.contrib.opt` that a case must equal bit for bit on TensorFlow 1.15.
 
     Attributes:
-      name: its name in `tf.contrib.opt`; for a class that is made by
-        `extend_with_decoupled_weight_decay`, the name of this function.
+      name: the class's name in `tf.contrib.opt`, or "extend_with_decoupled_weight_decay" for a
+        class that this function returns.
       variables: the variables of `tests/support/problems.py` that it can train; empty for all.
       ref_only: whether it cannot train resource variables with sparse gradients.
       dtypes: the dtypes that it can train.
-      base: the class that is extended, None if none is.
+      base: the class to pass to `extend_with_decoupled_weight_decay`, or None.
     """
 
     name: str
@@ -37,11 +37,12 @@ class Case(NamedTuple):
       optimizer: the class.
       arguments: its keyword arguments, without `global_step`.
       oracle: called with a variable's value and its name, returns the `oracles.Oracle`.
-      ulps: how many units in the last place one step of the composed rule or the kernel may be
-        off the oracle, with the reason in a comment beside it.
-      original: the `Original`, None if `tf.contrib.opt` has none.
-      regrouped: whether rows are updated by TensorFlow's own arithmetic, whose products graph
-        rewriting regroups; in 16 bits otherwise in a `tf.function` than in a Session.
+      ulps: the allowed difference from the oracle after one step, in units in the last place, for
+        the composed rule and the kernel. A comment beside it gives the reason.
+      original: the `Original`, None if `tf.contrib.opt` has no such class.
+      regrouped: whether TensorFlow's own optimizer computes sparse updates, with products that
+        graph rewriting regroups; in 16 bits a `tf.function` regroups them differently than a
+        Session.
     """
 
     optimizer: type
@@ -52,23 +53,23 @@ class Case(NamedTuple):
     regrouped: bool = False
 
     def make(self, global_step, **overrides):
-        """Returns a new optimizer that goes by `global_step`, if its constructor takes it."""
+        """Returns a new optimizer; passes `global_step` if its constructor has this argument."""
         return self.construct(self.optimizer, global_step, **overrides)
 
     def construct(self, optimizer, global_step, **overrides):
-        """Returns a new optimizer of another class with the case's arguments."""
+        """Returns a new optimizer of the given class with the case's arguments."""
         arguments = dict(self.arguments, **overrides)
-        if goes_by_step(optimizer):
+        if takes_global_step(optimizer):
             arguments["global_step"] = global_step
         return optimizer(**arguments)
 
     def make_composed(self, global_step):
-        """Returns a new optimizer that runs its rule, not a fused kernel."""
+        """Returns a new optimizer that uses its rule instead of a fused kernel."""
         optimizer = self.make(global_step)
         optimizer.use_fused_kernels = False
         return optimizer
 
 
-def goes_by_step(optimizer):
-    """Whether an optimizer's constructor takes a global step."""
+def takes_global_step(optimizer):
+    """Whether an optimizer's constructor has the argument `global_step`."""
     return "global_step" in inspect.signature(optimizer.__init__).parameters

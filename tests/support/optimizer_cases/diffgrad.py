@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class DiffGrad(LazyAdam):
-    """Adam of what the gradient touches, with friction where it changes little."""
+    """LazyAdam with friction: smaller steps where the gradient changes little."""
 
     def __init__(self, value, name, **arguments):
         super().__init__(value, name, **arguments)
@@ -26,7 +26,7 @@ class DiffGrad(LazyAdam):
 
 
 CASES = {
-    # The Adam kernel writes m + (g - m) * (1 - beta1), and exp is an approximation in vector code.
+    # 4 ulps: the Adam kernel computes m + (g - m) * (1 - beta1); vectorized exp is approximate.
     "DiffGrad": Case(
         legacy_opt.DiffGradOptimizer, ARGUMENTS, functools.partial(DiffGrad, **ARGUMENTS), ulps=4
     ),

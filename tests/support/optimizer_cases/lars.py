@@ -25,14 +25,14 @@ class LARS(oracles.Oracle):
         super().__init__(value, name)
         self.rounded = self.hyper(learning_rate), self.hyper(momentum)
         numbers = learning_rate, momentum, weight_decay, eeta, epsilon
-        self.numbers = [self.cast(number) for number in numbers]  # float64 has them unrounded
+        self.numbers = [self.cast(number) for number in numbers]  # not rounded to float32
         self.skipped = any(text in name + ":0" for text in skip_list)
         self.nesterov = use_nesterov
         self.slots = {"momentum": np.zeros_like(self.value)}
 
     def update(self, g, at, step):
         one = self.cast(1)
-        if at is not Ellipsis:  # rows get plain Momentum
+        if at is not Ellipsis:  # sparse gradients are applied by plain Momentum
             self.momentum(g, at, *self.rounded)
             return
         lr, mu, weight_decay, eeta, epsilon = self.numbers
@@ -65,7 +65,7 @@ class RegAdagrad(oracles.Oracle):
 
 
 def _lars(**arguments):
-    # A norm sums its squares in another order than NumPy's, and every step starts with it.
+    # 4 ulps: TensorFlow's norms, which scale each step, sum squares in another order than NumPy.
     return Case(
         legacy_opt.LARSOptimizer,
         arguments,
@@ -88,7 +88,7 @@ CASES = {
         skip_list=["vec", "nothing"],
         use_nesterov=True,
     ),
-    # Some kernels take 1/sqrt as an approximation with one Newton step.
+    # 4 ulps: some kernels approximate 1/sqrt with one Newton step.
     "RegAdagrad": Case(
         legacy_opt.RegAdagradOptimizer,
         _REG_ADAGRAD,

@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class Shampoo(oracles.Oracle):
-    """A matrix for each axis, or its diagonal; powers in float64."""
+    """Shampoo: a preconditioner for each axis, a matrix or its diagonal; powers in float64."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Shampoo(oracles.Oracle):
             if self.decay != 0:
                 gbar[...] = direction.reshape(gbar.shape)
         for axis, length in enumerate(self.shape):
-            width = g.size // max(g.shape[axis], 1)  # -1 is ambiguous if there are no rows
+            width = g.size // max(g.shape[axis], 1)  # reshape cannot infer -1 without rows
             slices = np.moveaxis(g, axis, 0).reshape(g.shape[axis], width)
             if length > self.longest:
                 factor = self.diagonal_power(axis, slices, at)
@@ -105,7 +105,7 @@ def power_by_eigenvalues(matrix, exponent):
 
 
 def power_by_iteration(matrix, exponent):
-    """The inverse p-th root of the root, by Newton's method, ended where an error is below 1e-6."""
+    """Computes matrix**exponent by Newton's iteration on its square root, to an error of 1e-6."""
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
@@ -118,7 +118,8 @@ def power_by_iteration(matrix, exponent):
     return power
 
 
-_TRAINED = ("matrix", "vector", "table", "bias", "cube")  # the original divides by a scalar's rank
+# No scalar: the original divides by the rank.
+_TRAINED = ("matrix", "vector", "table", "bias", "cube")
 
 
 def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
@@ -128,14 +129,14 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
     return Case(legacy_opt.ShampooOptimizer, arguments, oracle, ulps, original)
 
 
-# A root turns what is off in the matrix, a few units in the last place of its largest eigenvalue,
-# into as many of the smallest: with an epsilon of 0.1 some tens of times as much.
+# 64 ulps: the matrix has errors of a few ulps of its largest eigenvalue, but its negative power
+# depends most on the smallest eigenvalue. With epsilon=0.1 this multiplies the errors by some tens.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
         64, gbar_decay=0.9, gbar_weight=0.25, mat_gbar_decay=0.9, mat_gbar_weight=0.5
     ),
-    # Of resource variables the original reads rows of the diagonal before or after it adds to them.
+    # With resource variables, the original may read rows of the diagonal before it adds to them.
     "Shampoo max_matrix_size": _shampoo(64, ref_only=True, max_matrix_size=4),
     "Shampoo svd_interval, use_iterative_root": _shampoo(
         64, svd_interval=5, precond_update_interval=3, use_iterative_root=True

@@ -11,7 +11,7 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class Sign(oracles.Oracle):
-    """What both have in common: the longer step where gradient and momentum agree in sign."""
+    """The common part of AddSign and PowerSign, whose steps depend on the signs of g and m."""
 
     def __init__(self, value, name, learning_rate=0.1, beta=0.9, decay=lambda step: 1.0):
         super().__init__(value, name)
@@ -21,7 +21,7 @@ class Sign(oracles.Oracle):
     def update(self, g, at, step):
         m = self.slots["m"]
         moved = m[at] * self.beta + g * (self.cast(1) - self.beta)
-        m *= self.beta  # rows that are not touched decay, too
+        m *= self.beta  # rows without a gradient decay, too
         m[at] = moved
         sign = self.hyper(self.decay(step)) * np.sign(g) * np.sign(moved)
         self.value[at] -= self.lr * self.multiplier(sign, at is not Ellipsis) * g
@@ -50,7 +50,7 @@ class PowerSign(Sign):
 
 
 def _falling(steps):
-    """What `get_linear_decay_fn(steps)` means; exact, if steps is a power of two."""
+    """The decay function of `get_linear_decay_fn(steps)`; exact if steps is a power of two."""
     return lambda step: max(0, steps - step) / steps
 
 
@@ -59,7 +59,7 @@ def _case(name, oracle, decay=None, **arguments):
     oracle = functools.partial(oracle, **arguments, **({"decay": decay[1]} if decay else {}))
     if decay:
         arguments["sign_decay_fn"] = decay[0]
-    # exp and pow are off by a unit or two, and a kernel may fuse a product and a sum.
+    # 4 ulps: exp and pow have errors of one or two, and a kernel may fuse a product and a sum.
     return Case(optimizer, arguments, oracle, 4, Original(name, ref_only=True))
 
 

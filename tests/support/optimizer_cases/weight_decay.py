@@ -14,14 +14,14 @@ v1 = tf.compat.v1.train
 
 
 class Adam(adam.LazyAdam):
-    """TensorFlow's Adam: rows without a gradient have a gradient of zero."""
+    """TensorFlow's Adam; the gradient of rows without one is zero."""
 
     def update(self, g, at, step):
         super().update(self.everywhere(g, at), Ellipsis, step)
 
 
 class Momentum(oracles.Oracle):
-    """TensorFlow's Momentum with Nesterov's step."""
+    """TensorFlow's Momentum with use_nesterov=True."""
 
     def __init__(self, value, name, learning_rate, momentum, use_nesterov):
         super().__init__(value, name)
@@ -50,7 +50,7 @@ class Adagrad(oracles.Oracle):
 
 
 class Decaying:
-    """Mixed in before an oracle: what a gradient touches decays first."""
+    """Mixin for oracles: the gradient's rows decay before the update."""
 
     def __init__(self, value, name, weight_decay, **arguments):
         super().__init__(value, name, **arguments)
@@ -75,16 +75,16 @@ def _extended(base, oracle, ulps, original=None, **arguments):
     return _case(optimizer, oracle, ulps, original, **arguments)
 
 
-# The defaults are nothing to 16 bits: 1e-8 is 0 in float16.
+# The default epsilon does not work in 16 bits: 1e-8 is 0 in float16.
 _ADAM = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 CASES = {
-    # TensorFlow's kernels add to the moments what they lack, and may fuse a product and a sum: a
-    # few units in the last place of each step.
+    # 4 ulps: TensorFlow's kernels compute m + (g - m) * (1 - beta1), and may fuse a product and a
+    # sum.
     "AdamW": _case(
         legacy_opt.AdamWOptimizer, Adam, 4, Original("AdamWOptimizer"), regrouped=True, **_ADAM
     ),
-    # As for Adam, without a division.
+    # 4 ulps, as for Adam.
     "MomentumW use_nesterov": _case(
         legacy_opt.MomentumWOptimizer,
         Momentum,
@@ -94,7 +94,7 @@ CASES = {
         momentum=0.9,
         use_nesterov=True,
     ),
-    # Some kernels take 1/sqrt as an approximation with one Newton step.
+    # 4 ulps: some kernels approximate 1/sqrt with one Newton step.
     "Adagrad with weight decay": _extended(
         v1.AdagradOptimizer,
         Adagrad,

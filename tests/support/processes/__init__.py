@@ -1,1 +1,1 @@
-"""Programs and clusters that tests start."""
+"""Starts programs and clusters for tests."""

@@ -1,10 +1,10 @@
-"""Processes on loopback, checked against a Session.
+"""Trains with multi-process strategies on loopback, and compares with a Session.
 
     python -m tests.support.processes.clusters ROLE
 
-The roles are "workers" (each of two, under MultiWorkerMirroredStrategy), "coordinator" (under
+The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (that of
 ParameterServerStrategy) and "server" (its workers and parameter server). The environment variable
-TF_CONFIG tells a process its place; `mirrored_training` tells the options.
+TF_CONFIG describes the cluster and the process's task; see `mirrored_training` for the options.
 """
 
 import json
@@ -39,7 +39,7 @@ from tests.support.keras.mirrored_training import (
     run_checks,
 )
 
-# What Keras' own optimizers say where their `fit` does not go with a strategy.
+# Keras' error messages where `fit` does not support a strategy, whatever the optimizer.
 CANNOT_FIT = {
     "keras 3 workers": "Attempt to convert a value (PerReplica",
     "keras 3 coordinator": "pass this dataset to ClusterCoordinator.create_per_worker_dataset",
@@ -48,12 +48,12 @@ CANNOT_FIT = {
 
 
 def public(name):
-    """Returns a name of tf.distribute, which up to TensorFlow 2.11 may be an experimental one."""
+    """Returns an attribute of tf.distribute, or of tf.distribute.experimental (before 2.12)."""
     return getattr(tf.distribute, name, None) or getattr(tf.distribute.experimental, name)
 
 
 class ScheduledLoop(Loop):
-    """A training loop whose steps are done by some worker, one after the other."""
+    """A training loop in which a ClusterCoordinator schedules each step on some worker."""
 
     def __init__(self, coordinator, *arguments):
         super().__init__(coordinator.strategy, *arguments)
@@ -73,13 +73,13 @@ class ScheduledLoop(Loop):
 
 
 def check_bridge(strategy):
-    """Two processes end in the bits of a Session that gets the sum of their gradients."""
+    """Two workers compute the same as a Session with the sum of their gradients, bit for bit."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
 
 
 def check_fit(strategy):
-    """`model.fit` does, too; where Keras' own optimizer cannot, ours gives the same error."""
+    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -88,7 +88,7 @@ def check_fit(strategy):
 
 
 def assert_cannot_fit(strategy, fit, where):
-    """Asserts that `fit` fails, with Keras' own optimizer and with ours, for the same reason."""
+    """Asserts that `fit` raises the same error with Keras' own optimizer and with ours."""
     own = keras().optimizers.Adam if KERAS_3 else keras().optimizers.SGD
     for make in (own, lambda: bridged(OPTIMIZERS["adam"])(None)):
         model, _ = make_model(strategy, make)
@@ -104,7 +104,7 @@ def assert_cannot_fit(strategy, fit, where):
 
 
 def check_steps(coordinator):
-    """Steps that two workers do in turn end in the bits of a Session."""
+    """Steps that run one after another on two workers equal a Session, bit for bit."""
     for name in SOME:
         loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS[name]), apply_bridged)
         check_optimizer(loop, name, as_one)
@@ -113,7 +113,7 @@ def check_steps(coordinator):
 
 
 def check_together(coordinator):
-    """Workers that train at the same time each count their steps."""
+    """Steps of workers that train at the same time are all counted, and values stay finite."""
     loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS["adam"]), apply_bridged)
     batches = [as_one(batch) for batch in data()]
     loop.train_step(batches[0])
@@ -121,16 +121,16 @@ def check_together(coordinator):
         loop.schedule(batch)
     coordinator.join()
     steps = components(coordinator.strategy, loop.optimizer.iterations)[0].numpy()
-    # Keras 3 reads the number of steps, and then writes it: two workers may count one step.
+    # Keras 3 reads and then writes `iterations`, so two concurrent steps may be counted as one.
     assert 1 < steps <= STEPS if KERAS_3 else steps == STEPS, steps
     for variable in loop.variables.values():
         assert np.isfinite(variable.numpy()).all()
 
 
 def check_coordinated_fit(coordinator):
-    """`model.fit`, in epochs of one step, as the workers train at the same time within an epoch.
+    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error.
 
-    Where Keras' own optimizer cannot, ours gives the same error.
+    Each epoch has one step, because within an epoch the workers train at the same time.
     """
     strategy, create = coordinator.strategy, keras().utils
     create = getattr(getattr(create, "experimental", None), "DatasetCreator", None)
@@ -160,7 +160,7 @@ def coordinator_of(cluster):
 
 
 def main(role):
-    """Does what a process of this role does."""
+    """Runs a process with this role."""
     place = json.loads(os.environ["TF_CONFIG"])
     if role == "server":
         tf.distribute.Server(
@@ -173,7 +173,7 @@ def main(role):
         coordinator = coordinator_of(place["cluster"])
         run_checks([check_steps, check_together, check_coordinated_fit], coordinator)
     sys.stdout.flush()
-    os._exit(0)  # TensorFlow would wait for the others
+    os._exit(0)  # a normal exit would wait for the other processes
 
 
 if __name__ == "__main__":

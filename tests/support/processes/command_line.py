@@ -1,4 +1,4 @@
-"""Runs `legacy-opt`, in this process or in one of its own."""
+"""Runs `legacy-opt`, in this process or in a new one."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from tests.support.paths import ROOT
 
 
 class Screen:
-    """Runs commands in this process and keeps what they print.
+    """Runs commands in this process and captures their output.
 
     Args:
       capsys: pytest's fixture.
@@ -24,7 +24,7 @@ class Screen:
     def run(self, *words):
         """Returns (exit code, stdout, stderr)."""
         self._capsys.readouterr()
-        arguments = list(sys.argv)  # which `legacy-opt run` makes the script's
+        arguments = list(sys.argv)  # `legacy-opt run` replaces them with the script's
         try:
             code = cli.main([str(word) for word in words])
         except SystemExit as stopped:  # argparse
@@ -35,13 +35,13 @@ class Screen:
         return code, output.out, output.err
 
     def json(self, *words, code=0):
-        """Returns what `--json` prints, which is all that is printed."""
+        """Runs a command with `--json`; returns its parsed output, the only output there may be."""
         found, output, errors = self.run(*words + ("--json",))
         assert (found, errors) == (code, ""), output
         return json.loads(output)
 
     def refused(self, *words):
-        """Returns the one line that is printed where the exit code is 2."""
+        """Runs a command that must fail with exit code 2; returns its one-line error message."""
         code, output, errors = self.run(*words)
         assert (code, output) == (2, ""), errors
         assert errors.endswith("\n") and errors.count("\n") == 1, errors
@@ -49,7 +49,7 @@ class Screen:
 
 
 class FreshKeras(Screen):
-    """Runs commands as in processes of their own, where no name of a layer is taken."""
+    """Clears Keras' state before each command, so that layers get the names of a new process."""
 
     def run(self, *words):
         tf.keras.backend.clear_session()
@@ -57,7 +57,7 @@ class FreshKeras(Screen):
 
 
 def with_users_module(name, source, capsys, folder, monkeypatch):
-    """Writes a module of a user's into a folder and goes there; returns a `FreshKeras`."""
+    """Writes a user's module into a folder, changes to this folder, and returns a `FreshKeras`."""
     (folder / (name + ".py")).write_text(source)
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -66,13 +66,13 @@ def with_users_module(name, source, capsys, folder, monkeypatch):
 
 
 def forget_module(name, monkeypatch):
-    """Lets a test import a module anew, of which later tests see nothing."""
-    monkeypatch.setitem(sys.modules, name, None)  # what monkeypatch takes back in the end
+    """Removes a module from sys.modules until the end of the test, so that it is imported anew."""
+    monkeypatch.setitem(sys.modules, name, None)  # makes monkeypatch restore the entry later
     del sys.modules[name]
 
 
 def start(*words, **options):
-    """Starts `python -m legacy_opt` in a process of its own."""
+    """Starts `python -m legacy_opt` in a new process."""
     environment = dict(os.environ, PYTHONPATH=str(ROOT))
     return subprocess.Popen(
         [sys.executable, "-m", "legacy_opt"] + [str(word) for word in words],

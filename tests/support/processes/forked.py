@@ -1,6 +1,7 @@
-"""What `programs.run` runs in a process that has been forked: a command line of Python's.
+"""Runs a Python command line in a forked process, for `programs.run`.
 
-Not imported as a part of `tests`, which turns eager execution on.
+Run by its path, not imported from the package `tests`, because importing `tests` enables eager
+execution.
 """
 
 import contextlib
@@ -13,14 +14,14 @@ import types
 
 
 def main(command, outputs, folder, environment, starter):
-    """Becomes the process that `python COMMAND` would be, but for what is imported already.
+    """Runs `python COMMAND` in this process, in which some modules are imported already.
 
     Args:
-      command: what stands behind `python`.
+      command: the arguments after `python`.
       outputs: paths of new files, for stdout and stderr.
       folder: the working directory.
-      environment: all variables.
-      starter: a pipe whose other end is the starting process'.
+      environment: all environment variables.
+      starter: a pipe whose other end is open in the starting process.
     """
     os.setsid()
     threading.Thread(target=end_with, args=[starter], daemon=True).start()
@@ -44,7 +45,7 @@ def main(command, outputs, folder, environment, starter):
 
 
 def end_with(starter):
-    """Kills this session as soon as the process that started it is gone, however it ended."""
+    """Kills this session's processes as soon as the process that started it has ended."""
     with contextlib.suppress(EOFError):
         starter.recv()
     os.killpg(0, signal.SIGKILL)

@@ -1,7 +1,7 @@
-"""Parameter servers and workers as servers in this process, which speak gRPC over loopback.
+"""Parameter servers and workers as tf.train.Servers in this process, connected by gRPC.
 
-Processes are what a cluster is made of, but each costs seconds; these cost milliseconds, and what
-goes between servers goes the same way. They end with the process.
+Real clusters have one process for each server, but starting one takes seconds. These servers start
+in milliseconds and transfer tensors in the same way. They end with this process.
 """
 
 import sys
@@ -15,15 +15,15 @@ sys.path.insert(0, str(EXAMPLES))
 from flights.processes import free_addresses
 
 v1 = tf.compat.v1
-SECONDS = 60  # after which a step fails: no test waits for ever
+SECONDS = 60  # the timeout of a step
 
 
 class LocalCluster:
     """A cluster of servers in this process.
 
     Args:
-      ps: how many parameter servers.
-      worker: how many workers.
+      ps: the number of parameter servers.
+      worker: the number of workers.
     """
 
     def __init__(self, ps=2, worker=2):
@@ -35,16 +35,16 @@ class LocalCluster:
         }
 
     def session(self, worker=0):
-        """Returns a Session of the default graph, whose master is a worker."""
+        """Returns a Session of the default graph, with a worker as its master."""
         return v1.Session(self.servers["worker", worker].target, config=limited())
 
     def session_of_server(self, index):
-        """Returns a Session of the default graph that sees one parameter server and nobody else."""
+        """Returns a Session of the default graph that sees only one parameter server."""
         config = limited(device_filters=[f"/job:ps/task:{index}"])
         return v1.Session(self.servers["ps", index].target, config=config)
 
     def placing(self, worker=0):
-        """Returns the device scope of a worker: it puts the variables on the servers in turn."""
+        """Returns a worker's device scope, which distributes variables over parameter servers."""
         return v1.device(
             v1.train.replica_device_setter(
                 cluster=self.addresses, worker_device=f"/job:worker/task:{worker}"
@@ -53,12 +53,12 @@ class LocalCluster:
 
 
 def limited(**options):
-    """Returns a ConfigProto of sessions that wait no longer than `SECONDS`."""
+    """Returns a ConfigProto in which each step has the timeout `SECONDS`."""
     return v1.ConfigProto(operation_timeout_in_ms=1000 * SECONDS, **options)
 
 
 def bytes_between_servers(session, fetches):
-    """Runs one step, traced, and returns how many bytes went from one server to another."""
+    """Runs one step with tracing; returns how many bytes were sent between servers."""
     options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
     metadata = v1.RunMetadata()
     session.run(fetches, options=options, run_metadata=metadata)

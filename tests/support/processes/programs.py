@@ -1,4 +1,4 @@
-"""Python programs in sessions of their own, which end with the test that started them; waiting."""
+"""Runs Python programs in new process sessions, which are killed when their test ends."""
 
 import contextlib
 import multiprocessing
@@ -14,14 +14,14 @@ import time
 from tests.support.paths import ROOT
 
 FORKED = pathlib.Path(__file__).with_name("forked.py")
-# The process to fork from imports TensorFlow once, which takes seconds, and runs nothing.
+# The server from which programs are forked imports TensorFlow once, which takes seconds.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
 
 @contextlib.contextmanager
 def started(*command, folder=ROOT, environment=()):
-    """A new Python, as `run` takes it, of which no process outlives the `with` block."""
+    """Starts a new Python process; kills it and its children when the `with` block ends."""
     with subprocess.Popen(
         [sys.executable, *map(str, command)],
         cwd=str(folder),
@@ -38,9 +38,9 @@ def started(*command, folder=ROOT, environment=()):
 
 
 def run_in_new_python(*command, seconds, **options):
-    """Runs a program as `run` does, with nothing imported.
+    """Runs a program as `run` does, but in a new Python process with nothing imported.
 
-    What tests imports, or variables of the environment that an import reads, needs it.
+    For tests of imports, and of environment variables that TensorFlow reads when imported.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
@@ -48,17 +48,17 @@ def run_in_new_python(*command, seconds, **options):
 
 
 class Forked:
-    """A program in a process that has been forked; it ends with this process at the latest.
+    """A program in a forked process, which ends at the latest when this process ends.
 
     Args:
-      command, folder, environment: as `run` takes them.
-      home: a directory of its own, for what it writes.
+      command, folder, environment: the arguments of `run`.
+      home: an empty directory for the files with its output.
     """
 
     def __init__(self, command, folder, environment, home):
         self.outputs = [pathlib.Path(home, name) for name in ("stdout", "stderr")]
-        # Nothing is ever sent: its end is heard.
-        starter, self._held = CONTEXT.Pipe(duplex=False)
+        # Nothing is ever sent; the program ends when the writing end is closed.
+        starter, self._writing_end = CONTEXT.Pipe(duplex=False)
         request = {
             "command": [str(word) for word in command],
             "outputs": [str(path) for path in self.outputs],
@@ -74,17 +74,17 @@ class Forked:
 
     @property
     def code(self):
-        """The exit code, or None while it runs."""
+        """The exit code, or None while the program runs."""
         return self.process.exitcode
 
     def texts(self):
-        """Returns what it has written to stdout, and to stderr."""
+        """Returns the contents of stdout and stderr so far."""
         return [path.read_text(encoding="utf-8") if path.exists() else "" for path in self.outputs]
 
 
 @contextlib.contextmanager
 def forked(*command, folder=ROOT, environment=()):
-    """A `Forked` program, as `run` takes it, of which nothing outlives the `with` block."""
+    """Starts a `Forked` program; kills it and its children when the `with` block ends."""
     with tempfile.TemporaryDirectory() as home:
         program = Forked(command, folder, environment, home)
         try:
@@ -94,21 +94,21 @@ def forked(*command, folder=ROOT, environment=()):
 
 
 def run(*command, seconds, **options):
-    """Runs a Python program; when it has ended or the time is over, all of it is killed.
+    """Runs a Python program in a forked process that has TensorFlow and this package imported.
 
-    TensorFlow and this package are imported already.
+    All its processes are killed when it has ended, or after a timeout.
 
     Args:
-      *command: what stands behind `python`: a script, or -c or -m, and its arguments.
-      seconds: the time that it has.
+      *command: the arguments after `python`: a script, or -c or -m, and its arguments.
+      seconds: the timeout.
       folder: the working directory.
-      environment: variables besides those of this process.
+      environment: environment variables in addition to those of this process.
 
     Returns:
       A `subprocess.CompletedProcess`.
 
     Raises:
-      subprocess.TimeoutExpired: if the time is over.
+      subprocess.TimeoutExpired: after a timeout.
     """
     with forked(*command, **options) as program:
         program.process.join(seconds)
@@ -118,13 +118,13 @@ def run(*command, seconds, **options):
 
 
 def kill_session(number):
-    """Kills all processes of a session, if there are any."""
+    """Kills all processes of a process session."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(number, signal.SIGKILL)
 
 
 def wait_until(condition, seconds):
-    """Waits until a function returns something true; fails when the time is over."""
+    """Waits until a function returns a true value; raises AssertionError after a timeout."""
     stop = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < stop

@@ -1,13 +1,13 @@
-"""An optimizer that reads its learning rate in its updates."""
+"""An optimizer that uses its learning rate attribute in its updates, not in `_prepare`."""
 
 import tensorflow as tf
 
 
-class ReadsItsRate(tf.compat.v1.train.Optimizer):
-    """Reads the learning rate in its updates, as GradientDescent does in TensorFlow 1.15."""
+class UsesRateInUpdates(tf.compat.v1.train.Optimizer):
+    """Uses its learning rate attribute in updates, as GradientDescent of TensorFlow 1.15 does."""
 
     def __init__(self, learning_rate):
-        super().__init__(False, "ReadsItsRate")
+        super().__init__(False, "UsesRateInUpdates")
         self._learning_rate = learning_rate
 
     def _resource_apply_dense(self, grad, handle):

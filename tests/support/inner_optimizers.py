@@ -1,4 +1,4 @@
-"""Small optimizers for wrappers to hold."""
+"""Stock optimizers for tests to wrap."""
 
 import tensorflow as tf
 

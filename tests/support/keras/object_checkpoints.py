@@ -1,4 +1,4 @@
-"""Trainings with either Keras that go on from an object checkpoint."""
+"""Trainings with Keras 2 or 3 that resume from a tf.train.Checkpoint."""
 
 import numpy as np
 import tensorflow as tf
@@ -60,14 +60,14 @@ class Training:
 
 
 def saved(optimizer, path, make_variables=tf_variables):
-    """Returns the path of a checkpoint after four steps, and the run that went on."""
+    """Saves a checkpoint after four steps; returns its path and the run, trained to the end."""
     training = Training(optimizer, 1.0, make_variables).steps(0, 4)
     path = training.checkpoint.save(str(path / "saved"))
     return path, training.steps(4, 8)
 
 
 def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
-    """Restores a checkpoint and trains as the run that never stopped did, and as a Session."""
+    """Asserts that a restored training equals the uninterrupted one, and a Session."""
     path, unstopped = saved(make_optimizer(), path, kind)
     training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
     status = training.checkpoint.restore(path)
