@@ -35,7 +35,7 @@ NO_COUNTERPART = {
     "Adafactor": (lambda: legacy_opt.AdafactorOptimizer(learning_rate=0.01), "no momentum"),
     "subclass": (
         lambda: Mine(0.1, 0.9),
-        "it is a class of your own, and may compute something else than Momentum",
+        "it is your own class, and may compute something else than Momentum",
     ),
     "a rule": (lambda: rules.MyDiffGradOptimizer(0.1), "your own"),
 }
