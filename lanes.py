@@ -1,11 +1,11 @@
 """The lanes: the versions of TensorFlow that legacy-opt is tested on, each with its Python.
 
-This table drives noxfile.py, CI and the matrix in README.md::
+noxfile.py, CI and the table in README.md are driven by this list::
 
-    python lanes.py check     fails if a lane's Python is missing here
-    python lanes.py list      tells which lanes can run here
-    python lanes.py table     prints the matrix of README.md
-    python lanes.py readme    writes it between README.md's <!-- lanes --> markers
+    python lanes.py check     fails if the Python of a lane is not installed
+    python lanes.py list      lists the lanes, and the Python found for each
+    python lanes.py table     prints the table of README.md
+    python lanes.py readme    writes it between the <!-- lanes --> markers of README.md
 """
 
 import argparse
@@ -22,12 +22,12 @@ START, END = "<!-- lanes -->", "<!-- /lanes -->"
 
 
 class Lane(namedtuple("Lane", "tensorflow python keras")):
-    """One TensorFlow on one Python.
+    """A version of TensorFlow with a version of Python.
 
     Attributes:
       tensorflow: the exact version.
       python: the minor version of Python, as in "3.11".
-      keras: what `tf.keras` is there, for the reader.
+      keras: a description of `tf.keras`, for the table in README.md.
     """
 
     @property
@@ -42,7 +42,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
     @property
     def requirements(self):
-        """What pip installs: TensorFlow, and the limits that its old wheels forgot to state."""
+        """The requirements for pip: TensorFlow, and upper bounds that its old wheels lack."""
         requirements = [f"{self.wheel}=={self.tensorflow}"]
         if self.minor < (2, 10):
             requirements.append("protobuf<3.21")
@@ -52,24 +52,24 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
     @property
     def requirements_alone(self):
-        """What pip installs without its dependencies.
+        """The requirements that pip installs with --no-deps.
 
-        tf-keras asks for the wheel `tensorflow`, which would land on top of `tensorflow-cpu`.
+        tf-keras depends on `tensorflow`, which would overwrite the files of `tensorflow-cpu`.
         """
         return [f"tf-keras=={self.name}.*"] if self.minor >= (2, 16) else []
 
     @property
     def wheel(self):
-        """The wheel to install: `tensorflow-cpu` from 2.1 on, which exists for x86-64 alone."""
+        """The wheel to install: `tensorflow-cpu` from 2.1 on, on x86-64 only; or `tensorflow`."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         has_cpu_wheel = x86 and sys.platform != "darwin" and self.minor >= (2, 1)
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"
 
 
-# The oldest Keras 3 that the bridge to Keras 3 is tested with, on the newest lane.
+# The oldest Keras 3 that the Keras 3 bridge is tested with, on the newest lane.
 OLDEST_KERAS_3 = "3.6.0"
 
-# Other people's packages that train with these optimizers, and the lanes on which they install.
+# Third-party packages that train with these optimizers, and the lanes on which they install.
 CLIENTS = ("deepctr==0.9.4", "tf-slim==1.1.0")
 CLIENT_LANES = ("1.15", "2.10", "2.15")
 
@@ -83,41 +83,41 @@ LANES = (
 
 
 def find_python(version):
-    """Returns the path of a Python of this minor version that runs, or None.
+    """Returns the path of a working Python of this minor version, or None.
 
-    A command of that name may be a shim in front of nothing, so it is run rather than looked up.
-    Pythons that pyenv has, but does not offer in this folder, are found too.
+    Each candidate is run, because a command on the PATH may be a shim without a Python behind it.
+    Versions that pyenv has installed, but not activated in this folder, are found, too.
     """
     pyenv = Path(os.environ.get("PYENV_ROOT", str(Path.home() / ".pyenv")))
     candidates = [shutil.which("python" + version)]
     candidates += sorted(pyenv.glob(f"versions/{version}.*/bin/python"), reverse=True)
     script = "import ensurepip, sys, venv; print('%d.%d' % sys.version_info[:2], sys.executable)"
     for candidate in filter(None, candidates):
-        answer = subprocess.run(
+        done = subprocess.run(
             [str(candidate), "-c", script],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
         )
-        found, _, path = answer.stdout.strip().partition(" ")
-        if answer.returncode == 0 and found == version:
+        found, _, path = done.stdout.strip().partition(" ")
+        if done.returncode == 0 and found == version:
             return path
     return None
 
 
 def table():
-    """Returns the matrix of README.md."""
+    """Returns the table of README.md."""
     lines = ["| TensorFlow | Python | `tf.keras` is |", "|---|---|---|"]
     lines += [f"| {lane.tensorflow} | {lane.python} | {lane.keras} |" for lane in LANES]
     return "\n".join(lines)
 
 
 def with_table(text):
-    """Returns the text of README.md with the matrix between its markers.
+    """Returns the text of README.md with the table between its markers.
 
     Raises:
-      ValueError: if the markers are not there once each, in this order.
+      ValueError: if the text does not contain both markers once, in order.
     """
     before, start, rest = text.partition(START)
     _, end, after = rest.partition(END)
@@ -127,7 +127,7 @@ def with_table(text):
 
 
 def write_readme():
-    """Brings the matrix in README.md up to date."""
+    """Updates the table in README.md."""
     readme = ROOT / "README.md"
     temporary = readme.with_suffix(".md.new")
     temporary.write_text(with_table(readme.read_text(encoding="utf-8")), encoding="utf-8")
@@ -146,7 +146,7 @@ def main():
     else:
         pythons = {lane: find_python(lane.python) for lane in LANES}
         for lane, python in pythons.items():
-            print(f"{lane.name:<5} {python or f'no Python {lane.python} here'}")
+            print(f"{lane.name:<5} {python or f'Python {lane.python} not found'}")
         if command == "check" and None in pythons.values():
             sys.exit("Every lane needs its Python.")
 

@@ -1,7 +1,7 @@
 """The tasks of `make`: tests on every lane, lint, benchmarks, the demo.
 
-A lane's environment holds 1 to 2 GB, so its sessions share one, `.nox/<lane>`, which later runs use
-again. (nox itself would make one for each session.)
+A lane's environment takes 1 to 2 GB, so all its sessions share one, `.nox/<lane>`, and later runs
+reuse it. (nox itself would create one per session.)
 """
 
 import contextlib
@@ -22,36 +22,36 @@ sys.path.insert(0, str(ROOT))
 import lanes  # noqa: E402
 
 ENVIRONMENTS = ROOT / ".nox"
-# A version between the lanes, asked for on the command line: make test-version.
-ASKED = os.environ.get("LEGACY_OPT_TENSORFLOW")
+# A TensorFlow version that is no lane, chosen on the command line: make test-version.
+CHOSEN = os.environ.get("LEGACY_OPT_TENSORFLOW")
 LANES = lanes.LANES
-if ASKED:
-    LANES = (lanes.Lane(ASKED, os.environ["LEGACY_OPT_PYTHON"], ""),)
+if CHOSEN:
+    LANES = (lanes.Lane(CHOSEN, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# The parts of a report that hold seconds by name, and what is said of each name.
+# The keys of a report whose values are dicts from name to seconds, and a suffix for these names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
     "seconds_of_shared_fixtures": " (fixture that tests share)",
 }
-# A page of docs/ that the newest lane's Keras has made.
-OF_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
+# Checks a page of docs/ that was generated with the newest lane's Keras.
+NEEDS_THE_LANES_KERAS = "tests/native_keras/test_native_keras.py"
 KERAS_VERSION = "import keras; print(keras.__version__)"
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
-results = {}  # lane name: its report, or the sentence that says why there is none
-spent = {}  # what for: [wall seconds, CPU seconds]
+results = {}  # lane name: its report, or a sentence why there is none
+spent = {}  # task: [wall seconds, CPU seconds]
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
 
 
 def environment(session, lane):
-    """Returns the Python of the lane's environment, which is made or brought up to date first."""
+    """Creates or updates the lane's environment, and returns its Python."""
     base = lanes.find_python(lane.python)
     if base is None:
         missing(session, lane)
@@ -65,9 +65,9 @@ def environment(session, lane):
         return python
     with counted("environments"):
         session.run(base, "-m", "venv", str(home), external=True)
-        # That of an old Python knows no editable installs.
+        # The pip of an old Python does not support editable installs.
         install(session, python, "--upgrade", "pip")
-        # One command, so that no extra can move TensorFlow, numpy or protobuf.
+        # One command, so that no extra can change the version of TensorFlow, numpy or protobuf.
         install(session, python, "-e", ".[test,examples]", *lane.requirements)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
@@ -76,8 +76,8 @@ def environment(session, lane):
 
 
 @contextlib.contextmanager
-def counted(what):
-    """Adds what the programs that run inside take to `spent`, in seconds of the wall and of CPU."""
+def counted(task):
+    """Adds the wall and CPU seconds of the programs that run in this scope to `spent`."""
 
     def now():
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -87,7 +87,7 @@ def counted(what):
     try:
         yield
     finally:
-        sums = spent.setdefault(what, [0.0, 0.0])
+        sums = spent.setdefault(task, [0.0, 0.0])
         for number, (start, end) in enumerate(zip(before, now())):
             sums[number] += end - start
 
@@ -99,8 +99,8 @@ def install(session, python, *words):
 
 
 def missing(session, lane):
-    """Leaves the lane out; fails instead where every lane is needed."""
-    results[lane.name] = f"left out: there is no Python {lane.python} here"
+    """Skips the lane; fails if every lane is required."""
+    results[lane.name] = f"left out: Python {lane.python} is not installed"
     if os.environ.get("LEGACY_OPT_ALL_LANES"):
         session.error(f"Lane {lane.name} {results[lane.name]}")
     session.skip(results[lane.name])
@@ -109,9 +109,9 @@ def missing(session, lane):
 @nox.session(python=False)
 @each_lane
 def test(session, lane):
-    """Runs the tests on a lane; words after -- go to pytest.
+    """Runs the tests on a lane; arguments after -- are passed to pytest.
 
-    With --turns among them the lanes that have a Python here share the cells of long tests.
+    With --turns, the lanes whose Python is installed share the parameters of long tests.
     """
     results[lane.name] = "failed before its tests ended"
     python = environment(session, lane)
@@ -120,11 +120,11 @@ def test(session, lane):
 
 
 def run_tests(session, name, python, words, env=None):
-    """Runs pytest; the report on it goes into `results` under a name."""
+    """Runs pytest and stores its report in `results` under `name`."""
     path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
-    # A file shares its fixtures, and the Sessions that its cells are compared with.
+    # The tests of a file share fixtures, and the Sessions that they compare results with.
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
     try:
         with counted(name):
@@ -135,7 +135,7 @@ def run_tests(session, name, python, words, env=None):
 
 
 def turn_of(lane, words):
-    """Returns the words for pytest, in which --turns has become the turn of this lane."""
+    """Returns the arguments for pytest, with --turns replaced by this lane's --turn."""
     if TURNS not in words:
         return words
     found = [each for each in LANES if each == lane or lanes.find_python(each.python)]
@@ -145,10 +145,10 @@ def turn_of(lane, words):
 
 @nox.session(python=False)
 def handover(session):
-    """Hands a checkpoint from the oldest lane to the newest and back; after tests, if both ran."""
+    """Moves a checkpoint from the oldest lane to the newest and back; after tests of both."""
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
-        session.skip(f"it takes lanes {old.name} and {new.name}")
+        session.skip(f"lanes {old.name} and {new.name} are needed")
     script = ["-m", "tests.tools.handover"]
     pythons = {lane: environment(session, lane) for lane in (old, new)}
     results["handover"] = "failed"
@@ -164,16 +164,16 @@ def handover(session):
 
 @nox.session(python=False)
 def migration_demo(session):
-    """Moves a training from the oldest lane to Keras on the newest, back, and out."""
+    """Migrates a training from the oldest lane to Keras on the newest lane, back, and out."""
     old, new = (environment(session, lane) for lane in (LANES[0], LANES[-1]))
     session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
 
 
 @nox.session(python=False)
 def oldest_keras(session):
-    """Runs the tests of the Keras 3 bridge with the oldest Keras 3; words after -- go to pytest."""
+    """Runs the tests of the Keras 3 bridge with the oldest Keras 3; arguments go to pytest."""
     python = environment(session, LANES[-1])
-    # Put in front of the lane's own Keras, whose dependencies serve both.
+    # On PYTHONPATH, before the lane's Keras, whose dependencies serve both.
     home = ENVIRONMENTS / ("keras-" + lanes.OLDEST_KERAS_3)
     if not (home / "keras").exists():
         wheel = "keras==" + lanes.OLDEST_KERAS_3
@@ -181,26 +181,26 @@ def oldest_keras(session):
     env = {"PYTHONPATH": str(home)}
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
-        session.error(f"Keras is {found} there")
-    # The other turn of what Keras 3 needs is the newest lane's.
+        session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
+    # The newest lane runs the other turn of the tests that need Keras 3.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
-    words += ["-m", "keras3", "--deselect", OF_THE_LANES_KERAS]
+    words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]
     run_tests(session, home.name, python, words, env)
 
 
 @nox.session(python=False)
 @nox.parametrize("lane", [nox.param(x, id=x.name) for x in LANES if x.name in lanes.CLIENT_LANES])
 def clients(session, lane):
-    """Runs the tests with tf-slim and deepctr on a lane; words after -- go to pytest."""
+    """Runs the tests with tf-slim and deepctr on a lane; arguments after -- go to pytest."""
     python = environment(session, lane)
-    # Put in front of the lane's packages, which they would replace.
+    # In a separate folder on PYTHONPATH, because they would replace packages of the lane.
     home = ENVIRONMENTS / "-".join(("clients", lane.name) + lanes.CLIENTS)
     if not (home / "made").exists():
         shutil.rmtree(str(home), ignore_errors=True)
         install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
-        install(session, python, "--target", str(home), "requests")  # deepctr's
+        install(session, python, "--target", str(home), "requests")  # needed by deepctr
         (home / "made").touch()
-    # deepctr asks the network for a newer version of itself; the process would wait for an answer.
+    # deepctr checks the network for a newer version, and would wait for the answer.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
@@ -208,20 +208,20 @@ def clients(session, lane):
 
 @nox.session(python=False)
 def report(session):
-    """Prints what the lanes of this run did, and what took them long."""
+    """Prints the results of the lanes of this run, and the slowest tests."""
     row = "%-14s%8s%8s%8s%9s%9s%9s"
     lines = ["", row % ("lane", "run", "passed", "failed", "skipped", "seconds", "CPU s")]
     for name, result in results.items():
         lines += [name.ljust(16) + result] if isinstance(result, str) else account(row, name)
-    for what in sorted(set(spent) - set(results)):
-        lines.append(row % (what, "", "", "", "", *(f"{each:.0f}" for each in spent[what])))
+    for task in sorted(set(spent) - set(results)):
+        lines.append(row % (task, "", "", "", "", *(f"{each:.0f}" for each in spent[task])))
     print("\n".join(lines + slowest()))
     if all(isinstance(result, str) for result in results.values()):
         session.error("No lane has run.")
 
 
 def account(row, name):
-    """Returns the lines on a lane that has run: its counts, its skips, and what it left out."""
+    """Returns the report lines of a lane: its counts, its skips, and the tests left out."""
     result = results[name]
     counts = result["outcomes"]
     passed, failed, skipped = (counts.pop(key, 0) for key in ("passed", "failed", "skipped"))
@@ -238,7 +238,7 @@ def account(row, name):
 
 
 def slowest():
-    """Returns the lines on the tests and fixtures that took the lanes longest."""
+    """Returns the report lines of the slowest tests and fixtures of all lanes."""
     found = [
         (seconds, lane, name + note)
         for lane, result in results.items()
@@ -253,7 +253,7 @@ def slowest():
 
 @nox.session(python=False)
 def coverage(session):
-    """Prints what the daily tests of all lanes reach, by package; words after -- go to pytest."""
+    """Prints the coverage of the daily tests of all lanes; arguments after -- go to pytest."""
     home = ENVIRONMENTS / "coverage"
     shutil.rmtree(str(home), ignore_errors=True)
     home.mkdir(parents=True)
@@ -261,20 +261,20 @@ def coverage(session):
         python = environment(session, lane)
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         env = {"COVERAGE_FILE": str(home / lane.name)}
-        # For processes that tests start, which new versions of pytest-cov leave out.
+        # For the child processes of tests, which new versions of pytest-cov do not measure.
         env["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
         run_tests(session, lane.name, python, words, env)
-    files = sorted(map(str, home.iterdir()))  # processes that ended last have files of their own
+    files = sorted(map(str, home.iterdir()))  # one per lane, and some of child processes
     env = {"COVERAGE_FILE": str(home / "all")}
     found = str(home / "all.json")
-    product = "--include=legacy_opt/*,compat/*"  # not what tests wrote, and threw away
+    product = "--include=legacy_opt/*,compat/*"  # not files that tests wrote and deleted
     for words in ["combine", "--keep", *files], ["json", "-q", product, "-o", found]:
         session.run(python, "-m", "coverage", *words, env=env, external=True)
     print("\n".join(covered(json.loads(Path(found).read_text(encoding="utf-8"))["files"])))
 
 
 def covered(files):
-    """Returns the lines on each package: how many of its lines and branches the tests reach."""
+    """Returns a line per package: the share of its lines and branches that the tests reach."""
     row = "%-44s%10s%12s"
     sums = {}
     for path, found in files.items():
@@ -291,7 +291,7 @@ def covered(files):
 
 @nox.session(python=False)
 def seconds(session):
-    """Notes what long tests take, from the reports of the last run of all lanes."""
+    """Records the seconds of long tests, from the reports of the last run of all lanes."""
     paths = [ENVIRONMENTS / (f"report-{lane.name}.json") for lane in LANES]
     python = environment(session, LANES[-1])
     session.run(python, "-m", "tests.tools.seconds", *map(str, paths), external=True)
@@ -300,13 +300,13 @@ def seconds(session):
 @nox.session(python=False)
 @each_lane
 def bench(session, lane):
-    """Runs the benchmark on a lane; words after -- go to it."""
+    """Runs the benchmark on a lane; arguments after -- are passed to it."""
     session.run(environment(session, lane), *BENCHMARK, *session.posargs, external=True)
 
 
 @nox.session(python=False)
 def matrix(session):
-    """Compares the Keras bridge with Sessions on every lane, and writes the page of docs/."""
+    """Compares the Keras bridge with Sessions on every lane, and writes docs/keras_exactness.md."""
     home = ENVIRONMENTS / "exactness"
     home.mkdir(parents=True, exist_ok=True)
     paths = [str(home / (lane.name + ".json")) for lane in LANES]
@@ -321,13 +321,13 @@ def matrix(session):
 @nox.session(python=False)
 @each_lane
 def mutations(session, lane):
-    """Breaks the bridge to a lane's Keras in copies of the checkout, and sees the tests fail."""
+    """Breaks the bridge to a lane's Keras in copies of the checkout; the tests must fail."""
     session.run(environment(session, lane), "-m", "tests.tools.mutations", external=True)
 
 
 @nox.session(python=False)
 def defects(session):
-    """Runs the tests of mended defects with the product of an old commit, and with today's."""
+    """Runs the regression tests with the product of an old commit and with today's."""
     if not session.posargs:
         session.error("usage: make defects BEFORE=<the commit before> [LANE=2.15]")
     commit, *names = session.posargs
@@ -337,7 +337,7 @@ def defects(session):
     old.mkdir(parents=True)
     session.run("git", "archive", "--output", archive, commit, external=True)
     shutil.unpack_archive(archive, str(old))
-    shutil.rmtree(str(old / "tests"))  # today's take their place
+    shutil.rmtree(str(old / "tests"))  # replaced by today's tests
     shutil.copytree(str(ROOT / "tests"), str(old / "tests"))
     shutil.copy(str(ROOT / "pyproject.toml"), str(old))
     paths = []
@@ -357,11 +357,11 @@ def defects(session):
 
 @nox.session(python=False)
 def demo(session):
-    """Trains on real input, on the newest lane that this machine has a Python for."""
+    """Trains on real input, on the newest lane whose Python is installed."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]
     if found:
         python = environment(session, found[-1])
-    else:  # no lane's Python: the newest TensorFlow for the Python that runs this
+    else:  # no lane's Python is installed: the newest TensorFlow for the running Python
         home = ENVIRONMENTS / "demo"
         python = str(home / "bin" / "python")
         session.run(sys.executable, "-m", "venv", str(home), external=True)

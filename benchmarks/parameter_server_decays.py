@@ -1,11 +1,11 @@
-"""Counts the decays of AdagradDecay that asynchronous workers lose, or do twice.
+"""Counts the decays of AdagradDecay that asynchronous workers lose or do twice.
 
     python -m benchmarks.parameter_server_decays
 
-Two parameter servers and some workers, processes on this machine, train the flights model. In each
-trial all accumulators start at 2**100, which no squared gradient changes, and the period changes
-once, by a half: the exponent then tells how often an accumulator has decayed, and the slot
-`accumulator_decay_power` how often a decay was counted. Both should be once.
+Two parameter servers and several workers, processes on this machine, train the flights model. In
+each trial all accumulators start at 2**100, which squared gradients are too small to change, and
+one decay with the factor 1/2 is due. The exponent then shows how often an accumulator has decayed,
+and the slot `accumulator_decay_power` how often a decay was counted. Both should be once.
 """
 
 import argparse
@@ -36,11 +36,11 @@ from flights.processes import (  # noqa: E402
 
 START = np.float32(2.0**100)
 PERIOD = 20
-STEPS = 32  # of all workers in a trial
+STEPS = 32  # per trial, all workers together
 
 
 class Barrier:
-    """Lets no worker on before all are there: each has a queue that all put a token into."""
+    """Blocks all workers until all have arrived: each puts a token into the queues of all."""
 
     def __init__(self, index, workers):
         with tf.device("/job:ps/task:0"):
@@ -55,7 +55,7 @@ class Barrier:
 
 
 def be_worker(directory, trials, batch_size):
-    """Trains trial by trial; the first worker writes how often what has decayed."""
+    """Trains trial by trial; the first worker writes the counts of decays."""
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
@@ -98,7 +98,7 @@ def be_worker(directory, trials, batch_size):
 
 
 def decays(accumulators, powers):
-    """Counts (kind, times decayed, times counted) over what has been visited since the period."""
+    """Counts (kind, least and most times decayed, times counted) over all rows with a decay."""
     found = collections.Counter()
     for name, power in powers.items():
         is_table = name.startswith(("embeddings", "wide/"))
@@ -114,12 +114,12 @@ def decays(accumulators, powers):
 
 
 def report(found):
-    """Prints the rates."""
+    """Prints how often decays happened and were counted, by kind."""
     for kind in ("dense", "rows"):
-        mine = {key[1:]: n for key, n in found.items() if key[0] == kind}
-        total = sum(mine.values())
+        counts = {key[1:]: n for key, n in found.items() if key[0] == kind}
+        total = sum(counts.values())
         print(f"{kind}: {total} decays due")
-        for (least, most, counted), n in sorted(mine.items()):
+        for (least, most, counted), n in sorted(counts.items()):
             decayed = f"{most}" if least == most else f"{least} to {most}"
             line = "  decayed %s times, counted %d: %d (%.3f %%)"
             print(line % (decayed, counted, n, 100.0 * n / total))

@@ -1,4 +1,4 @@
-"""The results as a table for people and as JSON."""
+"""Formats the results as tables and as JSON."""
 
 import datetime
 import json
@@ -10,18 +10,18 @@ import tensorflow as tf
 
 
 class Result(NamedTuple):
-    """One comparison.
+    """The result of one comparison.
 
     Attributes:
-      workload: its name.
+      workload: the workload's name.
       variables: "ref" or "resource".
-      optimizer: its name.
-      compared_with: what the ratio is to.
-      milliseconds: the `Spread` of a step.
+      optimizer: the optimizer's name.
+      compared_with: the name of the optimizer that it is compared with.
+      milliseconds: the `Spread` of the time of a step.
       ratio: the `Spread` of the ratio.
-      goal: the largest ratio that is a hit, or None if it is measured for information.
+      goal: the largest ratio that counts as a hit; None if it is measured for information.
       way: how the steps were run.
-      family: the heading under which the report puts it.
+      family: the heading in the report.
     """
 
     workload: str
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
     @property
     def hit(self):
-        """Whether the median ratio reaches the goal; None without one."""
+        """Whether the median ratio reaches the goal; None without a goal."""
         return None if self.goal is None else self.ratio.median <= self.goal
 
     def as_json(self):
@@ -47,7 +47,7 @@ class Result(NamedTuple):
 
 
 class State(NamedTuple):
-    """What an optimizer's class keeps in memory: bytes per slot, over a workload's variables."""
+    """The memory of an optimizer's slots: bytes per slot name, over a workload's variables."""
 
     workload: str
     optimizer: str
@@ -59,12 +59,12 @@ class State(NamedTuple):
 
 
 def without_repeats(states):
-    """Returns the different ones of `states`, in their order."""
+    """Returns `states` without duplicates, in the same order."""
     return [state for i, state in enumerate(states) if state not in states[:i]]
 
 
 def environment():
-    """Returns what the figures depend on."""
+    """Returns a dict of facts that the results depend on."""
     return {
         "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "tensorflow": tf.__version__,
@@ -85,7 +85,7 @@ def _cpu_model():
 
 
 def results_tables(results):
-    """Returns the comparisons as lines of text, a table for each family."""
+    """Returns the results as text, with a table for each family."""
     families = list(dict.fromkeys(result.family for result in results))
     tables = (
         family + "\n" + results_table([result for result in results if result.family == family])
@@ -95,7 +95,7 @@ def results_tables(results):
 
 
 def results_table(results):
-    """Returns the comparisons as lines of text."""
+    """Returns the results as a table."""
     rows = [
         ["", "variables", "way", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]
     ]
@@ -119,7 +119,7 @@ def results_table(results):
 
 
 def goals_line(results):
-    """Returns how many goals were hit, and a line for each that was missed."""
+    """Returns the number of goals that were hit, and a line for each missed goal."""
     judged = [result for result in results if result.goal is not None]
     missed = [result for result in judged if not result.hit]
     line = f"{len(judged) - len(missed)} of {len(judged)} goals hit{'. Missed:' if missed else '.'}"
@@ -136,13 +136,13 @@ def _miss(result):
 
 
 def states_table(states):
-    """Returns the bytes of state as lines of text: one class a line, one workload a column."""
+    """Returns a table of the slots' memory, with a row per class and a column per workload."""
     names = list(dict.fromkeys(state.workload for state in states))
     rows = [["MB of state of"] + names + ["slots on " + names[-1]]]
     for optimizer in dict.fromkeys(state.optimizer for state in states):
-        kept = {state.workload: state.slots for state in states if state.optimizer == optimizer}
-        totals = [_mb(sum(kept[name].values())) if name in kept else "" for name in names]
-        slots = kept.get(names[-1], {})
+        sizes = {state.workload: state.slots for state in states if state.optimizer == optimizer}
+        totals = [_mb(sum(sizes[name].values())) if name in sizes else "" for name in names]
+        slots = sizes.get(names[-1], {})
         parts = ", ".join(f"{name} {_mb(size)}" for name, size in slots.items())
         rows.append([optimizer] + totals + [parts])
     return _columns(rows)
@@ -160,7 +160,7 @@ def _columns(rows):
 
 
 def save_json(path, results, states, facts):
-    """Writes everything to `path`, which holds a whole report at any moment or none."""
+    """Writes the report to `path` as JSON; an existing file is replaced in one operation."""
     report = {
         "environment": facts,
         "results": [result.as_json() for result in results],

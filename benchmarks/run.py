@@ -1,17 +1,18 @@
-"""Measures the optimizers against TensorFlow's own and holds the ratios beside the goals.
+"""Measures the optimizers' speed against TensorFlow's own, and compares the ratios with goals.
 
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
 
     python benchmarks/run.py --only bridge
+    python benchmarks/run.py --only bridge --against ../before
 
-Prints a table of the ratios (`measuring` tells how they are taken, `workloads` and `bridge` on
-what), writes the same as JSON, and ends with exit code 0 whatever the figures say. W4 and B4 need
-up to 9 GB of memory at a time. Ratios from a busy machine are worth little; "stock Adagrad again"
-and "Keras Adam again", which should be 1, show how far they go by chance. How much a step takes
-longer on W4 than on W3 (B4 than B3) depends on the processor's caches too, as the line of the stock
-optimizer tells. Optimizers whose sparse step touches the whole table, as stock Adam's does, have no
-growth goal: they grow with the table by definition.
+Prints a table of the ratios and writes it as JSON; the exit code is always 0. timing.py explains
+how ratios are measured, workloads.py and keras_bridge.py the workloads. W4 and B4 need up to 9 GB
+of memory at a time. Ratios from a busy machine mean little; "stock Adagrad again" and "Keras Adam
+again", which should be 1, show their random deviation. The ratio of a step on W4 to a step on W3
+(B4 to B3) depends on the processor's caches, too, as the row of the stock optimizer shows.
+Optimizers whose sparse step touches the whole table, like stock Adam's, have no growth goal: their
+time grows with the table by definition.
 """
 
 import argparse
@@ -24,10 +25,10 @@ if not __package__:  # run as a script: find this package and legacy_opt in the 
 
 import tensorflow as tf
 
-from benchmarks import keras_bridge, optimizers, report, timing, workloads
+from benchmarks import against, keras_bridge, optimizers, report, timing, workloads
 
 WORKLOADS = workloads.WORKLOADS + keras_bridge.WORKLOADS
-_LARGE_TABLES = 3  # optimizers on W4 at a time, each with up to 2.6 GB
+_LARGE_TABLES = 3  # number of optimizers on W4 at a time, each with up to 2.6 GB
 
 
 def parse_arguments(argv=None):
@@ -36,12 +37,19 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--json", default="benchmark.json", metavar="PATH", help="where to write (%(default)s)")
-    add("--quick", action="store_true", help="a glance: no W4 or B4, resource only, few rounds")
+    add("--json", default="benchmark.json", metavar="PATH", help="the JSON file (%(default)s)")
+    add("--quick", action="store_true", help="no W4 or B4, resource variables only, few rounds")
     add("--only", type=_workload_names, metavar="W1,B2", help="only these, or bridge for B1 to B4")
+    add("--against", type=_checkout, metavar="DIR", help="compare with the bridge of a checkout")
     add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
     add("--scale-down", type=_positive, default=1, metavar="N", help="N times smaller workloads")
     return parser.parse_args(argv)
+
+
+def _checkout(text):
+    if not os.path.isdir(os.path.join(text, "legacy_opt")):
+        raise argparse.ArgumentTypeError(f"{text!r} is no checkout: it has no folder legacy_opt")
+    return os.path.abspath(text)
 
 
 def _positive(text):
@@ -51,22 +59,22 @@ def _positive(text):
 
 
 def _workload_names(text):
-    known = [workload.name for workload in WORKLOADS]
+    all_names = [workload.name for workload in WORKLOADS]
     names = []
     for name in text.upper().split(","):
         if name == "BRIDGE":
             names += [workload.name for workload in keras_bridge.WORKLOADS]
-        elif name in known:
+        elif name in all_names:
             names.append(name)
         else:
-            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(known)}, bridge")
+            raise argparse.ArgumentTypeError(f"{name!r} is none of {', '.join(all_names)}, bridge")
     return names
 
 
 def groups(workload):
-    """Returns the entries that a workload measures, in lists of those that take turns.
+    """Returns the entries for a workload, in lists of those that are timed together.
 
-    Families stay apart, and tables that fill the memory come a few at a time.
+    Each list belongs to one family, and is short for large tables, which would fill the memory.
     """
     found = []
     for family in optimizers.FAMILIES:
@@ -82,15 +90,15 @@ def groups(workload):
 
 
 def comparisons(workload, variables, entries):
-    """Tells what is compared on a workload.
+    """Returns the planned comparisons on a workload.
 
     Args:
       workload: the workload.
       variables: "ref" or "resource".
-      entries: the optimizers that take turns.
+      entries: the optimizers that are timed together.
 
     Returns:
-      A list of triples: a contestant and the one that it is compared with, both as (workload's
+      A list of triples: a contestant, the contestant that it is compared with, both as (workload's
       name, optimizer's name), and the goal or None.
     """
     name = workload.name
@@ -108,13 +116,13 @@ def comparisons(workload, variables, entries):
 
 
 def measure(workload, variables, sizes, rounds):
-    """Measures all optimizers that take part in a workload, on one kind of variables.
+    """Measures all optimizers of a workload, on one kind of variables.
 
     Args:
       workload: the workload.
       variables: "ref" or "resource".
       sizes: a dict of all workloads by name.
-      rounds: how many blocks of steps each of them gets.
+      rounds: the number of blocks of steps per contestant.
 
     Returns:
       A list of `report.Result` and a list of `report.State`.
@@ -137,29 +145,35 @@ def measure(workload, variables, sizes, rounds):
     return results, states
 
 
-def measure_bridge(workload, way, sizes, rounds):
-    """Measures the bridge on a workload, in one way of running.
+def measure_bridge(workload, way, sizes, rounds, checkout=None):
+    """Measures the Keras bridge on a workload, with one kind of steps.
 
     Args:
       workload: the workload.
-      way: the `bridge.Way`.
+      way: the `keras_bridge.Way`.
       sizes: a dict of all workloads by name.
-      rounds: how many blocks of steps each contestant gets.
+      rounds: the number of blocks of steps per contestant.
+      checkout: another checkout, whose bridge is the other contestant; None for other optimizers.
 
     Returns:
       A list of `report.Result`.
     """
 
     def contestant(name, optimizer):
+        if optimizer.endswith(against.BEFORE):
+            optimizer = optimizer[: -len(against.BEFORE)]
+            return against.OtherCheckout(checkout, sizes[name], way, optimizer)
         return keras_bridge.contestant(sizes[name], way, optimizer)
 
     planned = keras_bridge.comparisons(workload, way)
+    if checkout is not None:
+        planned = against.comparisons(planned)
     results, _ = _compare(planned, contestant, "resource", rounds)
     return [result._replace(way=str(way)) for result in results]
 
 
 def _compare(planned, make, variables, rounds):
-    """Makes the contestants of the planned comparisons, times them, and closes them."""
+    """Creates the contestants of the planned comparisons, times them, and closes them."""
     contestants = {}
     try:
         for key in [key for one, other, _ in planned for key in (other, one)]:
@@ -180,14 +194,15 @@ def _compare(planned, make, variables, rounds):
     return results, contestants
 
 
-def measure_all(names, sizes, quick, rounds):
-    """Measures workloads by name, in every way, and tells on stderr which it is at.
+def measure_all(names, sizes, quick, rounds, checkout=None):
+    """Measures workloads with all kinds of steps and variables; prints its progress on stderr.
 
     Args:
-      names: the names.
+      names: the names of the workloads.
       sizes: a dict of all workloads by name.
-      quick: leave out ref variables.
-      rounds: how many blocks of steps each contestant gets.
+      quick: whether to leave out ref variables.
+      rounds: the number of blocks of steps per contestant.
+      checkout: see `measure_bridge`.
 
     Returns:
       A list of `report.Result` and a list of `report.State`.
@@ -198,13 +213,13 @@ def measure_all(names, sizes, quick, rounds):
         size = sizes[name]
         for way in keras_bridge.ways(size) if name in bridged else ():
             print(f"{name} ({size.about}), {way} ...", file=sys.stderr)
-            results += measure_bridge(size, way, sizes, rounds)
+            results += measure_bridge(size, way, sizes, rounds, checkout)
         kinds = ("resource",) if quick else ("ref", "resource")
         for variables in () if name in bridged else kinds:
             print(f"{name} ({size.about}), {variables} variables ...", file=sys.stderr)
-            measured, kept = measure(size, variables, sizes, rounds)
-            results += measured
-            states += kept
+            new_results, new_states = measure(size, variables, sizes, rounds)
+            results += new_results
+            states += new_states
     return results, report.without_repeats(states)
 
 
@@ -215,10 +230,11 @@ def main(argv=None):
     rounds = arguments.repeats or (7 if arguments.quick else 25)
     sizes = {w.name: w.scaled_down(arguments.scale_down) for w in WORKLOADS}
     facts = dict(report.environment(), rounds=rounds, scale_down=arguments.scale_down)
+    known = keras_bridge.WORKLOADS if arguments.against else WORKLOADS
     names = arguments.only or [
-        name for name, size in sizes.items() if not (arguments.quick and size.grown_from)
+        each.name for each in known if not (arguments.quick and each.grown_from)
     ]
-    results, states = measure_all(names, sizes, arguments.quick, rounds)
+    results, states = measure_all(names, sizes, arguments.quick, rounds, arguments.against)
     print(", ".join("{}: {}".format(*item) for item in facts.items()))
     print("\n" + report.results_tables(results))
     print("\n" + report.goals_line(results))

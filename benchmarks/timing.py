@@ -1,9 +1,9 @@
-"""Timing steps against each other on a machine that may be busy with other things.
+"""Compares the time of steps on a machine that may be busy with other work.
 
-All contestants live in one process and take turns: in each round everybody runs a short block of
-steps, and everybody starts a round in turn. A block's time is the median of its steps; a ratio is
-taken within a round, where both sides saw the same machine; the result is the median of the ratios
-of all rounds, with quartiles as the spread.
+All contestants run in one process, in turns: in each round every contestant runs a short block of
+steps, and each round starts with another contestant. A block's time is the median of its steps.
+Ratios are computed within a round, so that both sides had the same conditions. The result is the
+median of the ratios of all rounds, with the quartiles as its spread.
 """
 
 import time
@@ -14,7 +14,7 @@ import numpy as np
 _WARM_UP_STEPS = 5
 _BLOCK_SECONDS = 0.02
 _MOST_STEPS = 50
-_MOST_SECONDS = 15  # for all rounds; slow steps get fewer
+_MOST_SECONDS = 15  # for all rounds; slow steps get fewer rounds
 _FEWEST_ROUNDS = 5
 
 
@@ -32,25 +32,30 @@ class Spread(NamedTuple):
         return cls(float(median), float(lower), float(upper))
 
 
-def _block(step, count):
-    """Returns the median time of `count` steps, in seconds."""
+def times(step, count):
+    """Runs `count` steps. Returns a list of seconds per step."""
     if hasattr(step, "times"):
-        return np.median(step.times(count))
-    times = []
+        return step.times(count)
+    seconds = []
     for _ in range(count):
         start = time.perf_counter()
         step()
-        times.append(time.perf_counter() - start)
-    return np.median(times)
+        seconds.append(time.perf_counter() - start)
+    return seconds
+
+
+def _block(step, count):
+    """Returns the median time of `count` steps, in seconds."""
+    return np.median(times(step, count))
 
 
 def alternate(steps, rounds):
-    """Times steps in turns.
+    """Times the steps of several contestants in turns.
 
     Args:
-      steps: a dict from anything to a callable that runs one step, or to an object whose
-        ``times(count)`` runs several and returns the seconds that each took.
-      rounds: how many blocks each of them gets; fewer if the steps are slow.
+      steps: a dict from a key to a callable that runs one step, or to an object whose
+        ``times(count)`` runs several steps and returns the seconds of each.
+      rounds: the number of blocks per contestant; fewer are run if the steps are slow.
 
     Returns:
       A dict with the same keys: arrays ``[rounds]`` of seconds per step.
@@ -62,9 +67,9 @@ def alternate(steps, rounds):
         round_seconds += counts[key] * seconds
     rounds = min(rounds, max(_FEWEST_ROUNDS, int(_MOST_SECONDS / round_seconds)))
     keys = list(steps)
-    times = {key: [] for key in keys}
+    found = {key: [] for key in keys}
     for number in range(rounds):
         first = number % len(keys)
         for key in keys[first:] + keys[:first]:
-            times[key].append(_block(steps[key], counts[key]))
-    return {key: np.array(blocks) for key, blocks in times.items()}
+            found[key].append(_block(steps[key], counts[key]))
+    return {key: np.array(blocks) for key, blocks in found.items()}

@@ -1,15 +1,13 @@
-"""What the optimizers are set to work on: graphs in which little but the optimizer's step runs.
+"""The workloads: graphs in which almost only the optimizer's step runs.
 
-* The dense gradient is one tensor that stays in memory, read once a step and shared by all
-  variables of the workload: nothing computes it, nothing copies it.
-* Sparse gradients go round batches of ids that stay in memory; a step takes the next one by the
-  global step (one `gather`), then TensorFlow sums the duplicate ids, for our optimizers as for its
-  own. There are enough batches that their rows do not stay in the processor's cache. All of them
-  share their values.
+* The dense gradient is a tensor in memory, read once per step and shared by all variables of the
+  workload. It is neither computed nor copied.
+* Sparse gradients use batches of ids in memory. A step gathers the batch of its global step; then
+  TensorFlow sums the duplicate ids, for our optimizers as for its own. There are enough batches
+  that their rows do not stay in the processor's cache. All batches have the same values.
 * The step is called through `Session.make_callable`, without the overhead of `Session.run`.
 
-So the ratios are the worst that a model can see: any model around the optimizer brings them
-nearer to 1.
+So the ratios are worst cases: the other operations of a model bring them nearer to 1.
 """
 
 from typing import NamedTuple
@@ -25,15 +23,15 @@ _SCATTERING_PRIME = 7368787  # spreads the frequent ids over the table
 
 
 class Workload(NamedTuple):
-    """A kind of step.
+    """The size of a step.
 
     Attributes:
-      name: as in "W1".
-      about: a few words for the report.
+      name: the workload's name, such as "W1".
+      about: a short description for the report.
       shape: the shape of each variable.
-      variables: how many variables there are.
-      ids: how many rows a step looks up, duplicates included; 0 makes it dense.
-      grown_from: the workload that differs in having fewer rows, by name, if there is one.
+      variables: the number of variables.
+      ids: the number of ids in a sparse gradient, duplicates included; 0 means a dense gradient.
+      grown_from: the name of the same workload with fewer rows, or "".
     """
 
     name: str
@@ -61,12 +59,12 @@ WORKLOADS = [
 
 
 class Contestant:
-    """One optimizer on one workload, in a graph and a session of its own.
+    """One optimizer on one workload, in a separate graph and session.
 
     Args:
       workload: the `Workload`.
       make: called with the global step variable, returns the optimizer.
-      use_resource: resource instead of ref variables.
+      use_resource: whether to use resource variables instead of ref variables.
 
     Attributes:
       step: a callable that runs one training step.
@@ -128,7 +126,7 @@ def _bytes(variable):
 
 
 def _resident(name, shape, dtype, initializer):
-    """Returns the value of a variable that nobody trains."""
+    """Returns the value of a new variable that is not trained."""
     variable = v1.get_variable(name, shape, dtype, initializer, trainable=False, use_resource=True)
     return variable.read_value()
 
@@ -146,7 +144,7 @@ def _gradient(workload, global_step):
 
 
 def zipf_ids(workload):
-    """Returns row numbers ``[BATCHES, ids]``: a few come all the time, most hardly ever."""
+    """Returns row numbers ``[BATCHES, ids]`` with a Zipf distribution: few are frequent."""
     rows = workload.shape[0]
     ranks = np.random.RandomState(1).zipf(_ZIPF_EXPONENT, (BATCHES, workload.ids)) % rows
     return ranks * _SCATTERING_PRIME % rows

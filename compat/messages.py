@@ -1,20 +1,20 @@
-"""What the exceptions of other people's code say."""
+"""Messages of exceptions that other people's code raises."""
 
 
 def text_of(error):
-    """Returns what an exception says, "" if that is nothing or cannot be read."""
+    """Returns an exception's message, "" if it is empty or its `__str__` raises."""
     try:
         return str(error).strip()
-    except Exception:  # its own __str__ raises
+    except Exception:  # raised by error.__str__
         return ""
 
 
 def with_class(error):
-    """Returns the name of an exception's class, and what it says if it says something."""
+    """Returns an exception's class name and message; the name alone if the message is empty."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def first_line(error):
-    """Returns the first line of what an exception says, or the name of its class."""
+    """Returns the first line of an exception's message; its class name if that is empty."""
     return (text_of(error) or type(error).__name__).split("\n")[0]

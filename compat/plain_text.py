@@ -1,14 +1,15 @@
-"""Numbers and names as text."""
+"""Formats numbers and names for printing."""
 
 
 def printable(text, stream=None):
-    """Returns a line with escapes, as in Python's strings, for what is not to be seen as it is.
+    """Escapes the unprintable characters of a line, as Python's string literals do.
 
-    A name in a checkpoint may hold line breaks, and what a terminal takes for commands.
+    Names in a checkpoint may contain line breaks and control sequences of terminals.
 
     Args:
       text: the line.
-      stream: where it is printed; what its encoding does not have is escaped, too.
+      stream: the stream that prints it; characters missing in its encoding are escaped, too.
+        None means UTF-8.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
@@ -16,7 +17,7 @@ def printable(text, stream=None):
 
 
 def size(count):
-    """Returns a number of bytes as people write it."""
+    """Returns a number of bytes in decimal units: "800 bytes", "3.5 MB"."""
     if count < 1000:
         return f"{count} bytes"
     for unit in ("kB", "MB", "GB", "TB"):
@@ -27,5 +28,5 @@ def size(count):
 
 
 def counted(number, noun):
-    """Returns "1 tensor", "2 tensors"."""
+    """Returns a number with its noun, singular or plural: "1 tensor", "2 tensors"."""
     return f"{format(number, ',')} {noun}{'' if number == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""Silences what TensorFlow writes by the way."""
+"""Silences TensorFlow's log output."""
 
 import contextlib
 import os
@@ -9,10 +9,10 @@ import warnings
 
 @contextlib.contextmanager
 def silence():
-    """Keeps TensorFlow's log, Python's and that of the C++ below it, off the terminal.
+    """Keeps the logs of TensorFlow's Python and C++ code off the terminal.
 
     Yields:
-      A stream to the terminal's stderr, for what is to be seen nevertheless.
+      A stream to the terminal's stderr, for output that must remain visible.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     sys.stderr.flush()
@@ -22,7 +22,7 @@ def silence():
         screen = scopes.enter_context(os.fdopen(os.dup(kept), "w"))
         scopes.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
-        # What is written there must not be in the way of --json.
+        # Text that TensorFlow prints to stdout would corrupt the output of --json.
         prints = scopes.enter_context(open(os.devnull, "w"))
         scopes.enter_context(contextlib.redirect_stdout(prints))
         os.dup2(log.fileno(), 2)

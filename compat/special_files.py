@@ -1,6 +1,6 @@
-"""Paths of users where there is something else than what is to be read, or written.
+"""Refuses paths to FIFOs, sockets and devices.
 
-Opening a FIFO blocks, and a device has no end.
+Opening a FIFO blocks, and reading a device may never end.
 """
 
 import os
@@ -15,20 +15,23 @@ _KINDS = (
 
 
 class SpecialFileError(OSError, ValueError):
-    """A path leads to neither a regular file nor a folder."""
+    """A path leads to a FIFO, a socket or a device."""
 
 
 def kind(path):
-    """Returns what a path leads to, as "a FIFO (named pipe)"; None for files, folders, nothing."""
+    """Returns the kind of a special file, such as "a FIFO (named pipe)".
+
+    Returns None for a regular file, a folder and a path that does not exist.
+    """
     try:
         mode = os.stat(path).st_mode
-    except (OSError, ValueError):  # nothing there, or a path that only TensorFlow can open
+    except (OSError, ValueError):  # missing, or a path that only TensorFlow can open
         return None
     return next((name for is_kind, name in _KINDS if is_kind(mode)), None)
 
 
 def refuse(*paths):
-    """Raises a SpecialFileError if one of the paths leads to neither a file nor a folder."""
+    """Raises a SpecialFileError if one of the paths leads to a special file."""
     for path in paths:
         found = kind(path)
         if found is not None:
@@ -36,15 +39,15 @@ def refuse(*paths):
 
 
 def refuse_existing(path, overwrite):
-    """Raises a ValueError if there is something where a file, or a checkpoint, is to be written.
+    """Raises a ValueError if a file or checkpoint cannot be written at a path.
 
     Args:
       path: the file, or the prefix of the checkpoint.
-      overwrite: whether a file that is there may be replaced.
+      overwrite: whether an existing file may be replaced.
     """
     refuse(path, path + ".index")
-    there = [each for each in (path, path + ".index") if os.path.lexists(each)]
-    if there and not overwrite:
-        raise ValueError(f"{there[0]!r} is there already. Pass --overwrite to replace it.")
+    existing = [each for each in (path, path + ".index") if os.path.lexists(each)]
+    if existing and not overwrite:
+        raise ValueError(f"{existing[0]!r} is there already. Pass --overwrite to replace it.")
     if os.path.isdir(path):
         raise ValueError(f"{path!r} is a folder. Name what to write in it.")

@@ -1,4 +1,4 @@
-"""Objects that a user names on the command line as module:object."""
+"""Imports and calls objects that a user names on the command line as module:object."""
 
 import difflib
 import importlib
@@ -10,16 +10,16 @@ from . import messages
 
 
 def load(name):
-    """Imports a module, from the current folder too, and returns an object in it.
+    """Imports an object. Modules of the current folder are found, too.
 
     Args:
-      name: as "package.module:object"; the object may have dots, too.
+      name: "package.module:object", where the object may be nested, as "Trainer.build".
 
     Returns:
       The object.
 
     Raises:
-      ImportError: there is no such module or object, or the module raises when it is imported.
+      ImportError: the module or the object does not exist, or importing the module raises.
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):
@@ -37,10 +37,15 @@ def load(name):
 
 
 def call(name, function, *arguments):
-    """Calls what a user has named.
+    """Calls a function that the user has named.
+
+    Args:
+      name: the user's name for it, for the error message.
+      function: the function.
+      *arguments: its arguments.
 
     Raises:
-      ImportError: it raises; the message tells what, and where.
+      ImportError: the function raises. The message gives that error and its line.
     """
     return _calling(name, function, *arguments)
 
@@ -50,7 +55,7 @@ def _calling(name, function, *arguments):
         return function(*arguments)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # SystemExit, too: some scripts end so
+    except BaseException as error:  # also SystemExit: some scripts end with sys.exit()
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename != __file__]
         frames = [frame for frame in frames if not frame.filename.startswith("<frozen")]
         frames = [frame for frame in frames if frame.filename != importlib.__file__]

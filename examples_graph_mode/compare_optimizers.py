@@ -4,13 +4,13 @@
     python examples_graph_mode/compare_optimizers.py --quick
     python examples_graph_mode/compare_optimizers.py --optimizers Adam --learning-rate Adam=0.01
 
-A TF1 graph in a Session, as in flights_session.py, one optimizer after the other, each in a fresh
-graph, so that the time of a step is its own. Every batch of flights is predicted before it is
-learned from. The learning rates (flights/optimizers.py) won --sweep, which looks at January to June
-only; July to December is what the whole year is scored by. One model, one stream and one seed: it
-shows how the optimizers behave, not which of them is the best.
+The optimizers train one after the other in a TF1 graph and Session, as in flights_session.py, each
+in a new graph, so that step times do not affect each other. Every batch of flights is predicted
+before the model trains on it. The learning rates (flights/optimizers.py) are the results of
+--sweep, which uses January to June only; the scores are of July to December. With one model, one
+data set and one seed, the program shows how the optimizers behave, not which of them is the best.
 
-The output directory receives compare.csv, compare_over_time.png and compare_ranking.png; with
+It writes compare.csv, compare_over_time.png and compare_ranking.png to the output directory; with
 --sweep, compare_sweep.csv.
 """
 
@@ -34,17 +34,17 @@ from flights.sweep import ALL_SEEDS, tune
 from flights.training import Trainer, replacing
 
 QUICK_STEPS = 600
-WARM_UP_STEPS = 10  # which are not timed
+WARM_UP_STEPS = 10  # not timed
 
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What one optimizer did.
+    """The results of one optimizer.
 
     Attributes:
-        predictions: float32 [flights], each made before its flight was learned from.
-        milliseconds: the median time of a training step.
-        state_bytes: what the optimizer keeps.
+      predictions: float32 [flights], each made before the training on its flight.
+      milliseconds: the median time of a training step.
+      state_bytes: the size of the optimizer's variables.
     """
 
     predictions: Any
@@ -97,7 +97,7 @@ def make_parser():
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--sweep", action="store_true", help="tune the learning rates on January to June instead")
     add("--trials", type=positive_int, default=10, help="sweep: for each optimizer (%(default)s)")
-    add("--seeds", type=positive_int, default=2, help="sweep: to choose by (%(default)s)")
+    add("--seeds", type=positive_int, default=2, help="sweep: for finalists (%(default)s)")
     return parser
 
 
@@ -128,7 +128,7 @@ def make_settings(arguments):
 
 
 def train(flights, settings, batch_size):
-    """Trains one pass over `flights` with one optimizer, in a graph of its own."""
+    """Trains one pass over `flights` with one optimizer, in a new graph."""
     trainer = Trainer(flights, {settings.optimizer: settings}, batch_size)
     (predictions,) = trainer.train_once(f"{settings.optimizer:<16}")
     timed = trainer.step_seconds[WARM_UP_STEPS:] or trainer.step_seconds
@@ -145,7 +145,7 @@ def sweep(flights, arguments):
         best, table = tune(flights, [name], *sizes, base=settings)
         rates = sorted(table["learning_rate"])
         rate = best[name].learning_rate
-        edge = " (the end of the range: widen it)" if rate in (rates[0], rates[-1]) else ""
+        edge = " (at the end of the range: widen it)" if rate in (rates[0], rates[-1]) else ""
         print(f"{name} {rate:g}, log-loss {table[ALL_SEEDS].min():.4f}{edge}")
         tables.append(table)
     return pd.concat(tables)
@@ -155,7 +155,7 @@ def compare(flights, arguments):
     """Trains with every optimizer; prints the table, and writes it and the plots.
 
     Raises:
-        SystemExit: if an optimizer diverged; all is written before.
+      SystemExit: if an optimizer diverged, after all files are written.
     """
     settings = make_settings(arguments)
     outcomes = {name: train(flights, one, arguments.batch_size) for name, one in settings.items()}
@@ -181,7 +181,7 @@ def main(argv=None):
     try:
         os.makedirs(arguments.out, exist_ok=True)
     except OSError as error:
-        sys.exit(f"--out: cannot make the directory: {error}")
+        sys.exit(f"--out: cannot create the directory: {error}")
     begin = time.time()
     flights = load_flights()
     if arguments.sweep:

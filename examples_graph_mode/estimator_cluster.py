@@ -2,11 +2,11 @@
 
     python examples_graph_mode/estimator_cluster.py
 
-All processes run `train_and_evaluate`. TF_CONFIG tells each its place, and makes it a
-server, a worker, or the chief, who also writes the checkpoints. Chief and worker have every other
-batch each, and begin again at the end, until both together have done all steps. Then the last
-checkpoint is evaluated on the flights that follow those of the training. All processes are stopped
-at the end, after a failure, and on Ctrl-C and SIGTERM.
+All processes run `train_and_evaluate`. TF_CONFIG makes each a parameter server, a worker or the
+chief, which also writes the checkpoints. Chief and worker train on alternate batches, and repeat
+them until both together have done all steps. Then the last checkpoint is evaluated on the flights
+that follow the training data. All processes are stopped at the end, after a failure, and on Ctrl-C
+and SIGTERM.
 
 Estimator is part of TensorFlow up to 2.15.
 """
@@ -27,43 +27,43 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
     add = parser.add_argument
-    add("--steps", type=positive_int, default=4000, help="of chief and worker (%(default)s)")
+    add("--steps", type=positive_int, default=4000, help="chief and worker together (%(default)s)")
     add("--timeout", type=positive_int, default=300, help="seconds (%(default)s)")
     return parser.parse_args(argv)
 
 
 def device_filters(job):
-    """What the sessions of a process see: the servers and itself.
+    """Returns the filters with which a process connects only to the servers and to itself.
 
-    An Estimator sets these filters itself, but not where its RunConfig has a session_config.
-    Without them the chief waits for a worker that has finished and is gone: for ever.
+    An Estimator sets these filters itself, unless its RunConfig has a session_config. Without them
+    the chief would wait forever for a worker that has finished.
     """
     return [] if job == "ps" else ["/job:ps", "/job:" + job]
 
 
 def be_process(arguments):
-    """Does what TF_CONFIG says: serves variables, or trains with every other batch."""
+    """Runs the task of TF_CONFIG: serves variables, or trains on every other batch."""
     stop_with_parent()
     flights = load_flights().first(arguments.steps * arguments.batch_size)
     job = my_place()[1]
     estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
-    # The worker starts five seconds after the chief, who then has done more than half.
+    # Repeated, because the worker starts five seconds after the chief has, which does more steps.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
-        tf.estimator.EvalSpec(input_fn, steps=1),  # where there is an evaluator
+        tf.estimator.EvalSpec(input_fn, steps=1),  # required, but there is no evaluator
     )
-    os._exit(0)  # its server has no end of its own
+    os._exit(0)  # the server threads would keep the process alive
 
 
 def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if they take too long.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_arguments(argv)
@@ -71,7 +71,7 @@ def main(argv=None):
         sys.exit(NO_ESTIMATOR % tf.__version__)
     if "TF_CONFIG" in os.environ:
         if not arguments.out:
-            sys.exit("With TF_CONFIG, give --out: all processes train in one directory.")
+            sys.exit("With TF_CONFIG, --out is required: all processes use the same directory.")
         be_process(arguments)
     flights = load_flights()
     following = flights.after(arguments.steps * arguments.batch_size).first(20000)

@@ -2,13 +2,13 @@
 
     python examples_graph_mode/estimator_flights.py
 
-Month by month: train_and_evaluate learns from all flights before the month, in time order and one
-pass, and is evaluated on the month itself, in which it does not learn. Every call but the first
-resumes from the checkpoint that the call before it left; a program that was killed resumes in the
-same way when it is started again. A model that stands still for a month loses to one that goes on
-learning: expect worse numbers here than from flights_session.py.
+For each month, train_and_evaluate trains on all flights before the month, in time order and in one
+pass, and then evaluates on the month without training on it. Every call but the first resumes from
+the checkpoint of the previous call. A program that was killed resumes in the same way when it is
+started again. Expect worse numbers than from flights_session.py, whose model also trains within the
+month.
 
-A bar shows the steps, the loss and the pace. TensorBoard shows what is in the optimizer's slots:
+A progress bar shows steps, loss and speed. TensorBoard shows the values of the optimizer's slots:
 
     tensorboard --logdir flights_estimator_out
 
@@ -42,22 +42,22 @@ NO_ESTIMATOR = (
 
 
 def has_estimator():
-    """Whether this TensorFlow has tf.estimator; from 2.16 on it has not."""
+    """Whether this TensorFlow has tf.estimator; it was removed in 2.16."""
     try:
         return hasattr(tf, "estimator") and hasattr(tf.estimator, "Estimator")
-    except ImportError:  # the name is there, the tensorflow-estimator package is not
+    except ImportError:  # the package tensorflow-estimator is not installed
         return False
 
 
 def model_fn(features, labels, mode, params, config):
-    """Estimator's model_fn.
+    """Builds the graph for training, evaluation or prediction: the Estimator's model_fn.
 
     Args:
-        features: dict with ids [batch, fields] and dense [batch, features].
-        labels: [batch], 1 for late; None when predicting.
-        mode: a `tf.estimator.ModeKeys`.
-        params: dict with `settings` and `vocabulary_size`.
-        config: the `RunConfig`.
+      features: dict with ids [batch, fields] and dense [batch, features].
+      labels: [batch], 1 for late; None when predicting.
+      mode: a `tf.estimator.ModeKeys`.
+      params: dict with `settings` and `vocabulary_size`.
+      config: the `RunConfig`.
     """
     settings = params["settings"]
     logits = build_logits(features["ids"], features["dense"], params["vocabulary_size"], settings)
@@ -84,15 +84,15 @@ def model_fn(features, labels, mode, params, config):
 
 
 def make_input_fn(flights, batch_size, first_step=lambda: 0):
-    """Returns an input_fn that passes once over `flights`, in time order.
+    """Returns an input_fn that iterates over `flights` once, in time order.
 
-    A generator hands out slices, so that the graph holds no copy of the data and the checkpoint
-    directory no graph of 60 MB.
+    A generator yields slices, so that the graph, which is saved with the checkpoints, does not
+    contain the 60 MB of data.
 
     Args:
-        flights: `Flights`.
-        batch_size: flights per step.
-        first_step: called when the input starts; returns the number of batches to leave out.
+      flights: `Flights`.
+      batch_size: flights per step.
+      first_step: called when the input starts; returns the number of batches to skip.
     """
 
     def batches():
@@ -117,7 +117,7 @@ def make_input_fn(flights, batch_size, first_step=lambda: 0):
 
 
 def steps_done(directory):
-    """The global step of the latest checkpoint, 0 if there is none: where to go on reading."""
+    """Returns the global step of the latest checkpoint, 0 if there is none."""
     checkpoint = tf.train.latest_checkpoint(directory)
     return int(tf.train.load_variable(checkpoint, "global_step")) if checkpoint else 0
 
@@ -139,9 +139,9 @@ def parse_arguments(argv=None):
 
 
 def make_estimator(arguments, vocabulary_size, device_filters=()):
-    """Returns the Estimator that the command line describes.
+    """Returns the Estimator for the command line's arguments.
 
-    In a cluster its sessions see only the processes that pass one of the filters.
+    In a cluster its sessions connect only to the processes that match one of `device_filters`.
     """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
@@ -149,8 +149,8 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
         tf_random_seed=settings.seed,
         save_checkpoints_steps=1000,
         save_summary_steps=SUMMARY_STEPS,
-        log_step_count_steps=None,  # the bar shows it
-        # One thread within an op: float sums in one order, hence reproducible numbers.
+        log_step_count_steps=None,  # the progress bar shows the steps
+        # One thread per operation: float sums in the same order, hence reproducible numbers.
         session_config=tf.ConfigProto(
             intra_op_parallelism_threads=1, device_filters=device_filters
         ),
@@ -160,14 +160,14 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
 
 
 def train_and_evaluate(estimator, flights, month, batch_size):
-    """Learns from all flights before `month`, resuming where the checkpoint is; predicts `month`.
+    """Trains on all flights before `month`, from the latest checkpoint on; evaluates on `month`.
 
     Returns:
-        The metrics; None if the checkpoint has already learned from flights of that month.
+      The metrics; None if the checkpoint has already been trained on flights of that month.
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())
-    max_steps = before // batch_size  # what is left of the last batch is learned next month
+    max_steps = before // batch_size  # an incomplete batch is left for the next month
     start = steps_done(estimator.model_dir)
     eval_input = make_input_fn(flights.after(before).first(count), 1024)
     if start > max_steps:
@@ -182,14 +182,14 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     metrics, _ = tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(train_input, max_steps=max_steps, hooks=[bar]),
-        # The default throttle of ten minutes leaves the evaluation at the end and none before it.
+        # With the default throttle_secs of ten minutes there is one evaluation, at the end.
         tf.estimator.EvalSpec(eval_input, steps=None, start_delay_secs=0),
     )
     return metrics
 
 
 def export(estimator, flights, directory):
-    """Exports the last checkpoint as a SavedModel without slots; returns where it is."""
+    """Exports the latest checkpoint as a SavedModel without slots; returns its path."""
 
     def serving_input():
         receivers = {
@@ -202,7 +202,7 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Log-loss in `month` of always predicting the share of late flights before it."""
+    """Returns the log-loss in `month` of always predicting the share of late flights before it."""
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]
@@ -222,7 +222,7 @@ def main(argv=None):
         start = steps_done(estimator.model_dir)
         metrics = train_and_evaluate(estimator, flights, month, arguments.batch_size)
         if metrics is None:
-            print(f"{name}: left out, the checkpoint (step {start}) has learned from it.")
+            print(f"{name}: skipped, because the checkpoint (step {start}) was trained on it.")
             continue
         rows[name] = {
             "flights": int((flights.month == month).sum()),
@@ -235,7 +235,7 @@ def main(argv=None):
         print(f"{name}: steps {start} to {metrics['global_step']}.")
     table = pd.DataFrame.from_dict(rows, orient="index")
     if rows:
-        print(f"\n{arguments.optimizer}, each month predicted with what was learned before it:")
+        print(f"\n{arguments.optimizer}, each month predicted by the model trained until then:")
         print(table.to_string(float_format="{:.4f}".format))
         for column in ("log-loss", "base rate's log-loss"):
             mean = np.average(table[column], weights=table["flights"])

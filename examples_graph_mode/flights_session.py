@@ -4,13 +4,14 @@
     python examples_graph_mode/flights_session.py --resume
     python examples_graph_mode/flights_session.py --sweep
 
-All flights of 2013 pass by once, in time order. Every batch is predicted before it is learned
-from, so the log-loss of the predictions is an honest score of each optimizer on data that it has
-not seen ("progressive validation"). One simplification: a flight's label arrives at once, while
-in reality it would be known hours later.
+The models train on all flights of 2013 once, in time order. Every batch is predicted before the
+models train on it, so the log-loss measures each optimizer on unseen data ("progressive
+validation"). One simplification: a flight's label is used at once, although in reality it would be
+known hours later.
 
-The output directory receives metrics.csv, running_log_loss.png, and checkpoints from which
---resume goes on to the same numbers; with --sweep, sweep_trials.csv and sweep_seeds.csv.
+It writes metrics.csv, running_log_loss.png and checkpoints to the output directory; a run that
+continues from a checkpoint with --resume gives the same numbers. With --sweep it writes
+sweep_trials.csv and sweep_seeds.csv.
 """
 
 import argparse
@@ -62,7 +63,7 @@ def parse_arguments(argv=None):
     )
     add("--seed", type=int, default=0, help="(%(default)s)")
     add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
-    add("--resume", action="store_true", help="go on from the latest checkpoint in --out")
+    add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     add(
         "--verify-resume",
         action="store_true",
@@ -80,7 +81,7 @@ def parse_arguments(argv=None):
         "--seeds",
         type=positive_int,
         default=5,
-        help="sweep: to choose by, and to measure with (%(default)s)",
+        help="sweep: for the finalists, and for the measurement (%(default)s)",
     )
     return parser.parse_args(argv)
 
@@ -107,7 +108,7 @@ def report(arguments, flights, settings, predictions):
     """Prints the table and writes CSV and PNG.
 
     Raises:
-        SystemExit: if a prediction is not finite.
+      SystemExit: if a prediction is not finite.
     """
     flights = flights.first(predictions.shape[1])
     names = list(settings)
@@ -127,11 +128,11 @@ def report(arguments, flights, settings, predictions):
 def verify_resume(arguments, flights, settings, steps, predictions, variables):
     """Interrupts a second run, resumes it, and compares it with the uninterrupted one.
 
-    The interrupted run stops half-way, one sixth past its last checkpoint, without saving, as if
-    it had been killed; its trainer is then dropped, and another one resumes.
+    The interrupted run stops half-way without saving, as if it had been killed; its last checkpoint
+    is from a third of the steps. A new trainer then resumes from it.
 
     Raises:
-        SystemExit: if anything differs, or if the run is too short to be interrupted.
+      SystemExit: if anything differs, or if the run is too short to be interrupted.
     """
     every, stop = steps // 3, steps // 2
     if not 0 < every < stop:

@@ -2,17 +2,18 @@
 
     python examples_graph_mode/keras_clusters.py
 
-* Two workers under MultiWorkerMirroredStrategy: each takes half of every batch. At the end the
+* Two workers under MultiWorkerMirroredStrategy: each trains on half of every batch. At the end the
   variables and slots of the two processes are compared with np.array_equal.
 * A coordinator, two workers and a parameter server under ParameterServerStrategy. The workers take
-  steps in turn, and the result is compared, with np.array_equal again, with the same steps in one
-  process without a cluster. Then both workers train at the same time, which has no such result.
+  steps in turn. The result is compared, with np.array_equal again, with the same steps in one
+  process without a cluster. Then both workers train at the same time; the order of their updates
+  is then not reproducible, and nothing is compared.
 
-The optimizers are AdagradDecay and Adam, which `to_keras` turns into optimizers of the Keras that
-`tf.keras` is. Their count of steps, and Adam's powers of beta, have to advance once a step.
+The optimizers are AdagradDecay and Adam, which `to_keras` converts to optimizers of `tf.keras`.
+Their step count, and Adam's powers of beta, must advance once per step.
 
-Where the Keras at hand cannot `fit` under a strategy, its own optimizers included, the error is
-shown and a custom training loop takes the place of `fit`.
+If the installed Keras cannot `fit` under a strategy even with its own optimizers, the error is
+printed and a custom training loop is used instead of `fit`.
 
 The exit code is 0 if all is equal, and 1 if not.
 """
@@ -40,7 +41,7 @@ BETAS = {"beta1_power": 0.9, "beta2_power": 0.999}
 
 
 def bridged_optimizers():
-    """Returns functions that make Keras optimizers of v1 optimizers, by name."""
+    """Returns a dict from name to a function that creates a v1 optimizer converted to Keras."""
     decay = {"accumulator_decay_step": 10, "accumulator_decay_rate": 0.7}
     return {
         "AdagradDecay": lambda: to_keras(AdagradDecayOptimizer(0.1, None, **decay)),
@@ -49,7 +50,7 @@ def bridged_optimizers():
 
 
 def keras_own():
-    """Makes an optimizer of Keras' own, for comparison: of the kind that the bridge makes."""
+    """Creates Keras' own Adam, of the same kind of optimizer class as `to_keras` returns."""
     if keras_facts()["generation"] == 3:
         return keras.optimizers.Adam()
     return getattr(keras.optimizers, "legacy", keras.optimizers).Adam()
@@ -59,7 +60,7 @@ def keras_own():
 
 
 class Flights:
-    """What all processes read: ids, dense features and labels, whole batches in time order."""
+    """The data of all processes: ids, dense features and labels, complete batches in time order."""
 
     def __init__(self, path, batch_size):
         with np.load(path) as file:
@@ -73,14 +74,14 @@ class Flights:
         return tf.data.Dataset.from_tensor_slices(arrays).batch(self.batch_size)
 
     def log_loss(self, model):
-        """The mean log-loss of all flights."""
+        """Returns the mean log-loss of all flights."""
         logits = model([tf.constant(self.ids), tf.constant(self.dense)])[:, 0]
         losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=self.late)
         return float(tf.reduce_mean(losses))
 
 
 def build_model(flights, optimizer):
-    """Returns a model from ids and dense features to a logit, compiled."""
+    """Returns a compiled model from ids and dense features to a logit."""
     layers = keras.layers
     ids = keras.Input([flights.ids.shape[1]], dtype="int32")
     dense = keras.Input([flights.dense.shape[1]])
@@ -96,13 +97,13 @@ def build_model(flights, optimizer):
 
 
 def training_step(strategy, model, batch_size):
-    """Returns a function that trains with one batch, or with the replicas' parts of it."""
+    """Returns a function that trains on one batch, or on the replicas' parts of it."""
 
     def in_replica(inputs, late):
         with tf.GradientTape() as tape:
             logits = model(list(inputs), training=True)
             losses = tf.nn.sigmoid_cross_entropy_with_logits(logits=logits, labels=late)
-            loss = tf.reduce_sum(losses) / batch_size  # the replicas' gradients are added up
+            loss = tf.reduce_sum(losses) / batch_size  # the replicas' gradients are summed
         variables = model.trainable_variables
         model.optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables))
 
@@ -124,7 +125,7 @@ def state(model):
 
 
 def once_per_step(values, steps):
-    """Whether the count of steps and the powers of beta have advanced once a step."""
+    """Whether the step count and the powers of beta have advanced once per step."""
     expected = {"iterations": steps}
     for name, beta in BETAS.items():
         expected[name] = np.float32(beta)
@@ -134,7 +135,7 @@ def once_per_step(values, steps):
 
 
 def first_difference(one, other):
-    """Compares two `state`s: the name of the first difference, or None if there is none."""
+    """Returns the name of the first difference between two `state`s, or None."""
     if set(one) != set(other):
         return "only one has " + ", ".join(sorted(set(one) ^ set(other)))
     different = [name for name in one if not np.array_equal(one[name], other[name])]
@@ -145,8 +146,7 @@ def try_fit(fit, optimizer):
     """Calls `fit(optimizer)`.
 
     Returns:
-        What it returns; None where it fails, and would with an optimizer of Keras' own, whose error
-        is printed.
+      The result of `fit`; None if it fails with Keras' own Adam, too, whose error is printed.
     """
     try:
         return fit(optimizer)
@@ -161,17 +161,17 @@ def try_fit(fit, optimizer):
 
 
 def say(text):
-    """Prints a line that names this process."""
+    """Prints a line that begins with the name of this process."""
     _, job, index = my_place()
-    sys.stdout.write(f"  {job} {index}: {text}\n")  # at once, among other processes' lines
+    sys.stdout.write(f"  {job} {index}: {text}\n")  # in one call: other processes print, too
     sys.stdout.flush()
 
 
-# --- what the processes do
+# --- the processes
 
 
 def public(name):
-    """Returns a name of tf.distribute, which in older TensorFlow is an experimental one."""
+    """Returns an attribute of tf.distribute, or of tf.distribute.experimental in older versions."""
     return getattr(tf.distribute, name, None) or getattr(tf.distribute.experimental, name)
 
 
@@ -208,7 +208,7 @@ def be_worker(flights, out):
 
 
 def be_coordinator(flights, out):
-    """Lets two workers train in turn, repeats their steps without them, and lets them fit."""
+    """Lets two workers take steps in turn, repeats the steps alone, then lets both workers fit."""
     cluster, job, index = my_place()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=job, task_id=index, rpc_layer="grpc"
@@ -234,10 +234,10 @@ def be_coordinator(flights, out):
 
 
 def train_together(coordinator, flights):
-    """Lets both workers train at the same time, so that nobody knows in which order.
+    """Lets both workers train at the same time, in an order that is not reproducible.
 
-    Not with Adam: for an embedding it reads, decays and writes whole slots, while another worker
-    may be adding to their rows. In TensorFlow 1 as well it is no optimizer for that.
+    Adam is left out: for an embedding it reads, decays and writes whole slots, and another worker
+    may add to their rows in the meantime. It is as unsuitable for this in TensorFlow 1.
     """
     strategy, name = coordinator.strategy, "AdagradDecay"
     optimizer = bridged_optimizers()[name]
@@ -247,7 +247,7 @@ def train_together(coordinator, flights):
             model = build_model(flights, optimizer())
         creator = getattr(getattr(keras.utils, "experimental", None), "DatasetCreator", None)
 
-        def endless(context=None):  # made anew on each worker
+        def endless(context=None):  # called on each worker
             return flights.dataset().repeat()
 
         dataset = creator(endless) if creator else endless()
@@ -289,7 +289,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if anything differs, or if a process fails.
+      SystemExit: if anything differs, or if a process fails.
     """
     arguments = parse_arguments(argv)
     if not hasattr(tf.distribute.experimental, "coordinator"):
@@ -311,7 +311,7 @@ def main(argv=None):
 
 
 def write_flights(directory, count):
-    """Writes the first `count` flights for all processes."""
+    """Writes the first `count` flights to a file that all processes read."""
     flights = load_flights().first(count)
     np.savez(
         os.path.join(directory, "flights.npz"),
@@ -323,14 +323,14 @@ def write_flights(directory, count):
 
 
 def be_child(arguments):
-    """Does what a process of this role does, and ends."""
+    """Runs the process of this role, then exits."""
     stop_with_parent()
     flights = Flights(os.path.join(arguments.directory, "flights.npz"), arguments.batch_size)
     {"worker": be_worker, "coordinator": be_coordinator}[arguments.role](
         flights, arguments.directory
     )
     sys.stdout.flush()
-    os._exit(0)  # without TensorFlow's farewells, for which it may wait
+    os._exit(0)  # TensorFlow's shutdown may wait for other processes
 
 
 def child(role, arguments, directory):
@@ -341,7 +341,7 @@ def child(role, arguments, directory):
 
 
 def compare_workers(arguments, directory):
-    """Two processes under MultiWorkerMirroredStrategy."""
+    """Trains in two processes under MultiWorkerMirroredStrategy, and compares them."""
     print("MultiWorkerMirroredStrategy, two processes:")
     with Cluster(arguments.timeout, worker=2) as cluster:
         cluster.start("worker", *child("worker", arguments, directory))
@@ -350,7 +350,7 @@ def compare_workers(arguments, directory):
 
 
 def compare_with_parameter_server(arguments, directory):
-    """Four processes under ParameterServerStrategy."""
+    """Trains in four processes under ParameterServerStrategy, and compares them with one."""
     print("ParameterServerStrategy, a coordinator, two workers and a parameter server:")
     with Cluster(arguments.timeout, chief=1, worker=2, ps=1) as cluster:
         cluster.start("ps", SERVER)
@@ -361,10 +361,10 @@ def compare_with_parameter_server(arguments, directory):
 
 
 def report(arguments, directory, one, other, who):
-    """Compares what two processes wrote.
+    """Compares the states that two processes wrote.
 
     Raises:
-        SystemExit: if anything differs.
+      SystemExit: if anything differs.
     """
     for name in bridged_optimizers():
         values = []
@@ -375,14 +375,14 @@ def report(arguments, directory, one, other, who):
         if difference is not None:
             sys.exit(f"{name}: {who} differ in {difference}.")
         if not once_per_step(values[0], arguments.steps):
-            sys.exit(f"{name}: iterations or powers of beta did not advance once a step.")
+            sys.exit(f"{name}: iterations or powers of beta did not advance once per step.")
         numbers = sum(value.size for value in values[0].values())
         text = "  %s: %s are equal bit for bit: %d variables and slots (%d numbers), %d steps."
         print(text % (name, who, len(values[0]), numbers, values[0]["iterations"]))
 
 
 if __name__ == "__main__":
-    # One thread within an op: float sums in one order, hence the same numbers everywhere.
+    # One thread per operation: float sums in the same order, hence equal numbers everywhere.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -1,17 +1,16 @@
-"""Takes the model of `flights_session.py` to tf.keras and shows that not one bit changes.
+"""Migrates the model of `flights_session.py` to tf.keras and shows that not one bit changes.
 
     python examples_graph_mode/migrate_to_keras.py
 
-The model learns twice from the same flights in the same order, from the same starting values: in a
-TF1 graph and Session, as in flights_session.py, and as a Keras model with `compile` and `fit`. The
-optimizer is the same v1 object in both; `to_keras` makes an optimizer of it for the Keras that
-`tf.keras` is: Keras 3 from TensorFlow 2.16 on, Keras 2 before. Each batch is predicted before it is
-learned from.
+The model is trained twice on the same flights in the same order, from the same initial values: in a
+TF1 graph and Session, as in flights_session.py, and as a Keras model with `compile` and `fit`. Both
+use the same v1 optimizer; `to_keras` converts it to an optimizer of `tf.keras`, which is Keras 3
+from TensorFlow 2.16 on and Keras 2 before. Each batch is predicted before the model trains on it.
 
 Then all predictions, variables and slots of the two are compared with np.array_equal. The exit
 code is 0 if they are equal; if not, it is 1, and the first difference is printed.
 
-The output directory receives session_and_keras.png.
+The plot session_and_keras.png is written to the output directory.
 """
 
 import os
@@ -38,7 +37,7 @@ def train_in_session(flights, settings, batch_size):
     """Trains as flights_session.py does.
 
     Returns:
-        The `Run`, and the variables' starting values as a dict of arrays.
+      The `Run`, and the variables' initial values as a dict of arrays.
     """
     trainer = make_trainer(flights, settings, batch_size)
     predictions = trainer.new_predictions()
@@ -50,24 +49,23 @@ def train_in_session(flights, settings, batch_size):
 
 
 def train_in_keras(flights, settings, batch_size, start):
-    """Trains with `fit`, from the starting values `start`; returns the `Run`."""
+    """Trains with `fit` from the initial values `start`; returns the `Run`."""
     model = new_model(flights, settings)
     set_weights(model, start)
-    # The session example's optimizer as it is. The step that it counted in a variable of the graph
-    # is Keras' `iterations` now.
+    # The same optimizer as in the Session; Keras' `iterations` takes the place of the global step.
     optimizer = to_keras(build_optimizer(settings, global_step=None))
     predictions = fit(model, optimizer, flights, batch_size, label="Keras")
     return run_of(predictions, model, optimizer)
 
 
 def write_plot(path, flights, runs, title):
-    """Running log-loss of both trainings, one drawn over the other.
+    """Plots the running log-loss of both trainings, one over the other.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        runs: the `Run`s of Session and Keras.
-        title: what stands above.
+      path: the path of the PNG.
+      flights: `Flights`.
+      runs: the `Run`s of Session and Keras.
+      title: the title of the plot.
     """
     window = max(1, min(WINDOW, flights.size // 10))
     shown = slice(window - 1, None, max(1, flights.size // 4000))
@@ -76,7 +74,7 @@ def write_plot(path, flights, runs, title):
         dict(color="black", linewidth=1.5, linestyle=(0, (4, 3)), label=KERAS + ", model.fit"),
     ]
     figure = Figure(figsize=(11, 5.5))
-    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
     axes = figure.subplots()
     for run, style in zip(runs, styles):
         loss = loss_per_flight(flights.late, run.predictions)
@@ -108,7 +106,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if anything differs, or if the model diverged.
     """
     arguments = parse_arguments(argv)
     os.makedirs(arguments.out, exist_ok=True)
@@ -125,10 +123,10 @@ def main(argv=None):
 
 
 def report(flights, settings, session, keras_run, arguments):
-    """Prints scores and verdict, draws the plot.
+    """Prints scores and the result of the comparison, and writes the plot.
 
     Raises:
-        SystemExit: if anything differs, or if the model diverged.
+      SystemExit: if anything differs, or if the model diverged.
     """
     if not np.isfinite(session.predictions).all():
         sys.exit(f"{settings.optimizer} diverged; give a lower --learning-rate")
@@ -151,7 +149,7 @@ def report(flights, settings, session, keras_run, arguments):
 
 
 if __name__ == "__main__":
-    # One thread within an op: float sums in one order, hence reproducible numbers.
+    # One thread per operation: float sums in the same order, hence reproducible numbers.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -1,26 +1,27 @@
-"""Moves a training in the middle of the year from TensorFlow 1.15 to Keras 3, back, and out.
+"""Migrates a training in the middle of the year from TensorFlow 1.15 to Keras 3, and back.
 
     python examples_graph_mode/migration_story.py --old python3.7 --new python3.13
 
-The model of flights_session.py learns from the flights of 2013, in time order. --old and --new are
-Pythons with an old and a new TensorFlow (`make migration-demo` makes them); without them, all
-happens on the TensorFlow at hand.
+The model of flights_session.py is trained on the flights of 2013, in time order. --old and --new
+are Pythons with an old and a new TensorFlow (`make migration-demo` creates them). Without these
+options, all stages run on the installed TensorFlow.
 
-* January-June: a TF1 graph in a Session on the old TensorFlow; its Saver leaves a checkpoint.
-* A, July-August: on the new one that checkpoint goes into a Keras model (load_v1_checkpoint), whose
-  `fit` goes on, with the same optimizer (to_keras).
-* B, September-October: rolled back. The old program restores what save_v1_checkpoint wrote.
+* January-June: a TF1 graph in a Session on the old TensorFlow; its Saver writes a checkpoint.
+* A, July-August: on the new TensorFlow, load_v1_checkpoint loads that checkpoint into a Keras
+  model, and `fit` continues with the same optimizer (to_keras).
+* B, September-October: rolled back. The old program restores a checkpoint that save_v1_checkpoint
+  wrote.
 * C, November-December: Keras again.
-* exit, November-December: the same months with Keras' own optimizer (to_plain_keras), for which
-  this package is needed no more.
+* exit, November-December: the same months with Keras' own optimizer (to_plain_keras), which no
+  longer needs this package.
 
-At each hand-over another training starts from the same state, on the same TensorFlow, without the
-bridge: its predictions, variables and slots have to be equal bit for bit. And the old program has
-gone on to December, as if nothing had happened: from that, two TensorFlows part by rounding only,
-for which there is a bound.
+At each hand-over, a second training without the bridge starts from the same state on the same
+TensorFlow: the predictions, variables and slots of both must be equal bit for bit. The old program
+also trains until December without any migration. Results on two TensorFlow versions may differ from
+it by rounding only, within a bound.
 
-The exit code is 0 if all is so; if not, it is 1. The output directory receives story.png,
-rows.json, and all checkpoints and values.
+The exit code is 0 if all of this holds, and 1 if not. story.png, rows.json, and all checkpoints and
+values are written to the output directory.
 """
 
 import argparse
@@ -39,7 +40,7 @@ from flights.training import replacing
 from migration.files import Story, periods_of, read_story, write_story
 
 OPTIMIZERS = ("Adagrad", "AdagradDecay")
-QUICK_STEPS = 25  # a month
+QUICK_STEPS = 25  # per month
 
 
 def parse_arguments(argv=None):
@@ -54,7 +55,7 @@ def parse_arguments(argv=None):
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
-    add("--stages", nargs="+", help=argparse.SUPPRESS)  # what a process that this one starts does
+    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for the processes that this one starts
     arguments = parser.parse_args(argv)
     for option in ("old", "new"):
         python = getattr(arguments, option)
@@ -66,7 +67,7 @@ def parse_arguments(argv=None):
 
 
 def is_ours(directory):
-    """Whether the folder is new, empty, or one that this program has made."""
+    """Whether the folder is new, empty, or was created by this program."""
     if not os.path.exists(directory):
         return True
     if not os.path.isdir(directory):
@@ -75,7 +76,7 @@ def is_ours(directory):
 
 
 def begin(arguments):
-    """Writes what all stages read; what an earlier story has left is removed."""
+    """Writes the files that all stages read; removes those of an earlier run."""
     os.makedirs(arguments.out, exist_ok=True)
     for name in OPTIMIZERS:
         shutil.rmtree(os.path.join(arguments.out, name), ignore_errors=True)
@@ -88,7 +89,7 @@ def begin(arguments):
 
 
 def run_all_stages(arguments):
-    """Lets the stages happen, each on its TensorFlow."""
+    """Runs the stages, each on its TensorFlow."""
     run_stages(arguments, arguments.old, "stay")
     run_stages(arguments, arguments.new, "A")
     run_stages(arguments, arguments.old, "B")
@@ -100,17 +101,17 @@ def run_all_stages(arguments):
 
 
 def run_stages(arguments, python, *stages, optimizers=None, environment=()):
-    """Runs stages with a Python, or here if it is None.
+    """Runs stages with another Python, or in this process.
 
     Args:
-        arguments: the command line.
-        python: the Python.
-        *stages: their names.
-        optimizers: those to run them for; all if None.
-        environment: variables for another process, in addition.
+      arguments: the command line.
+      python: the Python, or None for this process.
+      *stages: the names of the stages.
+      optimizers: the names of the optimizers; None means all.
+      environment: additional environment variables for the other process.
 
     Raises:
-        SystemExit: if they fail.
+      SystemExit: if a stage fails.
     """
     optimizers = optimizers or arguments.optimizers
     if python is None:
@@ -135,7 +136,7 @@ def run_stages_here(directory, optimizers, stages):
 
 
 def with_another_keras(arguments):
-    """Returns the optimizers that could leave for Keras 3, where Keras 2 is there as well."""
+    """Returns the optimizers with an exit to Keras 3, if Keras 2 is installed as well."""
     story, _ = read_story(arguments.out)
     return [
         name
@@ -148,7 +149,7 @@ def tell(arguments):
     """Prints the tables, writes rows.json and the plot.
 
     Raises:
-        SystemExit: if something is not as it has to be.
+      SystemExit: if results are not equal, or not within their bound.
     """
     from migration import report
 
@@ -174,7 +175,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-        SystemExit: if something is not as it has to be.
+      SystemExit: if results are not equal, or not within their bound.
     """
     arguments = parse_arguments(argv)
     if arguments.stages:
@@ -190,7 +191,7 @@ def main(argv=None):
 if __name__ == "__main__":
     import tensorflow as tf
 
-    # One thread within an op: float sums in one order, hence reproducible numbers.
+    # One thread per operation: float sums in the same order, hence reproducible numbers.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -3,14 +3,14 @@
     python examples_graph_mode/parameter_servers.py
     python examples_graph_mode/parameter_servers.py --sync
 
-Two parameter servers hold the variables and their slots; two workers, each in a process and a graph
-of its own, take turns at the batches and train at the same time. Without --sync nobody waits for
-anybody: a gradient may have been computed with variables that have moved on since. With it,
-SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
+Two parameter servers store the variables and their slots. Two workers, separate processes with
+separate graphs, train at the same time on alternate batches. Without --sync, workers do not wait
+for each other: the variables may change between the computation of a gradient and its update. With
+--sync, SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
 
-Each batch is predicted before it is learned from; the log-loss of these predictions is compared
-with that of one process. All processes are stopped at the end, after a failure, and on Ctrl-C and
-SIGTERM.
+Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
+with that of a training in a single process. All processes are stopped at the end, after a failure,
+and on Ctrl-C and SIGTERM.
 """
 
 import dataclasses
@@ -37,8 +37,8 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
     add = parser.add_argument
-    add("--steps", type=positive_int, default=1000, help="batches, of all workers (%(default)s)")
-    add("--sync", action="store_true", help="an update waits for a gradient of each worker")
+    add("--steps", type=positive_int, default=1000, help="batches, all workers (%(default)s)")
+    add("--sync", action="store_true", help="apply the mean of one gradient from each worker")
     add("--servers", type=positive_int, default=2, help="parameter servers (%(default)s)")
     add("--workers", type=positive_int, default=2, help="(%(default)s)")
     add("--checkpoint-every", type=positive_int, default=1000, help="steps (%(default)s)")
@@ -50,19 +50,19 @@ def parse_arguments(argv=None):
 
 
 def write_flights(flights, directory):
-    """Writes the flights for all workers."""
+    """Writes the flights to a file that all workers read."""
     arrays = {name: getattr(flights, name) for name in ("ids", "dense", "late", "vocabulary_size")}
     np.savez(os.path.join(directory, "flights.npz"), **arrays)
 
 
 def train_in_cluster(arguments, settings, flights, first, directory):
-    """Starts the processes, waits for the workers, and stops all.
+    """Starts the processes, waits for the workers, and stops all processes.
 
     Returns:
-        What the workers wrote: a list of dicts.
+      The workers' results: a list of dicts.
 
     Raises:
-        SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if they take too long.
     """
     write_flights(flights, directory)
     options = {
@@ -87,10 +87,10 @@ def train_in_cluster(arguments, settings, flights, first, directory):
 
 
 def check_steps(arguments, first, workers):
-    """Compares the global step with the steps of the workers, and prints both.
+    """Compares the global step with the sum of the workers' steps, and prints it.
 
     Raises:
-        SystemExit: if it is not their sum; with --sync, their sum divided by the workers.
+      SystemExit: if they differ. With --sync, the sum is divided by the number of workers.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)
@@ -104,7 +104,7 @@ def check_steps(arguments, first, workers):
 
 
 def print_placement(directory, servers):
-    """Prints what each parameter server holds."""
+    """Prints the variables on each parameter server."""
     with open(os.path.join(directory, "devices.json"), encoding="utf-8") as file:
         devices = json.load(file)
     for index in range(servers):
@@ -114,22 +114,22 @@ def print_placement(directory, servers):
 
 
 def merged(workers):
-    """The predictions of all workers; nan for a flight that nobody predicted."""
+    """Returns the predictions of all workers; nan for a flight that no worker predicted."""
     predictions = workers[0]["predictions"].copy()
     for worker in workers[1:]:
-        there = np.isfinite(worker["predictions"])
-        predictions[there] = worker["predictions"][there]
+        predicted = np.isfinite(worker["predictions"])
+        predictions[predicted] = worker["predictions"][predicted]
     return predictions
 
 
 def compare_with_one_process(arguments, settings, flights, predictions):
     """Prints the log-loss of the cluster and of one process, over the flights that both predicted.
 
-    With --sync, an update of the cluster takes as many flights as all workers' batches hold, and so
-    does one of the single process.
+    With --sync, an update of the cluster uses one batch of each worker; the single process then
+    trains with batches of the same total size.
 
     Raises:
-        SystemExit: if a prediction is no number.
+      SystemExit: if a prediction is not finite.
     """
     batch_size = arguments.batch_size * (arguments.workers if arguments.sync else 1)
     alone = Trainer(flights, {settings.optimizer: settings}, batch_size)
@@ -138,7 +138,7 @@ def compare_with_one_process(arguments, settings, flights, predictions):
     losses = [score(flights.late[both], each[both])[0] for each in (predictions, alone_predictions)]
     if not np.isfinite(losses).all():
         sys.exit("The training diverged; give a lower --learning-rate.")
-    text = "Log-loss of %d flights before they were learned from: cluster %.4f, one process %.4f."
+    text = "Log-loss of %d flights before training on them: cluster %.4f, one process %.4f."
     print(text % (both.sum(), losses[0], losses[1]))
 
 
@@ -152,7 +152,7 @@ def main(argv=None):
     flights = load_flights().after(batches_done * arguments.batch_size)
     flights = flights.first(arguments.steps * arguments.batch_size)
     if flights.size < arguments.steps * arguments.batch_size:
-        sys.exit(f"--steps: {flights.size} flights are left, too few for that; give fewer.")
+        sys.exit(f"--steps: only {flights.size} flights are left; give fewer steps.")
     how = "synchronous" if arguments.sync else "asynchronous"
     print(
         f"TensorFlow {tf.__version__}, {arguments.servers} parameter servers, "

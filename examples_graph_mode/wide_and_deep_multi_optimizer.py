@@ -3,15 +3,17 @@
     python examples_graph_mode/wide_and_deep_multi_optimizer.py
     python examples_graph_mode/wide_and_deep_multi_optimizer.py --quick
 
-Ftrl trains the wide part, AdagradDecay the embeddings, Adam the tower, by one backward pass and one
-global step. Beside it the same model, from the same values, is trained by Adagrad alone. Every
-batch of flights is predicted before it is learned from, so the log-loss is an honest score.
+Ftrl trains the wide part, AdagradDecay the embeddings and Adam the deep part, with one backward
+pass and one global step. For comparison, Adagrad alone trains the same model from the same initial
+values. Every batch of flights is predicted before the models train on it, so the log-loss measures
+predictions of unseen flights.
 
-Half-way the program saves a checkpoint, drops graph and session, and goes on from the checkpoint in
-new ones. The rates were chosen among some thirty combinations, tried on January to June.
+Half-way the program saves a checkpoint, deletes graph and session, and continues from the
+checkpoint in new ones. The learning rates are the best of about thirty combinations, tried on
+January to June.
 
-On this stream one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the
-three of 0.456. The program shows how several are put together, and what each trains and keeps.
+On this data one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the three
+together 0.456. The program shows how to combine optimizers, and which variables and slots each has.
 """
 
 import argparse
@@ -34,7 +36,7 @@ QUICK_STEPS = 300
 def make_optimizer(settings, global_step):
     """Returns the optimizer of one of the two models.
 
-    The names of all variables of a model begin with its scope, "MultiOptimizer/" or "Adagrad/".
+    All variable names of a model begin with its scope, "MultiOptimizer/" or "Adagrad/".
     """
     if settings.optimizer != MULTI:
         return build_optimizer(settings, global_step)
@@ -58,12 +60,12 @@ def parse_arguments(argv=None):
     add("--quick", action="store_true", help=f"{QUICK_STEPS} steps, for a first look")
     add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
-    add("--resume", action="store_true", help="go on from the latest checkpoint in --out")
+    add("--resume", action="store_true", help="continue from the latest checkpoint in --out")
     return parser.parse_args(argv)
 
 
-def who_trains_what(tower):
-    """Returns a table of the optimizers of a tower, what they train, and what they keep."""
+def table_of_optimizers(tower):
+    """Returns a table of a tower's optimizers, the variables that each trains, and its state."""
     optimizer = tower.optimizer
     shares = [(optimizer, tower.variables)]
     if isinstance(optimizer, legacy_opt.MultiOptimizer):
@@ -83,7 +85,7 @@ def who_trains_what(tower):
 
 
 def size_in_bytes(variable):
-    """The size of a variable."""
+    """Returns the size of a variable in bytes."""
     return variable.shape.num_elements() * variable.dtype.base_dtype.size
 
 
@@ -93,7 +95,7 @@ def print_table(title, table):
 
 
 def new_trainer(flights, batch_size):
-    """Returns a `Trainer` of both models, in a graph of its own."""
+    """Returns a `Trainer` of both models, in a new graph."""
     settings = {
         MULTI: Settings(MULTI, learning_rate=0.0),  # each of the three has its own
         SINGLE: Settings(SINGLE, CATALOGUE[SINGLE].learning_rate),
@@ -109,12 +111,12 @@ def main(argv=None):
     trainer = new_trainer(flights, arguments.batch_size)
     for name, tower in zip(trainer.settings, trainer.towers):
         with trainer.graph.as_default():
-            print_table(f"{name}:", who_trains_what(tower))
+            print_table(f"{name}:", table_of_optimizers(tower))
     wanted = arguments.steps or (QUICK_STEPS if arguments.quick else trainer.steps)
     steps = min(wanted, trainer.steps)
     print()
     CheckpointedRun(trainer, arguments.out, every=1000).run(-(-steps // 2), arguments.resume)
-    print("Saved; a new graph and session go on.")
+    print("Saved a checkpoint; continuing from it in a new graph and session.")
     trainer = new_trainer(flights, arguments.batch_size)
     run = CheckpointedRun(trainer, arguments.out, every=1000)
     predictions, variables = run.run(steps, resume=True)

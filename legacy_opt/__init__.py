@@ -1,7 +1,7 @@
 """TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x.
 
-The public names are listed in `legacy_opt.public`, which is imported when one is first used: this
-module needs no TensorFlow.
+The public names are listed in `legacy_opt.public`. It is imported when one of them is first used,
+so that `import legacy_opt` does not import TensorFlow.
 """
 
 import importlib as _importlib
@@ -24,8 +24,8 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 
 def __getattr__(name):
     if name == "__all__" or not name.startswith("_"):
-        # Modules before public names: what those are imported from says `from legacy_opt import …`.
-        # A dotted name would import what is before the dot.
+        # Submodules first: the modules that define public names use `from legacy_opt import …`.
+        # Only identifiers: for a dotted name find_spec would import the parent module.
         if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
         public = _importlib.import_module("legacy_opt.public")
@@ -39,8 +39,8 @@ def __dir__():
     return sorted({*globals(), "compat", *_importlib.import_module("legacy_opt.public").__all__})
 
 
-def _missing(name, known):
-    """Says that a name is not here, and what is meant or where it is."""
+def _missing(name, public_names):
+    """Returns the message for an unknown name, with a similar name or where to find it."""
     import difflib
 
     import tensorflow as tf
@@ -48,11 +48,11 @@ def _missing(name, known):
     text = f"module 'legacy_opt' has no attribute {name!r}"
     ending = "Optimizer"
     stem = name[: -len(ending)] if name.endswith(ending) else name
-    stems = {each[: -len(ending)]: each for each in known if each.endswith(ending)}
+    stems = {each[: -len(ending)]: each for each in public_names if each.endswith(ending)}
     close = [stems[each] for each in difflib.get_close_matches(stem, stems, n=1)]
-    close = close or difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    close = close or difflib.get_close_matches(name, public_names, n=1, cutoff=0.8)
     if stem not in stems and hasattr(tf.compat.v1.train, stem + ending):
         text += f"; TensorFlow has tf.compat.v1.train.{stem + ending}"
     elif close:
         text += f"; did you mean {close[0]!r}?"
-    return text + " (docs/from_to.md tells what to import for which optimizer.)"
+    return text + " (docs/from_to.md lists the import for each optimizer.)"

@@ -4,7 +4,7 @@ import sys
 
 
 def main():
-    """Hands over to `legacy_opt.compat.cli` and returns its exit code."""
+    """Runs the command line of `legacy_opt.compat.cli` and returns its exit code."""
     from legacy_opt.compat import cli
 
     return cli.main()

@@ -1,4 +1,4 @@
-"""Finds `legacy_opt.compat` in a checkout, where it lies beside this package, not inside."""
+"""Makes `legacy_opt.compat` importable in a checkout, where `compat` lies beside `legacy_opt`."""
 
 import importlib
 import importlib.abc
@@ -12,7 +12,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "compat"
 
 
 class Finder(importlib.abc.MetaPathFinder):
-    """Finds `legacy_opt.compat`, and what is imported as `compat.X` under its own name."""
+    """Finds `legacy_opt.compat`, and resolves `compat.X` to the module `legacy_opt.compat.X`."""
 
     def find_spec(self, name, path=None, target=None):
         if name == COMPAT:
@@ -27,7 +27,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class SameModule(importlib.abc.Loader):
-    """Loads a module that has been imported under another name, as it is."""
+    """Returns a module that is already imported under another name, in place of a second copy."""
 
     def __init__(self, module):
         self.module, self.spec = module, module.__spec__
@@ -36,9 +36,9 @@ class SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec  # the import system has set the one of the other name
+        module.__spec__ = self.spec  # the import system has replaced it by one named compat.X
 
 
 def find_compat():
-    """Lets `import` find it from now on."""
+    """Registers the finder for all later imports."""
     sys.meta_path.insert(0, Finder())

@@ -1,4 +1,4 @@
-"""How rules read and write variables whose slots they keep themselves."""
+"""Reads and writes variables and slots, for optimizers that override `apply_update`."""
 
 from legacy_opt.core.variable_access import (
     Rows,

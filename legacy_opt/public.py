@@ -1,4 +1,4 @@
-"""The public names; `import legacy_opt` hands them out."""
+"""The public names, which the package `legacy_opt` imports from here on first use."""
 
 try:
     import tensorflow as _tensorflow  # noqa: F401

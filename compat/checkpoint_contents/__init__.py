@@ -1,4 +1,4 @@
-"""What a checkpoint holds: variables with their slots, told from names, shapes and dtypes alone."""
+"""Recognises the variables and slots in a checkpoint by their names, shapes and dtypes alone."""
 
 from . import named, object_based
 from .items import Contents
@@ -7,7 +7,7 @@ __all__ = ["Contents", "contents"]
 
 
 def contents(checkpoint):
-    """Finds out what a checkpoint holds, without reading its tensors.
+    """Finds the variables, slots and optimizers in a checkpoint, without reading its tensors.
 
     Args:
       checkpoint: from `open_checkpoint`.

@@ -1,7 +1,7 @@
-"""The two layouts of AdagradDecay's counts of decays, and how one becomes the other.
+"""Converts AdagradDecay's decay counts between their two layouts.
 
-`AdagradDecayOptimizer` (V1) keeps them in the variable's shape and uses the first [rows] numbers of
-the flat array; `AdagradDecayOptimizerV2` (V2) keeps just those.
+`AdagradDecayOptimizer` (V1) stores the counts in an array of the variable's shape, of which it uses
+the first [rows] elements in flat order; `AdagradDecayOptimizerV2` (V2) stores only these elements.
 """
 
 import numpy as np
@@ -10,68 +10,71 @@ SLOT = "accumulator_decay_power"
 
 
 def by_rows(counts, parts=()):
-    """Brings counts of either layout to one a row, as V2 has them.
+    """Converts counts of either layout to one count per row, the V2 layout.
 
     Args:
       counts: an integer array.
-      parts: pairs (shape, offset), where the variable was partitioned: each part counts for itself.
+      parts: pairs (shape, offset) if the variable was partitioned: each part has its own counts.
 
     Returns:
-      An array of the shape [rows], or [] of a scalar.
+      An array of shape [rows]; of shape [] for a scalar variable.
 
     Raises:
-      ValueError: there are counts where there can be none, or the parts' counts differ.
+      ValueError: elements that the layout does not use are not 0, or two parts with the same rows
+        have different counts.
     """
     rows = np.zeros(counts.shape[:1], counts.dtype)
     if not parts:
-        return relay(counts, rows.shape)
+        return change_layout(counts, rows.shape)
     seen = np.zeros(rows.shape, bool)
     for shape, offset in parts:
         here = slice(offset[0], offset[0] + shape[0])
-        found = relay(counts[slices(shape, offset)], shape[:1])
+        found = change_layout(counts[slices(shape, offset)], shape[:1])
         if np.any(seen[here] & (rows[here] != found)):
-            raise ValueError("the counts of its parts differ, though they are of the same rows")
+            raise ValueError("two of its parts with the same rows have different counts")
         rows[here], seen[here] = found, True
     return rows
 
 
 def from_rows(counts, shape, parts=()):
-    """Brings counts of the shape [rows] to any layout; the reverse of `by_rows`."""
+    """Converts counts of shape [rows] to either layout; the inverse of `by_rows`."""
     if not parts:
-        return relay(counts, shape)
+        return change_layout(counts, shape)
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients count in all elements of a part; if others did, these are not read.
+        # Dense gradients increment all elements of a part, so equal counts fill all of it. Sparse
+        # gradients use the first [rows] elements alone: after these, the others do not matter.
         same = rows.size and np.all(rows == rows[0])
-        result[here] = rows[0] if same else relay(rows, part_shape)
+        result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result
 
 
 def slices(shape, offset):
-    """Returns what takes a part out of an array."""
+    """Returns the slices that select a part of an array."""
     return tuple(slice(start, start + size) for size, start in zip(shape, offset))
 
 
-def relay(counts, shape):
-    """Brings counts to a shape: [rows], or that of the variable.
+def change_layout(counts, shape):
+    """Converts the counts of an unpartitioned variable, or of one part, to another shape.
 
     Args:
       counts: an integer array of either layout.
-      shape: the shape of the other one, or the same.
+      shape: the new shape: [rows], or that of the variable.
 
     Returns:
       An array of that shape.
 
     Raises:
-      ValueError: there are counts where an unpartitioned variable has none.
+      ValueError: there are counts beyond the first [rows] elements, which only a variable that was
+        partitioned has.
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
-    if np.any(flat != flat[:1]) and np.any(flat[rows:]):  # dense gradients count in all of a part
+    if np.any(flat != flat[:1]) and np.any(flat[rows:]):  # dense gradients increment all elements
         raise ValueError(
             f"there are counts beyond the first {rows} numbers, as in a partitioned variable "
-            "that was saved whole, where they cannot be told apart"
+            "that was saved whole, and the checkpoint does not tell its partitions"
         )
     result = np.zeros(shape, counts.dtype)
     result.reshape(-1)[:rows] = flat[:rows]

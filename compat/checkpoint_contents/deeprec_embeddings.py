@@ -1,4 +1,4 @@
-"""DeepRec's EmbeddingVariables, which are hash tables, as a checkpoint's names tell them."""
+"""Recognises DeepRec's EmbeddingVariables (hash tables) by the names of their tensors."""
 
 import collections
 import re
@@ -8,13 +8,13 @@ _PIECE = re.compile(
     r"freqs_filtered|versions_filtered|partition_offset|partition_filter_offset)$"
 )
 WHY = (
-    "DeepRec's EmbeddingVariable, a table of any ids with their rows. TensorFlow has no such "
-    "variable, and Keras no place for it. Save a dense copy of its rows in DeepRec"
+    "DeepRec's EmbeddingVariable, a hash table from ids to rows. Neither TensorFlow nor Keras has "
+    "such a variable. Save a dense copy of its rows in DeepRec"
 )
 
 
 def embedding_variables(names):
-    """Groups the tensors that hold EmbeddingVariables.
+    """Groups the tensors of each EmbeddingVariable.
 
     Args:
       names: the names of a checkpoint's tensors.

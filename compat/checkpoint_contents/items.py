@@ -1,4 +1,4 @@
-"""What a checkpoint holds, recognised."""
+"""The recognised contents of a checkpoint: variables, slots, shared variables and the step."""
 
 from typing import NamedTuple, Optional
 
@@ -7,18 +7,22 @@ OF_EACH_PART, INCOMPLETE = "of each part", "incomplete"
 
 
 class Item(NamedTuple):
-    """A tensor, or several that are parts of one thing.
+    """A tensor of a checkpoint, or several tensors that belong together.
 
     Attributes:
-      name: its name; that of the whole for parts.
-      dtype: a `tf.DType`; of an EmbeddingVariable that of its values.
-      shape: a tuple of ints, the whole one for parts; None where parts make no whole, and are not
-        all of one shape. Of an EmbeddingVariable: its rows and their length.
-      kind: TENSOR, PARTS, EMBEDDING_VARIABLE; OF_EACH_PART, a slot of which each part of a variable
-        has one of its own; or INCOMPLETE, a tensor of which the file holds some slices only.
-      pieces: the names of its tensors in the checkpoint; parts in their order.
-      numbers: how many numbers all its tensors hold.
-      bytes: how many bytes.
+      name: the tensor's name; for the parts of a partitioned variable, the variable's name.
+      dtype: a `tf.DType`; that of the values for an EmbeddingVariable.
+      shape: a tuple of ints; that of the joined parts for PARTS, and (rows, length of a row) for an
+        EmbeddingVariable. None if parts cannot be joined and have different shapes.
+      kind: one of these:
+        TENSOR: one whole tensor.
+        PARTS: the parts of a partitioned variable or slot.
+        EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
+        OF_EACH_PART: slots of the parts of a partitioned variable that cannot be joined.
+        INCOMPLETE: a tensor of which the checkpoint has only some slices.
+      pieces: the names of the tensors in the checkpoint, parts in order.
+      numbers: the number of elements in all these tensors.
+      bytes: the number of bytes.
     """
 
     name: str
@@ -30,14 +34,14 @@ class Item(NamedTuple):
     bytes: int
 
 
-class Slot(NamedTuple):
-    """What an optimizer keeps for a variable.
+class SlotItem(NamedTuple):
+    """A slot variable in a checkpoint.
 
     Attributes:
       item: its `Item`.
-      scope: what its name has before the variable's, as "OptimizeLoss", or "".
-      suffix: what its name has after the variable's, as "Adam_1".
-      role: what the optimizer calls it, as "v"; None if unknown.
+      scope: the scope before the variable's name, such as "OptimizeLoss", or "".
+      suffix: the rest of the name after the variable's, such as "Adam_1".
+      role: the slot's name in the optimizer, such as "v"; None if unknown.
     """
 
     item: Item
@@ -47,20 +51,20 @@ class Slot(NamedTuple):
 
 
 class Variable(NamedTuple):
-    """A variable, an `Item`, and a tuple of its `Slot`s."""
+    """A variable: its `Item` and a tuple of its `SlotItem`s."""
 
     item: Item
     slots: tuple
 
 
 class Guess(NamedTuple):
-    """Which optimizer slots look like.
+    """The optimizer that probably made some slots.
 
     Attributes:
-      label: its name for people, "unknown" with what there is if nothing is like it.
-      name: what the slots are called: the optimizer's `name`, as "Adam".
-      scope: see `Slot`.
-      variables: the number of variables that have them.
+      label: the optimizer as shown to users; if unknown, "unknown" and the number of slots.
+      name: the optimizer's `name` in the names of the slots, such as "Adam".
+      scope: see `SlotItem`.
+      variables: the number of variables with these slots.
     """
 
     label: str
@@ -70,15 +74,15 @@ class Guess(NamedTuple):
 
 
 class Contents(NamedTuple):
-    """What a checkpoint holds.
+    """The contents of a checkpoint.
 
     Attributes:
-      by_name: whether tensors go by the names of variables (Saver); else by objects
+      by_name: True for a name-based checkpoint (Saver), False for an object-based one
         (`tf.train.Checkpoint`).
-      variables: a tuple of `Variable`, in the order of their names.
-      shared: a tuple of `Item`s that belong to an optimizer and to no variable, as beta1_power.
+      variables: a tuple of `Variable`, sorted by name.
+      shared: a tuple of `Item`: an optimizer's variables that are not slots, such as beta1_power.
       step: the `Item` of the global step, or None.
-      other: a tuple of `Item`s that an object-based checkpoint holds besides.
+      other: a tuple of `Item`: the remaining tensors of an object-based checkpoint.
       optimizers: a tuple of `Guess`.
     """
 

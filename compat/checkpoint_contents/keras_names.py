@@ -1,7 +1,7 @@
-"""Keras' optimizers in the graphs of a Saver, into which `to_v1` puts them.
+"""Recognises Keras optimizers, which `to_v1` puts into TF1 graphs, in a Saver's checkpoint.
 
-One called Adam keeps `x/Adam/m` for a variable `x`, and beside the variables what it has for all of
-them: `Adam/iter`, `Adam/learning_rate`. The numbers of a second one of that name are `Adam/iter_1`.
+One named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables `Adam/iter` and
+`Adam/learning_rate`. Those of a second optimizer of the same name are `Adam/iter_1` and so on.
 """
 
 import collections
@@ -9,7 +9,7 @@ import re
 
 from . import slot_signatures
 
-# The slots of Keras' own optimizers, in Keras 2 and 3.
+# The slot names of Keras' own optimizers, in Keras 2 and 3.
 BY_SLOTS = {
     ("m", "v"): "Adam, Adamax or Nadam",
     ("m", "v", "vhat"): "Adam with amsgrad",
@@ -26,7 +26,8 @@ BY_SLOTS = {
     ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
     ("velocity",): "RMSprop",
 }
-# Classes of Keras, after which to_v1 names optimizers, and whose slots tell no more than the name.
+# Class names that to_v1 takes as names of optimizers. Several classes have the same slots, so the
+# name is more specific.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
@@ -52,7 +53,7 @@ def _has_slots(name, items):
 
 
 def for_all_variables(items, optimizers):
-    """Returns the `Item`s that these optimizers keep for no single variable.
+    """Returns the `Item`s of these optimizers that are not slots.
 
     Args:
       items: a dict from names to `Item`s.
@@ -63,7 +64,7 @@ def for_all_variables(items, optimizers):
         for name, item in items.items()
         if item.shape == ()
         and name.rpartition("/")[0] in optimizers
-        # A model may have a scope of that name, too.
+        # A model may have a scope of the same name, with variables that have slots.
         and not any(_has_slots_of(name, each, items) for each in optimizers)
     ]
 
@@ -73,15 +74,15 @@ def _has_slots_of(variable, optimizer, items):
 
 
 def recognise(variables, optimizers):
-    """Finds out what the slots of these optimizers are.
+    """Finds the classes of these optimizers, and the roles of their slots.
 
     Args:
       variables: `Variable`s with their slots.
       optimizers: from `names`.
 
     Returns:
-      A Counter of variables by (label for people, name of the optimizer, scope), and a dict from
-      the names of slots to their roles.
+      A Counter of variables by (label shown to users, name of the optimizer, scope), and a dict
+      from the names of slots to their roles.
     """
     slots, roles = collections.defaultdict(dict), {}
     for variable in variables:

@@ -1,8 +1,8 @@
-"""Recognises what the tensors of a name-based checkpoint are, by name, shape and dtype.
+"""Recognises the tensors of a name-based checkpoint by name, shape and dtype.
 
-A slot is called after its variable, `x/Adam`, with a scope before it in graphs of
-`tf.contrib.layers.optimize_loss`: `OptimizeLoss/x/Adam`. A partitioned variable may come in parts,
-`x/part_0`, `x/part_1`; and an EmbeddingVariable of DeepRec as `x-keys`, `x-values` and more.
+A slot is named after its variable, `x/Adam`; `tf.contrib.layers.optimize_loss` puts a scope before
+it: `OptimizeLoss/x/Adam`. A partitioned variable may be saved in parts, `x/part_0` and `x/part_1`,
+and an EmbeddingVariable of DeepRec as `x-keys`, `x-values` and more.
 """
 
 import collections
@@ -20,7 +20,7 @@ from .items import (
     Contents,
     Guess,
     Item,
-    Slot,
+    SlotItem,
     Variable,
 )
 from .partitioned_slots import PART, position
@@ -31,10 +31,10 @@ _STEP_NAMES = ("global_step", "iter", "iteration")
 
 
 def named_contents(tensors):
-    """Finds out what a name-based checkpoint holds.
+    """Finds the variables, slots and optimizers in a name-based checkpoint.
 
     Args:
-      tensors: a dict from names to what has a `dtype` and a `shape`.
+      tensors: a dict from names to objects with a `dtype` and a `shape`.
 
     Returns:
       `Contents`.
@@ -49,7 +49,7 @@ def named_contents(tensors):
     owners = _owners({name: item for name, item in items.items() if name not in apart})
     slots = collections.defaultdict(list)
     for name, (owner, scope, suffix) in sorted(owners.items()):
-        slots[owner].append(Slot(items[name], scope, suffix))
+        slots[owner].append(SlotItem(items[name], scope, suffix))
     variables = [
         Variable(item, tuple(sorted(slots[name], key=_order)))
         for name, item in sorted(items.items())
@@ -61,7 +61,7 @@ def named_contents(tensors):
 
 
 def item_of(name, tensors, pieces=None):
-    """Makes the `Item` of one tensor; or of several, which are no whole."""
+    """Returns the `Item` of one tensor, or of several that are not joined."""
     pieces = pieces or (name,)
     first = tensors[pieces[0]]
     shape = tuple(first.shape) if len(pieces) == 1 else None
@@ -78,12 +78,12 @@ def _item(name, dtype, shape, kind, pieces, tensors):
 
 
 def width(dtype):
-    """Returns the bytes of one number; 0 for strings, of which the index does not tell them."""
+    """Returns the bytes of one element; 0 for strings, whose lengths the index does not have."""
     return 0 if dtype.name.startswith("string") else dtype.size
 
 
 def _items(tensors):
-    """Yields `Item`s: tensors, parts put together, EmbeddingVariables."""
+    """Yields the `Item`s of tensors, of joined parts and of EmbeddingVariables."""
     embedding = _embedding_variables(tensors)
     for name, pieces in embedding.items():
         yield _embedding_item(name, pieces, tensors)
@@ -111,7 +111,7 @@ def _items(tensors):
         elif set(shapes) == {()}:
             shape = ()
         elif numbered and all(map(partitioned_slots.is_numbered, parts)):
-            # The variable is saved whole, and the slot part by part.
+            # The variable is saved as one tensor, the slot in parts.
             full = tuple(tensors[variable].shape)
             joined = [joined_shape(shapes, axis) for axis in range(len(full))]
             shape = full if full in joined else None
@@ -129,7 +129,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns the axes of the variables that are there in all their parts, by name."""
+    """Returns the partitioned variables of which all parts exist: a dict from name to axis."""
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)
@@ -146,7 +146,12 @@ def _partitioned(names, tensors):
 
 
 def _variable_of_part(name, variables):
-    """Returns which of these variables has a part that this is, or is a slot of, or None."""
+    """Returns the variable of which `name` is a part, or a slot of a part; None if there is none.
+
+    Args:
+      name: the name of a tensor.
+      variables: the names to look for.
+    """
     found = PART.search(name)
     words = name[: found.start()].split("/") if found else []
     candidates = ["/".join(words[start:]) for start in range(len(words))]
@@ -154,15 +159,15 @@ def _variable_of_part(name, variables):
 
 
 def _variable_of_slot(name, tensors):
-    """Returns the variable, saved whole, whose part has a slot of this name, or None."""
+    """Returns the variable, saved as one tensor, of whose part `name` is a slot; or None."""
     variable = _variable_of_part(name, tensors)
     return variable if variable and PART.sub("", name) != variable else None
 
 
 def joined_axis(shapes):
-    """Returns the axis along which parts make a whole; None if they make none.
+    """Returns the axis along which parts of these shapes can be joined, or None.
 
-    Where they could be put together along several axes, as equal ones, it is the first.
+    The first axis if several are possible, as for parts of equal shapes.
     """
     if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
         return None
@@ -173,9 +178,9 @@ def joined_axis(shapes):
 
 
 def joined_shape(shapes, axis):
-    """Returns the shape of what parts make along an axis; None if they make nothing.
+    """Returns the shape of parts joined along an axis; None if they cannot be joined.
 
-    Scalars, of which each part of a variable has its own, are one scalar.
+    Scalars (each part of a variable has one) are joined to one scalar.
     """
     if set(shapes) == {()}:
         return ()
@@ -188,7 +193,11 @@ def joined_shape(shapes, axis):
 
 
 def _embedding_variables(tensors):
-    """Returns the names of DeepRec's tensors by that of the whole, whose parts are put together."""
+    """Returns the tensors of EmbeddingVariables, with the parts of each in one list.
+
+    Returns:
+      A dict from the name of an EmbeddingVariable to a list of the names of its tensors.
+    """
     wholes = collections.defaultdict(list)
     for name, pieces in deeprec_embeddings.embedding_variables(tensors).items():
         wholes[PART.sub("", name)] += pieces
@@ -207,7 +216,7 @@ def _is_integer_scalar(item):
 
 
 def _step(items):
-    """Returns the scalar that counts steps, the one in the fewest scopes."""
+    """Returns the `Item` of the global step; if there are several, the one in the fewest scopes."""
     found = [
         item
         for name, item in items.items()
@@ -221,15 +230,15 @@ def _is_power(item):
 
 
 def _owners(items):
-    """Returns for each slot: the name of its variable, the scope before it, the suffix after it."""
+    """Returns a dict from the name of each slot to (variable, scope before it, suffix after it)."""
     found = {}
     for name in items:
         owner = _owner(name, name, items)
-        if owner is None:  # a slot of one part of a variable that is there as a whole
+        if owner is None:  # a slot of one part, where the variable is saved as one tensor
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
-    # Slots of slots, as moving averages of them, belong to the variable.
+    # A slot of a slot, such as its moving average, belongs to the variable.
     owners = {}
     for name, (owner, scope, suffix) in found.items():
         while owner in found:
@@ -247,7 +256,7 @@ def _owner(tensor, name, items):
         known = slot_signatures.is_known(suffix)
         for start in range(end):
             if start and not (known and end == len(words) - 1):
-                break  # a scope before the variable: only for slots that are sure to be some
+                break  # only the slots of known optimizers may have a scope before the variable
             owner = "/".join(words[start:end])
             if owner in items and (known or _fits(tensor, suffix, owner, items)):
                 return owner, "/".join(words[:start]), suffix
@@ -255,11 +264,11 @@ def _owner(tensor, name, items):
 
 
 def _fits(tensor, suffix, owner, items):
-    """Whether an unknown tensor may be a slot, which its name alone does not prove."""
+    """Returns whether the shape and dtype of a tensor fit a slot of the variable `owner`."""
     slot, variable = items[tensor], items[owner]
     if slot.shape == variable.shape and slot.dtype == variable.dtype:
         return True
-    # A further slot of an optimizer, `x/Name_1`, may be of another kind than its first, `x/Name`.
+    # `x/Name_1`, a second slot of an optimizer, need not have the shape and dtype of `x/Name`.
     first = _NUMBER.sub("", tensor)
     return first != tensor and first in items and _fits(first, suffix, owner, items)
 
@@ -270,18 +279,18 @@ def _order(slot):
 
 
 def family(slot):
-    """Returns the name of the optimizer that made a slot: its suffix without TensorFlow's number.
+    """Returns the optimizer's name in a slot's suffix, without the number that TensorFlow appends.
 
-    BERT's two, `adam_m` and `adam_v`, are of one family.
+    BERT's `adam_m` and `adam_v` belong to the same optimizer.
     """
     return slot_signatures.family(slot.suffix)
 
 
 def _recognised(variables, powers, of_keras):
-    """Finds out which optimizers have made the slots.
+    """Finds the optimizers that probably made the slots.
 
     Returns:
-      The variables, whose slots have roles now, and a tuple of `Guess`.
+      The variables, with the roles of their slots, and a tuple of `Guess`.
     """
     counts, roles = keras_names.recognise(variables, of_keras)
     families = collections.OrderedDict()
@@ -295,11 +304,11 @@ def _recognised(variables, powers, of_keras):
             slot_signatures.layout(variable.item, [slot.item for slot in slots])
             for variable, slots in members.values()
         ]
-        told = slot_signatures.recognise(name, layouts, powers)
-        for (label, found), (_, slots) in zip(told, members.values()):
+        guessed = slot_signatures.recognise(name, layouts, powers)
+        for (label, slot_roles), (_, slots) in zip(guessed, members.values()):
             counts[label, name, scope] += 1
-            for number, slot in enumerate(slots if found else ()):
-                roles[slot.item.name] = found[number % len(found)]
+            for number, slot in enumerate(slots if slot_roles else ()):
+                roles[slot.item.name] = slot_roles[number % len(slot_roles)]
     guesses = tuple(Guess(*key, variables=counts[key]) for key in sorted(counts))
     named = [
         variable._replace(

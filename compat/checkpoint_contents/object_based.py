@@ -1,18 +1,18 @@
-"""What an object-based checkpoint holds, as its graph of objects tells it."""
+"""Recognises the tensors of an object-based checkpoint by its object graph."""
 
 from ..checkpoint_files.object_graph import NAMED_BY_NUMBER, NUMBERED
 from . import keras_names, slot_signatures
-from .items import Contents, Guess, Slot, Variable
+from .items import Contents, Guess, SlotItem, Variable
 from .named import item_of
 
 STEP_NAMES = ("iter", "iteration", "_iterations")
 
 
 def contents(tensors, graph):
-    """Finds out what an object-based checkpoint holds.
+    """Finds the variables, slots and optimizers in an object-based checkpoint.
 
     Args:
-      tensors: its tensors, a dict from checkpoint key to what has a `dtype` and a `shape`.
+      tensors: a dict from checkpoint keys to objects with a `dtype` and a `shape`.
       graph: its `ObjectGraph`.
 
     Returns:
@@ -22,7 +22,8 @@ def contents(tensors, graph):
     for optimizer in graph.optimizers:
         for (variable, slot_name), key in optimizer.slots.items():
             item = item_of(f"{variable}, slot {slot_name}", tensors, (key,))
-            slots.setdefault(variable, []).append(Slot(item, optimizer.path, slot_name, slot_name))
+            slot = SlotItem(item, optimizer.path, slot_name, slot_name)
+            slots.setdefault(variable, []).append(slot)
     variables = tuple(
         Variable(item_of(name, tensors, (key,)), tuple(slots.get(name, ())))
         for name, key in sorted(graph.variables.items())
@@ -36,24 +37,24 @@ def contents(tensors, graph):
                 step = item
             else:
                 shared.append(item)
-    known = {piece for each in variables for piece in each.item.pieces}
-    known |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
-    known |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
-    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - known))
+    recognised = {piece for each in variables for piece in each.item.pieces}
+    recognised |= {piece for each in variables for slot in each.slots for piece in slot.item.pieces}
+    recognised |= {piece for item in shared + [step] * bool(step) for piece in item.pieces}
+    other = tuple(item_of(key, tensors) for key in sorted(set(tensors) - recognised))
     guesses = tuple(_guess(optimizer, tensors, graph) for optimizer in graph.optimizers)
     return Contents(False, variables, tuple(shared), step, other, guesses)
 
 
 def local_name(path):
-    """Returns the last name of a path, which an inner optimizer's variables have."""
+    """Returns the last name of a path, such as that of an inner optimizer's variable."""
     return path.rsplit("/", 1)[-1]
 
 
 def is_keras_own(optimizer):
-    """Whether an optimizer (`SavedOptimizer`) is one of Keras, and not one made by `to_keras`."""
+    """Returns whether a `SavedOptimizer` is Keras' own, rather than made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
-    # OptimizerV2 saves this hyperparameter; v1's and bridged ones have none, or no need of it.
+    # Only Keras' own OptimizerV2 saves the hyperparameter decay; v1 and bridged ones do not.
     return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
 
 

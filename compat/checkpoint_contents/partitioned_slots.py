@@ -1,10 +1,10 @@
-"""Slots of partitioned variables that TensorFlow 1 made under a scope, and gave a mangled name.
+"""Finds slots of partitioned variables whose names TensorFlow 1 has mangled.
 
-To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes its name in the graph and
-drops as many characters as "x/part_0/" has, to put "x/" before the rest. Where the optimizer was
-made under a scope, as by `tf.contrib.layers.optimize_loss`, the name begins with that scope, and
-its end stays: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. Each
-part has such a tensor of its own, of the shape of the whole, which holds its slice alone.
+To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the slot's name in the
+graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
+was made under a scope, as by `tf.contrib.layers.optimize_loss`, it drops characters of that scope
+instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. So the slot
+of each part is a separate tensor, which has the shape of the whole but only that part's slice.
 """
 
 import collections
@@ -12,25 +12,28 @@ import re
 
 import numpy as np
 
-# What stands in the name of a part: its number or, for a slot of another shape than the variable,
-# which belongs to the part alone, what it has of the whole.
+# The name of a part has its number (x/part_0/Adam), or its range (x/rows_0_to_9_of_20/Adam). Ranges
+# are in the names of slots whose shape differs from the variable's: they belong to one part alone.
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns a number by which parts are in their order; None if the name is none of a part."""
+    """Returns the number by which parts are sorted; None if the name is not that of a part."""
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
 
 
 def is_numbered(name):
-    """Whether a part's name tells its number, and not what it has of the whole."""
+    """Returns whether the name of a part has its number, rather than its range."""
     return PART.search(name).group(1) is not None
 
 
 def slot_of(name, variable):
-    """Returns the name of the slot, as "Adam_1", if it is one of `variable`; else None."""
+    """Returns the slot's name, as "Adam_1", if `name` is a mangled name of a slot of `variable`.
+
+    Returns None for other names.
+    """
     found = _END.match(name[len(variable) + 1 :]) if name.startswith(variable + "/") else None
     if not found:
         return None
@@ -39,18 +42,18 @@ def slot_of(name, variable):
 
 
 def find(variable, slot, shapes, tensors):
-    """Returns the names of the tensors that hold a slot of all parts of a variable, () if none.
+    """Returns the names of the tensors with the slices of a slot; () if they do not make a whole.
 
     Args:
       variable: the name of the variable.
       slot: the name of the slot.
-      shapes: what the shape of the slot can be, tuples of ints.
+      shapes: the possible shapes of the slot, tuples of ints.
       tensors: a dict from names to `TensorInfo`.
     """
     names = [
         name
         for name in tensors
-        # What has a variable of its own, as w/1/Adam beside w/1, is no slice of w's.
+        # Where there is a variable w/1, w/1/Adam is its slot, and not a slice of the slot of w.
         if slot_of(name, variable) == slot and name.rpartition("/")[0] not in tensors
     ]
     found = {tensors[name].shape for name in names}
@@ -62,9 +65,11 @@ def find(variable, slot, shapes, tensors):
 
 
 def find_all(tensors):
-    """Returns the names of all tensors that hold such slots, by (scope, variable, slot).
+    """Finds all slots with mangled names.
 
-    The scope, with "/", as "OptimizeLoss/", is "" where other tensors do not tell it.
+    Returns:
+      A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
+      as "OptimizeLoss/"; it is "" if no other tensor is in it, so that it is unknown.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):
@@ -85,7 +90,7 @@ def find_all(tensors):
 
 
 def _scope_of(name, variable, others):
-    # It is as long as what is left of the slot's name before it.
+    # The scope is as long as `cut`, since TensorFlow dropped as many characters as `part` has.
     found = _END.match(name[len(variable) + 1 :])
     part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}
@@ -94,5 +99,5 @@ def _scope_of(name, variable, others):
 
 
 def pieces_of(info):
-    """Returns the slices that a tensor holds, pairs (shape, offset)."""
+    """Returns the slices of which a tensor is made, pairs (shape, offset)."""
     return info.parts or ((info.shape, (0,) * len(info.shape)),)

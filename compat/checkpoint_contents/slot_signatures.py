@@ -1,10 +1,10 @@
-"""Which optimizer slots look like: by what they are called, how many they are, and their shapes."""
+"""Guesses the optimizer of slots by their names, their number, their shapes and dtypes."""
 
 import itertools
 import re
 from typing import NamedTuple
 
-# What a slot is like. A slot may be like several: one value per row of a vector is one per element.
+# Forms of a slot. A slot may have several: for a vector, one value per row is one per element.
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
@@ -14,14 +14,14 @@ _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
 
 
 class Signature(NamedTuple):
-    """What an optimizer leaves in a checkpoint.
+    """The slots and shared variables of an optimizer in a checkpoint.
 
     Attributes:
-      label: its name for people.
-      names: what its slots are called; () if its name says nothing.
-      roles: what it calls its slots itself, in the order of creation.
-      layout: what each of them is like.
-      powers: how many powers of beta all its variables share.
+      label: the optimizer as shown to users.
+      names: the optimizer's names in the names of its slots.
+      roles: the slots' names in the optimizer, in the order of creation.
+      layout: the form of each slot.
+      powers: the number of shared powers of beta.
     """
 
     label: str
@@ -37,7 +37,7 @@ def _like_variable(label, name, roles, powers=0):
 
 
 def _adafactor(roles):
-    """Of a matrix it keeps the means of rows and columns; of a vector, or if told so, all."""
+    """Returns the signature of Adafactor with these slots; "vr" and "vc" are those of matrices."""
     layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
     roles = tuple(roles.split())
     layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
@@ -50,9 +50,10 @@ def _any(label, name, roles):
 
 
 def _shampoos(ranks):
-    """Of each axis it keeps a matrix, or its diagonal if the axis is long.
+    """Yields the signatures of Shampoo for variables of these ranks.
 
-    Before a matrix its power comes, if that is not computed in every step.
+    Each axis has a matrix, or only its diagonal if the axis is long. The power of a matrix is a
+    slot before it if it is not computed in every step.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -67,7 +68,7 @@ def _shampoos(ranks):
 
 
 _DECAY = ("accumulator", "accumulator_decay_power")
-# Of two that share a name and a layout, the one that shares more powers comes first.
+# Of two signatures with the same name and layout, the one with more powers is first.
 _SIGNATURES = (
     _like_variable("Adam", "Adam", "m v", 2),
     _like_variable("AdaMax", "AdaMax", "m v", 1),
@@ -99,15 +100,15 @@ _SIGNATURES = (
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
-    _any("Shampoo", "Shampoo", ""),  # of more axes, or of parts: its roles are not told
+    _any("Shampoo", "Shampoo", ""),  # of more axes, or of parts: its roles are unknown
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
     _any("zero-debiased moving averages", "biased", "biased"),
     _any("zero-debiased moving averages", "local_step", "local_step"),
 )
 _NAMES = {name for signature in _SIGNATURES for name in signature.names}
-# What the slots of an optimizer with a name of somebody's own may be like.
-_TELLING = tuple(
+# Signatures with which slots under an unknown name are compared.
+_FOR_UNKNOWN_NAMES = tuple(
     signature
     for signature in _SIGNATURES
     if signature.powers or signature.label.startswith(("Adagrad", "AdamAsync", "Momentum"))
@@ -116,31 +117,31 @@ _TELLING = tuple(
 
 
 def family(suffix):
-    """Returns the name of the optimizer that a slot is called after."""
+    """Returns the optimizer's name in a slot's suffix, without the number at its end."""
     if suffix in _BERT:
         return _BERT[suffix]
     return _NUMBER.sub("", suffix)
 
 
 def is_known(suffix):
-    """Whether a slot of a known optimizer is called so."""
+    """Returns whether this is the suffix of a known optimizer's slot."""
     return family(suffix) in _NAMES
 
 
 def layout(variable, slots):
-    """Tells what each slot of a variable is like.
+    """Returns the forms that each slot of a variable has.
 
     Args:
-      variable: what has a shape and a dtype.
-      slots: a list of the same.
+      variable: an object with a `shape` and a `dtype`.
+      slots: a list of such objects.
 
     Returns:
-      A list of sets.
+      A list of sets of forms, such as LIKE_VARIABLE.
     """
-    return [_likenesses(variable, slot) for slot in slots]
+    return [_forms(variable, slot) for slot in slots]
 
 
-def _likenesses(variable, slot):
+def _forms(variable, slot):
     found = {ANY}
     if is_integer(slot.dtype):
         if slot.shape == variable.shape:
@@ -167,28 +168,28 @@ def _likenesses(variable, slot):
 
 
 def is_integer(dtype):
-    """Whether a dtype, which this TensorFlow may not know, is one of integers."""
+    """Returns whether a dtype is of integers; False for an `UnknownType`."""
     return getattr(dtype, "is_integer", False)
 
 
 def recognise(name, layouts, powers):
-    """Finds out which optimizers some variables' slots of one name look like.
+    """Guesses the optimizers of some variables by their slots under one name.
 
     Args:
-      name: what the slots are called.
-      layouts: for each variable, what `layout` returns.
+      name: the optimizer's name in the names of the slots.
+      layouts: for each variable, the result of `layout`.
       powers: the names of the powers of beta in the checkpoint.
 
     Returns:
-      For each variable, a label for people and a tuple of the slots' roles, empty if unknown.
+      For each variable, a label shown to users and a tuple of the slots' roles, empty if unknown.
     """
     known = name in _NAMES
-    pool = [each for each in _SIGNATURES if name in each.names] if known else _TELLING
+    pool = [each for each in _SIGNATURES if name in each.names] if known else _FOR_UNKNOWN_NAMES
     pool = [signature for signature in pool if _POWERS[signature.powers] <= powers]
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # Where variables are vectors, more than one may fit: it is that of most of the others.
+        # Several signatures may fit a vector: take the one that fits most of the other variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -198,20 +199,20 @@ def recognise(name, layouts, powers):
             continue
         alike = [s for s in pool if fits[s] == fits[best] and s.powers == best.powers]
         for i in fits[best]:
-            found[i] = _told(alike, len(layouts[i]), known)
+            found[i] = _label_and_roles(alike, len(layouts[i]), known)
         rest -= fits[best]
     return found
 
 
 def recognise_roles(layouts, powers):
-    """Finds out which optimizer slots look like that are known by what it calls them itself.
+    """Guesses the optimizer of slots whose roles are known, as in object-based checkpoints.
 
     Args:
-      layouts: for each variable, a dict from the slots' roles to what they are like.
-      powers: names of variables that all share, among which may be powers of beta.
+      layouts: for each variable, a dict from the slots' roles to their forms.
+      powers: the names of the optimizer's shared variables, powers of beta among them.
 
     Returns:
-      A label for people.
+      A label shown to users.
     """
     alike = {}  # an optimizer's signatures by its label
     for signature in _SIGNATURES:
@@ -242,13 +243,13 @@ def _fits(signature, slots, known):
         return True
     if len(slots) != len(wanted) and not (known and len(slots) == 2 * len(wanted)):
         return False
-    return all(each in likenesses for each, likenesses in zip(wanted * 2, slots))
+    return all(form in forms for form, forms in zip(wanted * 2, slots))
 
 
-def _told(alike, count, known):
+def _label_and_roles(alike, count, known):
     alike = [each for each in alike if len(each.layout) == count] or alike
     label = " or ".join(dict.fromkeys(signature.label for signature in alike))
-    # Two layouts of the same slots have the same roles, two optimizers have not.
+    # Two layouts of one optimizer have the same roles; if the roles differ, they stay unknown.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
         return f"unknown, with slots like those of {label}", roles

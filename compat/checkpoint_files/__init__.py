@@ -1,6 +1,6 @@
-"""Checkpoints as files: what others use of reading and of writing them.
+"""Reads and writes checkpoint files: the functions and classes that other packages use.
 
-Nothing here knows models or optimizers, and nothing needs a graph or a Session of the caller's.
+This package knows no models and no optimizers, and the caller needs neither a graph nor a Session.
 """
 
 from .paths import CheckpointError

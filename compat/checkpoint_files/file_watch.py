@@ -1,4 +1,4 @@
-"""Notices that files are replaced, written or deleted while they are read."""
+"""Detects files that are replaced, overwritten or deleted while they are read."""
 
 import os
 
@@ -6,7 +6,7 @@ import tensorflow as tf
 
 
 def stamp(path):
-    """Returns a file's size, time of change and inode; None if it is not there."""
+    """Returns a file's size, modification time and inode; None if the file does not exist."""
     try:
         if "://" in path:
             found = tf.io.gfile.stat(path)
@@ -18,10 +18,10 @@ def stamp(path):
 
 
 class Watch:
-    """Remembers the states of files.
+    """Compares files with their state when this object was created.
 
     Args:
-      paths: the files, which are there.
+      paths: the files, which exist.
 
     Attributes:
       stamps: a dict from each path to its `stamp`.
@@ -31,11 +31,11 @@ class Watch:
         self.stamps = {path: stamp(path) for path in paths}
 
     def changes(self):
-        """Returns a sentence on a file that is not what it was; None if all are."""
+        """Returns a sentence about the first file that has changed; None if none has."""
         for path, before in self.stamps.items():
             now = stamp(path)
             if before is None or now is None:
                 return f"{path!r} was deleted while it was read."
-            if now[:2] != before[:2]:  # some file systems give a file new inodes as they please
-                return f"{path!r} was written anew while it was read."
+            if now[:2] != before[:2]:  # not the inode: some file systems change it at any time
+                return f"{path!r} was overwritten while it was read."
         return None

@@ -1,12 +1,13 @@
-"""Reads the index of a checkpoint (V2 format): which bytes of which data file hold a tensor.
+"""Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader tells names, dtypes and shapes. It tells neither how a tensor is divided
-into parts, nor, before all data are read, whether they are there at all.
+TensorFlow's own reader returns names, dtypes and shapes. It returns neither the parts into which a
+tensor is divided nor, before it has read all data, whether the data are complete.
 
-The index is a sorted table in the form of LevelDB's files. Its block checksums are not compared
-here: TensorFlow's reader does, and is to be asked first.
+The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
+here: TensorFlow's reader verifies them, so open the checkpoint with that first.
 """
 
+import collections
 import struct
 from typing import NamedTuple
 
@@ -16,17 +17,17 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
-_PART_KEY = b"\0"  # what the keys of parts start with, and no tensor's name
+_PART_KEY = b"\0"  # the keys of parts start with it, names of tensors do not
 
 
 class Entry(NamedTuple):
-    """What the index tells of a tensor.
+    """A tensor in the index.
 
     Attributes:
       dtype: the number of its type.
-      shape: its shape, of all parts together.
-      nbytes: how many bytes of a data file it takes, 0 if it is in parts.
-      parts: pairs (shape, offset), one for each part; empty where the tensor is whole.
+      shape: its shape; for a tensor in parts, the whole shape.
+      nbytes: the number of its bytes in a data file, 0 if it is in parts.
+      parts: pairs (shape, offset), one for each part; empty if the tensor is saved whole.
     """
 
     dtype: int
@@ -35,20 +36,42 @@ class Entry(NamedTuple):
     parts: tuple
 
 
+class StoredBytes(NamedTuple):
+    """Where the bytes of a tensor, or of one part of it, are.
+
+    Attributes:
+      shard: the number of the data file.
+      offset: the position of the first byte there.
+      nbytes: the number of bytes.
+      crc32c: their masked checksum; that of strings and variants is computed in another way.
+    """
+
+    shard: int
+    offset: int
+    nbytes: int
+    crc32c: int
+
+
 class Index(NamedTuple):
-    """What an index tells.
+    """The parsed index.
 
     Attributes:
       entries: a dict from name to Entry.
-      data_bytes: how many bytes each of the data files must have at least.
+      stored: a dict from name to a list of StoredBytes, one for each part.
+      data_bytes: the minimal size of each data file.
     """
 
     entries: dict
+    stored: dict
     data_bytes: tuple
 
 
 def is_table(content):
-    """Whether these bytes, or the last of them, end a table."""
+    """Returns whether these bytes end like a table.
+
+    Args:
+      content: the bytes of a file, or the last of them.
+    """
     return content[-len(_MAGIC) :] == _MAGIC
 
 
@@ -56,22 +79,23 @@ def parse_index(content):
     """Parses an index.
 
     Args:
-      content: the bytes of its file.
+      content: the bytes of the index file.
 
     Returns:
       An Index.
 
     Raises:
-      ValueError: this is no index, or one in a form that is not known here.
+      ValueError: the content is not an index, or has a format that is not supported here.
     """
     try:
         return _as_index(list(_records(content)))
     except (IndexError, struct.error, DecodeError) as error:
-        raise ValueError(f"this is no index of a checkpoint: {error}") from error
+        raise ValueError(f"this is not the index of a checkpoint: {error}") from error
 
 
 def _as_index(records):
     header, entries, data_bytes = tensor_bundle_pb2.BundleHeaderProto(), {}, {}
+    stored = collections.defaultdict(list)
     for key, value in records:
         if not key:
             header.MergeFromString(value)
@@ -79,15 +103,27 @@ def _as_index(records):
         entry = tensor_bundle_pb2.BundleEntryProto.FromString(value)
         end = entry.offset + entry.size
         data_bytes[entry.shard_id] = max(end, data_bytes.get(entry.shard_id, 0))
+        name = _name_of(key)
         if not key.startswith(_PART_KEY):
             shape = tuple(dim.size for dim in entry.shape.dim)
             parts = tuple(_as_part(shape, part) for part in entry.slices)
-            entries[key.decode("utf-8")] = Entry(entry.dtype, shape, entry.size, parts)
-    return Index(entries, tuple(data_bytes.get(shard, 0) for shard in range(header.num_shards)))
+            entries[name] = Entry(entry.dtype, shape, entry.size, parts)
+        if not entry.slices:
+            place = StoredBytes(entry.shard_id, entry.offset, entry.size, entry.crc32c)
+            stored[name].append(place)
+    sizes = tuple(data_bytes.get(shard, 0) for shard in range(header.num_shards))
+    return Index(entries, dict(stored), sizes)
+
+
+def _name_of(key):
+    """Returns the name of a tensor; that of the whole tensor for the key of a part."""
+    if key.startswith(_PART_KEY):  # followed by the name, with NULs escaped, and the extents
+        key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
+    return key.decode("utf-8")
 
 
 def _as_part(full_shape, part):
-    """Returns (shape, offset). An extent without a length is the whole dimension."""
+    """Returns (shape, offset). An extent without a length covers the whole dimension."""
     lengths = tuple(
         extent.length if extent.HasField("length") else size
         for extent, size in zip(part.extent, full_shape)
@@ -98,7 +134,7 @@ def _as_part(full_shape, part):
 def _records(content):
     """Yields the keys and values of a table."""
     if not is_table(content) or len(content) < _FOOTER_BYTES:
-        raise ValueError("this is no table, or its end is missing")
+        raise ValueError("this is not a table, or its end is missing")
     _, position = _block_handle(content, len(content) - _FOOTER_BYTES)
     handle, _ = _block_handle(content, position)
     for _, value in _block_records(content, handle):

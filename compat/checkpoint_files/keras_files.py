@@ -1,7 +1,7 @@
-"""Files of Keras (.keras, .h5), asked what they hold before Keras loads them.
+"""Checks Keras files (.keras, .h5) before Keras loads them.
 
-A small file may stand for a lot of memory: a zip archive is packed, and an HDF5 dataset that was
-never written is full of zeros.
+A small file may need a lot of memory: a zip archive is compressed, and an HDF5 dataset that was
+never written is read as zeros.
 """
 
 import io
@@ -17,23 +17,24 @@ from . import CheckpointError
 ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
-# How much more than the weights there may be: slots, names, texts; and as much again as is packed.
-_TIMES, _BESIDES = 16, 64 << 20
+# The memory that a file may take: this many times the weights or its own size, whichever is larger
+# (for slots, names and compression); at least this many bytes are always allowed.
+_MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def check_size(path, model):
-    """Refuses a file that would take far more memory than a model may need.
+    """Refuses a file that would take far more memory than the model needs.
 
     Args:
-      path: the file, which may also be none of Keras.
-      model: whose weights it is to hold.
+      path: the file, which need not be a Keras file.
+      model: the model whose weights are to be loaded from the file.
 
     Raises:
-      CheckpointError: it would.
+      CheckpointError: the file would take too much memory.
     """
     variables = getattr(model, "weights", None) or model.trainable_variables
     needed = sum(_nbytes(variable.shape, variable.dtype) for variable in variables)
-    limit = max(_TIMES * max(needed, os.path.getsize(path)), _BESIDES)
+    limit = max(_MAX_RATIO * max(needed, os.path.getsize(path)), _ALWAYS_ALLOWED)
     if zipfile.is_zipfile(path):
         with zipfile.ZipFile(path) as archive:
             _check(path, sum(member.file_size for member in archive.infolist()), needed, limit)
@@ -47,8 +48,8 @@ def _check(path, found, needed, limit):
     if found > limit:
         raise CheckpointError(
             f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(found)} of "
-            f"memory, and the model's weights have {size(needed)}: it is damaged, or not of "
-            "this model."
+            f"memory, and the model's weights take {size(needed)}: the file is damaged, or not "
+            "of this model."
         )
 
 
@@ -63,7 +64,7 @@ def _nbytes(shape, dtype):
 
 
 def _opened(path):
-    """Opens the HDF5 file that a file of Keras is, or holds."""
+    """Opens a Keras file as HDF5; of a .keras archive, the HDF5 file in it."""
     import h5py
 
     if not zipfile.is_zipfile(path):
@@ -73,7 +74,7 @@ def _opened(path):
 
 
 def holds_optimizer(path):
-    """Whether Keras has written an optimizer's variables into a file."""
+    """Returns whether Keras has written an optimizer's variables into a file."""
     import h5py
 
     found = []
@@ -87,7 +88,7 @@ def holds_optimizer(path):
 
 
 def state_in_h5(path):
-    """Returns the optimizer's arrays in a whole model's .h5 file; None if it is of another kind."""
+    """Returns the optimizer's arrays in the .h5 file of a whole model; None for other files."""
     import h5py
 
     if not h5py.is_hdf5(path):
@@ -96,7 +97,7 @@ def state_in_h5(path):
         if _STATE_IN_H5 not in content:
             return None
         group = content[_STATE_IN_H5]
-        # Keras cuts a long list of names into several attributes, weight_names0, weight_names1, …
+        # Keras splits a long list of names into the attributes weight_names0, weight_names1, …
         chunks = [key for key in group.attrs if key.startswith("weight_names")]
         chunks.sort(key=lambda key: int(key[len("weight_names") :] or 0))
         return [np.array(group[name]) for key in chunks for name in group.attrs[key]]

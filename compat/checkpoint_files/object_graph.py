@@ -1,16 +1,16 @@
-"""Object-based checkpoints: which variable of which object a tensor is, optimizers above all.
+"""Finds variables, optimizers and their slots in the object graph of an object-based checkpoint.
 
-`tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object
-and save the graph of objects beside them. The graph is read here; there are three ways in which it
-tells the slots of an optimizer:
+`tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object,
+and save the graph of these objects. It describes the slots of an optimizer in one of three ways:
 
-* as TensorFlow's own relation between a variable, a slot's name and the slot: OptimizerV2, Keras'
-  own and bridged, and v1 optimizers;
-* by the number of the trained variable, `slot_0_m`: bridged Keras 3;
-* as numbered variables, `_variables/7`: optimizers of Keras 3, and the new ones of Keras 2.11 to
-  2.15. Their lists, such as `_momentums`, are in the order of training, and so are variables of the
-  same name; where that order is not saved, names that tell the trained variable have to do. What
-  none of these tells is left unassigned.
+* SLOT_VARIABLES: TensorFlow's own slot references (variable, name of the slot, slot). OptimizerV2
+  (Keras' own and bridged) and v1 optimizers save them.
+* NAMED_BY_NUMBER: names with the number of the trained variable, such as `slot_0_m`. Bridged
+  optimizers of Keras 3 have them.
+* NUMBERED: a list of all variables, such as `_variables/7`. Optimizers of Keras 3 and the new ones
+  of Keras 2.11 to 2.15 have it. Further lists, such as `_momentums`, are in the order of the
+  trained variables, and so are slots of the same name. If that order is not saved, a slot is
+  assigned by the name of the trained variable in its own name. Slots without it stay unassigned.
 """
 
 import collections
@@ -33,12 +33,12 @@ class SavedOptimizer(NamedTuple):
     """An optimizer in an object-based checkpoint.
 
     Attributes:
-      path: the path to it from the object that was saved, like "optimizer".
-      kind: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED: how its slots are told.
+      path: the path to it from the object that was saved, such as "optimizer".
+      kind: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED: how the graph describes its slots.
       slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
-      variables: a dict from local name to checkpoint key: its hyperparameters, its count of steps
-        and what all variables share.
-      unassigned: the same for those of its variables of which neither can be said.
+      variables: a dict from paths in the optimizer to checkpoint keys: hyperparameters, iterations
+        and other variables that are not slots.
+      unassigned: a dict like `variables` with the slots whose trained variable is unknown.
     """
 
     path: str
@@ -49,14 +49,14 @@ class SavedOptimizer(NamedTuple):
 
 
 class ObjectGraph(NamedTuple):
-    """What the object graph of a checkpoint tells.
+    """The parsed object graph of a checkpoint.
 
     Attributes:
-      variables: a dict from full name to checkpoint key, without those of optimizers. A full name
-        that several variables have is replaced by the path to each.
+      variables: a dict from full name to checkpoint key, without the variables of optimizers. If
+        several variables have the same full name, their paths take its place.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of `tf.train.Checkpoint`'s own counter, or None.
-      python_states: a dict from path to checkpoint key: what is no variable, but a string.
+      python_states: a dict from path to checkpoint key: Python objects saved as strings.
     """
 
     variables: dict
@@ -66,10 +66,10 @@ class ObjectGraph(NamedTuple):
 
     @property
     def optimizer(self):
-        """The only optimizer; None if there is none.
+        """The optimizer; None if the checkpoint has none.
 
         Raises:
-          ValueError: there are several.
+          ValueError: the checkpoint has several optimizers.
         """
         if len(self.optimizers) > 1:
             paths = ", ".join(optimizer.path for optimizer in self.optimizers)
@@ -78,12 +78,12 @@ class ObjectGraph(NamedTuple):
 
     @property
     def slots(self):
-        """A dict from pairs (variable's name, slot's name) to keys, of the only optimizer."""
+        """The slots of the only optimizer: a dict from (variable's name, slot's name) to keys."""
         return self.optimizer.slots if self.optimizer else {}
 
     @property
     def optimizer_variables(self):
-        """A dict from local name to key: the only optimizer's variables that are no slots."""
+        """The only optimizer's variables that are not slots: a dict from paths in it to keys."""
         return self.optimizer.variables if self.optimizer else {}
 
 
@@ -97,7 +97,7 @@ def parse_object_graph(serialized):
       An ObjectGraph.
 
     Raises:
-      ValueError: they are no object graph.
+      ValueError: the bytes are not an object graph.
     """
     try:
         proto = trackable_object_graph_pb2.TrackableObjectGraph.FromString(serialized)
@@ -107,7 +107,7 @@ def parse_object_graph(serialized):
 
 
 class _Node:
-    """A node of the graph: its children, its variable if it is one, and its slots."""
+    """A node of the graph: its children, its keys and name if it is a variable, and its slots."""
 
     def __init__(self, proto):
         self.children = {child.local_name: child.node_id for child in proto.children}
@@ -120,18 +120,18 @@ class _Node:
 
     @property
     def key(self):
-        """The checkpoint key of a variable, None for other objects."""
+        """The checkpoint key of a variable; None for other objects."""
         return self.keys.get(_VALUE)
 
     @property
     def numbered(self):
-        """The children of a list, in order."""
+        """The items of a list, in order."""
         numbers = sorted(int(name) for name in self.children if name.isdigit())
         return [self.children[str(number)] for number in numbers]
 
 
 class _Parser:
-    """Finds optimizers in the nodes of a graph, and tells their variables from the others."""
+    """Finds the optimizers in a graph, and separates their variables from all others."""
 
     def __init__(self, proto):
         self._nodes = [_Node(node) for node in proto.nodes]
@@ -173,7 +173,7 @@ class _Parser:
         )
 
     def _kind(self, number):
-        """Tells which kind of optimizer a node is, None if it is none."""
+        """Returns the kind of optimizer that a node is; None if it is not an optimizer."""
         node = self._nodes[number]
         if _VARIABLES in node.children and _STEP in node.children:
             return NUMBERED
@@ -191,7 +191,12 @@ class _Parser:
         return [variable for variable, _, _ in node.slots]
 
     def _paths_from(self, start, stop=()):
-        """Returns the shortest path to each node that can be reached, by the nodes' numbers."""
+        """Returns the shortest path to each reachable node, a dict from the nodes' numbers.
+
+        Args:
+          start: the number of the first node.
+          stop: the numbers of nodes that are not entered.
+        """
         paths, queue = {start: ""}, [start]
         for number in queue:
             for name, child in self._nodes[number].children.items():
@@ -201,7 +206,7 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns the paths to the parts of an optimizer, with those of an inner one."""
+        """Returns the paths to an optimizer's own nodes, including those of inner optimizers."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
@@ -225,7 +230,7 @@ class _Parser:
                 unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
                 (unassigned if unclear else variables)[path] = self._nodes[member].key
         for key in [key for key, found in slots.items() if len(found) > 1]:
-            for slot in slots.pop(key):  # two for one place: the names do not tell them apart
+            for slot in slots.pop(key):  # several nodes for one slot: the names are ambiguous
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
             self._paths[number],
@@ -236,7 +241,7 @@ class _Parser:
         )
 
     def _places(self, number):
-        """Returns pairs (variable, name of the slot) by the numbers of the slots' nodes."""
+        """Returns a dict from the numbers of slots' nodes to (variable, name of the slot)."""
         kind = self._kinds.get(number)
         if kind == SLOT_VARIABLES:
             return {slot: (variable, name) for variable, name, slot in self._nodes[number].slots}
@@ -254,7 +259,7 @@ class _Parser:
             fitting = [
                 variable
                 for variable in self._others
-                if all(self._called_after(slot, variable) == name for name, slot in group.items())
+                if all(self._slot_name(slot, variable) == name for name, slot in group.items())
             ]
             if len(fitting) == 1:
                 places.update((slot, (fitting[0], name)) for name, slot in group.items())
@@ -273,25 +278,29 @@ class _Parser:
                 continue
             name, position = lists.get(slot, (None, len(trained)))
             variables = trained[position : position + 1] or trained or sorted(self._others)
-            variable, called = self._best_name(slot, variables)
-            if called is not None:
-                places[slot] = (variable, called)
+            variable, slot_name = self._best_name(slot, variables)
+            if slot_name is not None:
+                places[slot] = (variable, slot_name)
             elif position < len(trained):
                 places[slot] = (trained[position], name)
             else:
                 namesakes.setdefault(self._local_name(slot), []).append(slot)
         for name, slots in namesakes.items():
-            if len(slots) == len(trained) > 1:  # Keras made one for each, in the same order
+            if len(slots) == len(trained) > 1:  # one slot per trained variable, in the same order
                 places.update(zip(slots, [(variable, name) for variable in trained]))
         return places
 
     def _local_name(self, slot):
-        """Returns a slot's full name without that of its optimizer."""
+        """Returns a slot's full name without the name of its optimizer."""
         return self._nodes[slot].full_name.partition("/")[2]
 
     def _best_name(self, slot, variables):
-        """Finds the one variable with the longest name after which a slot is called."""
-        found = [(variable, self._called_after(slot, variable)) for variable in variables]
+        """Finds the variable with the longest name that is in the name of a slot.
+
+        Returns:
+          The variable and the name of the slot; (None, None) if no variable, or several, fit.
+        """
+        found = [(variable, self._slot_name(slot, variable)) for variable in variables]
         found = [(variable, name) for variable, name in found if name is not None]
         if not found:
             return None, None
@@ -299,8 +308,8 @@ class _Parser:
         found = [(variable, name) for variable, name in found if len(name) == longest]
         return found[0] if len(found) == 1 else (None, None)
 
-    def _called_after(self, slot, variable):
-        """Returns the slot's name if it is called after a variable, else None."""
+    def _slot_name(self, slot, variable):
+        """Returns a slot's name without the variable's; None if it is not named after that."""
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:

@@ -1,4 +1,4 @@
-"""Which checkpoint a path means, or, where it means none, what is there instead."""
+"""Finds the checkpoint that a path refers to; if there is none, says what is there instead."""
 
 import os
 import re
@@ -14,15 +14,15 @@ V1, V2 = "V1", "V2"
 INDEX = ".index"
 _DATA_FILE = re.compile(r"(.*)\.data-\d{5}-of-\d{5}$")
 _V1_SHARD = re.compile(r"(.*)-\d{5}(-of-\d{5})$")
-_V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # as the Saver returns and notes it
+_V1_PATTERN = re.compile(r"(.*)-\?{5}(-of-\d{5})$")  # the path that the Saver returns
 
 
 class CheckpointError(ValueError):
-    """A checkpoint is missing, truncated or corrupt, or a file is no checkpoint at all."""
+    """A checkpoint is missing, truncated or corrupt, or a file is not a checkpoint."""
 
 
 def refuse_special(*paths):
-    """Raises a CheckpointError if one of the paths leads to neither a regular file nor a folder."""
+    """Raises a CheckpointError if one of the paths leads to a FIFO, a socket or a device."""
     try:
         special_files.refuse(*paths)
     except special_files.SpecialFileError as error:
@@ -30,9 +30,10 @@ def refuse_special(*paths):
 
 
 def reason(error):
-    """Returns the one line of what TensorFlow says that tells what is wrong."""
+    """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
-    before, _, where = text.partition("[[")  # which operation it was, after where it was made
+    # The name of the operation; the lines before the reason say where it was created.
+    before, _, where = text.partition("[[")
     return before.strip().splitlines()[-1 if where else 0]
 
 
@@ -41,11 +42,11 @@ def as_text(path, argument="path", order=""):
 
     Args:
       path: the path.
-      argument: what the caller calls it.
-      order: how the caller's arguments are to be given, where others might take its place.
+      argument: its name in the caller's signature, for the message.
+      order: the caller's signature, for the message, if arguments are easily swapped.
 
     Raises:
-      TypeError: it is none.
+      TypeError: `path` is not a path.
     """
     try:
         return os.fsdecode(path)
@@ -58,17 +59,17 @@ def as_text(path, argument="path", order=""):
 
 
 def locate(path):
-    """Finds the checkpoint that a path means.
+    """Finds the checkpoint that a path refers to.
 
     Args:
-      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; a folder, which
-        means the latest checkpoint in it.
+      path: the prefix of a checkpoint; its `.index` file; a file in V1 format; or a folder, for the
+        latest checkpoint in it.
 
     Returns:
       A pair: the prefix (of a V1 checkpoint in several files: their pattern), and V1 or V2.
 
     Raises:
-      CheckpointError: there is none. The message tells what there is.
+      CheckpointError: there is no checkpoint. The message says what is there instead.
     """
     path = as_text(path)
     prefix = path[: -len(INDEX)] if path.endswith(INDEX) else path
@@ -87,24 +88,24 @@ def locate(path):
 
 
 def is_file(path):
-    """Whether there is a regular file at a path."""
+    """Returns whether a path leads to a regular file."""
     if not tf.io.gfile.exists(path) or tf.io.gfile.isdir(path):
         return False
     return special_files.kind(path) is None
 
 
 def data_files(prefix):
-    """Returns the data files of a checkpoint (V2 format), also those that its index lacks."""
+    """Returns the data files of a checkpoint (V2 format), also if its index is missing."""
     return _beside(prefix, _DATA_FILE)
 
 
 def v1_shards(prefix):
-    """Returns the files of a checkpoint in V1 format that is saved in several files."""
+    """Returns the files of a checkpoint in V1 format that was saved in several files."""
     return _beside(prefix, _V1_SHARD)
 
 
 def files_of(prefix):
-    """Returns the files of the checkpoint that has a prefix, in whichever format; or none."""
+    """Returns the files of the checkpoint with this prefix, of either format; [] if none exist."""
     files = [prefix + INDEX] if is_file(prefix + INDEX) else []
     if is_file(prefix) and is_table(_start_and_end(prefix)[1]):
         files.append(prefix)
@@ -165,7 +166,11 @@ def _choice(folder):
 
 
 def _in_one_file(path):
-    """Tells what a file is, which is a checkpoint only if it is in V1 format."""
+    """Returns what `locate` returns for a file, if it is a checkpoint in V1 format.
+
+    Raises:
+      CheckpointError: it is another file. The message says of what kind.
+    """
     match = _DATA_FILE.match(path)
     if match:
         index = match[1] + INDEX
@@ -177,7 +182,7 @@ def _in_one_file(path):
     if is_table(end):
         match = _V1_SHARD.match(path)
         return (_V1_SHARD.sub(r"\1-?????\2", path) if match else path), V1
-    raise CheckpointError(f"{path!r} is no checkpoint: it {_looks_like(path, start)}")
+    raise CheckpointError(f"{path!r} is not a checkpoint: it {_looks_like(path, start)}")
 
 
 def _start_and_end(path):
@@ -188,7 +193,7 @@ def _start_and_end(path):
 
 
 def _looks_like(path, start):
-    """Tells what a file seems to be, and what to do."""
+    """Returns a clause that says what kind of file this is, and which path to pass."""
     folder, name = os.path.split(path)
     if not start:
         return "is empty."
@@ -205,7 +210,7 @@ def _looks_like(path, start):
     if name == "checkpoint":
         return f"only names checkpoints. Name its folder: {folder or os.curdir!r}"
     if name.endswith(".meta"):
-        return f"is the graph that belongs to one. Name the checkpoint: {path[: -len('.meta')]!r}"
+        return f"is the graph of a checkpoint. Name the checkpoint: {path[: -len('.meta')]!r}"
     if name in ("saved_model.pb", "saved_model.pbtxt"):
         return (
             "belongs to a SavedModel. Name the checkpoint of its variables: "
@@ -213,7 +218,7 @@ def _looks_like(path, start):
         )
     if _is_text(start):
         return "is a text file. Name a checkpoint's prefix, or the folder that it is in."
-    return "is of another kind, or its end is missing. Name a checkpoint's prefix."
+    return "is of an unknown kind, or truncated. Name a checkpoint's prefix."
 
 
 def _is_text(start):
@@ -222,7 +227,7 @@ def _is_text(start):
     try:
         start[:-4].decode("utf-8", "strict") if len(start) > 4 else start.decode("utf-8")
     except UnicodeDecodeError as error:
-        return error.start > len(start) - 8  # a character cut in two
+        return error.start > len(start) - 8  # the last character is cut off
     return True
 
 
@@ -231,7 +236,7 @@ def _what_is_there(path):
     if data_files(path):
         return f" Its data files are there, but its index, {path + INDEX!r}, is missing."
     if v1_shards(path):
-        return " Files of several checkpoints in V1 format have that name."
+        return " There are several checkpoints in V1 format with that prefix."
     if not tf.io.gfile.isdir(folder or os.curdir):
         return f" The folder {folder!r} does not exist."
     return _choice(folder).replace(" It holds", " Its folder holds")

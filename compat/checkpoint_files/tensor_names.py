@@ -1,16 +1,16 @@
-"""Which names tensors of a checkpoint can have."""
+"""Checks names of tensors in a checkpoint."""
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def problem(name):
-    """Returns why a tensor cannot have a name, a clause without its subject; None if it can.
+    """Returns why a name is not allowed, a clause such as "is empty"; None if it is allowed.
 
-    TensorFlow aborts the process at the name "", which its index keeps for a header; and it loses
-    tensors whose names begin like the keys of parts.
+    TensorFlow aborts the process at the name "", the key of the index' header, and it loses tensors
+    whose names begin like the keys of parts.
     """
     if not isinstance(name, str):
-        return "is no string"
+        return "is not a string"
     if not name:
         return "is empty"
     if name.startswith("\0"):

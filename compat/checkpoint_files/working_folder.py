@@ -1,4 +1,4 @@
-"""The hidden folder in which files are written before they are renamed: one writer at a time."""
+"""The hidden folder in which files are written before they are renamed, locked for one writer."""
 
 import contextlib
 import os
@@ -16,23 +16,23 @@ _LOCK = ".lock"
 
 
 class WorkingFolder:
-    """The folder `.NAME.writing` beside what is to be written; a context manager.
+    """The folder `.NAME.writing` beside the file to be written; a context manager.
 
-    A lock in it, which ends with its process, keeps other threads and processes out. What a killed
-    process left there is removed. There is no lock on Windows, where the file system has none, and
-    where TensorFlow alone reaches it (`gs://…`).
+    A lock file in it, which the system releases with its process, keeps other threads and processes
+    out. Files that a killed process left there are removed. There is no lock on Windows, on file
+    systems without locks, and on those that only TensorFlow can open (`gs://…`).
 
     Args:
-      target: the path of what is to be written. Its folder is made if need be, and removed at the
-        end if it is still empty then.
-      wait: whether to wait for another writer; else there is an error.
+      target: the path of the file or checkpoint to be written. Its folder is created if necessary,
+        and removed at the end if it is still empty.
+      wait: whether to wait until another writer is done, rather than to raise an error.
 
     Attributes:
       path: the folder.
-      left_behind: whether a killed process had left something in it.
+      left_behind: whether a killed process had left files in it.
 
     Raises:
-      CheckpointError: on entering: another writer has the folder.
+      CheckpointError: on entering: another writer uses the folder.
     """
 
     def __init__(self, target, wait=False):
@@ -67,7 +67,7 @@ class WorkingFolder:
             with contextlib.suppress(FileNotFoundError), contextlib.ExitStack() as opened:
                 lock = opened.enter_context(open(path, "a"))
                 self._await(lock)
-                # Another writer may have removed the file, and the folder, in the meantime.
+                # Another writer may have removed the lock file and the folder in the meantime.
                 if os.path.samestat(os.fstat(lock.fileno()), os.stat(path)):
                     opened.pop_all()
                     self._lock = lock
@@ -80,15 +80,15 @@ class WorkingFolder:
                 f"{self._target!r} is being written by another process or thread. Wait until "
                 "that is done, or choose another name."
             ) from None
-        except OSError:  # no locks on this file system
+        except OSError:  # this file system has no locks
             pass
 
     def written(self):
-        """Returns the names of the files and folders that have been written in it."""
+        """Returns the names of the files and folders that have been written in this folder."""
         return {name.rstrip("/") for name in tf.io.gfile.listdir(self.path)} - {_LOCK}
 
     def _empty(self):
-        """Removes all but the lock; returns whether there was anything."""
+        """Removes all files but the lock; returns whether there were any."""
         names = self.written()
         for path in (os.path.join(self.path, name) for name in names):
             (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
@@ -99,7 +99,8 @@ class WorkingFolder:
             self._empty()
         finally:
             if self._is_local:
-                with contextlib.suppress(OSError):  # the lock last: then the folder is another's
+                # The lock last: from then on, another writer may use the folder.
+                with contextlib.suppress(OSError):
                     if self._lock is not None:
                         os.remove(self._lock.name)
                     os.rmdir(self.path)
@@ -114,7 +115,7 @@ class WorkingFolder:
         self._lock = None
 
     def _remove_made_folders(self):
-        """Removes those folders that were made on entering and that nothing is in."""
+        """Removes the folders that were created on entering, if they are empty."""
         for folder in self._made_folders:
             if self._is_local:
                 with contextlib.suppress(OSError):

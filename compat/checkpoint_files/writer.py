@@ -1,4 +1,4 @@
-"""Writes checkpoints as files, tensor by tensor, whole or not at all."""
+"""Writes a checkpoint tensor by tensor. It appears complete, or not at all."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
-# Small tensors share a data file of this size; a tensor of this size or more has one of its own.
+# Small tensors share a data file of up to this size; a tensor of this size or more gets its own.
 SHARD_BYTES = 64 << 20
 _STATE_FILE = "checkpoint"
 
 
 class CheckpointWriter:
-    """Writes a checkpoint (V2 format), as `tf.compat.v1.train.Saver` restores it; streams.
+    """Writes a checkpoint in V2 format, which `tf.compat.v1.train.Saver` can restore.
 
-    A context manager. The checkpoint appears when its block ends, whole or not at all: until then
-    all is in a hidden folder beside it, which an exception removes, and a later write if the
-    process was killed. That folder has one writer at a time, of all threads and processes. At most
-    one large tensor is in memory at a time, or small ones of 64 MB together. The folder's
-    `checkpoint` file names the new checkpoint as the latest, as `Saver.save` leaves it.
+    A context manager. The checkpoint appears, complete, when its block ends without an exception.
+    Until then its files are in a hidden folder beside it. An exception removes that folder; if the
+    process is killed, the next writer does. Only one thread or process at a time can write there.
+    At most one large tensor, or 64 MB of small ones, are in memory at a time. The folder's
+    `checkpoint` file then names the new checkpoint as the latest, as after `Saver.save`.
 
-    A checkpoint that is overwritten stays readable up to the instant when the new one replaces it.
-    (One exception: if the new one has as many data files, and fewer than two small tensors, there
-    is no checkpoint for as long as it takes to rename files.)
+    A checkpoint that is overwritten stays readable until the new one replaces it. (One exception:
+    if the new one has as many data files, and fewer than two small tensors, there is no checkpoint
+    while the files are renamed.)
 
     Args:
-      path: the prefix of the checkpoint. Its folder is made if need be.
-      overwrite: whether to replace a checkpoint that is there.
+      path: the prefix of the checkpoint. Its folder is created if necessary.
+      overwrite: whether to replace an existing checkpoint.
 
     Raises:
-      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, there is a checkpoint
-        and `overwrite` is False, or another writer has begun to write it; on leaving: writing
-        failed, there is nothing to write, or a checkpoint that was copied from has changed.
+      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, the checkpoint exists
+        and `overwrite` is False, or another writer is writing it; on leaving: writing failed,
+        nothing was written, or a checkpoint from which tensors were copied has changed.
     """
 
     def __init__(self, path, overwrite=False):
@@ -61,7 +61,7 @@ class CheckpointWriter:
         with self._errors("cannot be written"):
             self._working.__enter__()
             try:
-                self._check_what_is_there()
+                self._refuse_existing()
             except BaseException:
                 self._clean_up()
                 raise
@@ -94,15 +94,15 @@ class CheckpointWriter:
                 f"checkpoint. Choose another folder for {self._name!r}."
             )
 
-    def _check_what_is_there(self):
+    def _refuse_existing(self):
         if self._overwrite:
             return
-        there = checkpoint_paths.files_of(self.path)
-        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in there:
-            return  # what a killed process left while it renamed its files
-        if there:
+        existing = checkpoint_paths.files_of(self.path)
+        if self._working.left_behind and self.path + checkpoint_paths.INDEX not in existing:
+            return  # data files that a killed process left while it renamed its files
+        if existing:
             raise CheckpointError(
-                f"{self.path!r} is there already: {there[0]}. Choose another name, or pass "
+                f"{self.path!r} is there already: {existing[0]}. Choose another name, or pass "
                 "overwrite=True."
             )
 
@@ -123,31 +123,31 @@ class CheckpointWriter:
         Args:
           name: the tensor's name.
           array: its value.
-          part: where the array is a part of the tensor, a pair: the shape of the whole tensor, and
-            the position of the array in it. There may be one call for each part.
+          part: None; or, to write a part of a tensor, a pair: the shape of the whole tensor and the
+            offset of the array in it. Call this once for each part.
 
         Raises:
-          CheckpointError: no tensor can have that name, there is one already, or writing failed.
+          CheckpointError: the name is not allowed or already used, or writing failed.
         """
         array = reader.as_array(array)
         dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
         if array.nbytes < SHARD_BYTES:
-            array = array.copy()  # it is written later
+            array = array.copy()  # the caller may change it before it is written
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
         self._write(_Item(name, spec, dtype, array.nbytes, array=array))
 
     def copy(self, name, checkpoint, source_name=None, part=None):
-        """Copies a tensor from another checkpoint. One that is saved in parts stays so.
+        """Copies a tensor from another checkpoint. A tensor that is saved in parts stays in parts.
 
         Args:
-          name: its new name.
-          checkpoint: the Checkpoint that holds it.
-          source_name: its name there, by default the same.
-          part: where it becomes a part of a bigger tensor, a pair as in `add`.
+          name: the name of the copy.
+          checkpoint: the Checkpoint with the tensor.
+          source_name: the tensor's name there; None if it is the same.
+          part: None; or, to make the tensor a part of a bigger one, a pair as in `add`.
 
         Raises:
-          CheckpointError: `checkpoint` does not hold it, its data are lost, no tensor can have the
-            new name, there is one already, or writing failed.
+          CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is
+            not allowed or already used, or writing failed.
         """
         source_name = name if source_name is None else source_name
         self._sources[id(checkpoint)] = checkpoint
@@ -166,9 +166,10 @@ class CheckpointWriter:
 
     def _write(self, item):
         problem = tensor_names.problem(item.name)
-        if problem is not None and item.name != item.source_name:  # a graph is copied as it is
+        # An object graph is copied under its reserved name.
+        if problem is not None and item.name != item.source_name:
             raise CheckpointError(
-                f"{self.path!r}: {item.name!r} can be no tensor's name: it {problem}."
+                f"{self.path!r}: {item.name!r} cannot be a tensor's name: it {problem}."
             )
         if (item.name, item.spec) in self._names or (item.name, "") in self._names:
             raise CheckpointError(f"{self.path!r}: the tensor {item.name!r} is written twice.")
@@ -192,15 +193,15 @@ class CheckpointWriter:
         except tf.errors.OpError as error:
             for item in items:
                 if item.checkpoint is not None:
-                    item.checkpoint.read(item.source_name)  # raises if its data are lost
+                    item.checkpoint.read(item.source_name)  # raises if its data are damaged
             raise CheckpointError(f"{self.path!r} could not be written: {reason(error)}") from error
         self._shards.append(prefix)
 
     def _finish(self):
         if not self._names:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
-        # With as many data files as the old checkpoint has, there would be the index of one with
-        # files of the other while they are being renamed.
+        # Data files of equal names would be replaced before the index: for a moment, the old index
+        # would belong to new data. One more data file gives all of them other names.
         if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
             last = self._pending.pop()
             self._flush()
@@ -214,7 +215,7 @@ class CheckpointWriter:
         _name_as_latest(self._folder, self._name)
 
     def _publish(self, merged):
-        """Moves the files to their place, the index last; then removes those of an old one."""
+        """Renames the files to their final names, the index last; then removes the old files."""
         sources = checkpoint_paths.data_files(merged)
         new_files = [self.path + each[len(merged) :] for each in sources]
         old_files = checkpoint_paths.files_of(self.path)
@@ -229,7 +230,7 @@ class CheckpointWriter:
 
 
 class _Item(NamedTuple):
-    """A tensor, or a part of one, that is to be written."""
+    """A tensor, or a part of a tensor, that is to be written."""
 
     name: str
     spec: str
@@ -242,7 +243,7 @@ class _Item(NamedTuple):
 
 
 def _save(prefix, items):
-    """Saves tensors in one data file, with an index of its own."""
+    """Saves tensors as a checkpoint with one data file."""
     with tf.Graph().as_default():
         tensors, feeds = _restored(items), {}
         for number, item in enumerate(items):
@@ -260,7 +261,7 @@ def _save(prefix, items):
 
 
 def _merge(shards, merged):
-    """Makes one checkpoint of several, whose data files it takes."""
+    """Merges checkpoints into one. Their data files are renamed, not copied."""
     with tf.Graph().as_default():
         merge = tf.raw_ops.MergeV2Checkpoints(
             checkpoint_prefixes=shards, destination_prefix=merged, delete_old_dirs=False
@@ -270,7 +271,11 @@ def _merge(shards, merged):
 
 
 def _restored(items):
-    """Returns the tensors of those items that are to be copied, by the items' numbers."""
+    """Adds the operations that read the items to be copied from their checkpoints.
+
+    Returns:
+      A dict from the numbers of these items to their tensors.
+    """
     groups, tensors = {}, {}
     for number, item in enumerate(items):
         if item.checkpoint is not None:
@@ -291,10 +296,10 @@ def _shard_counts(prefix):
 
 
 def _name_as_latest(folder, name):
-    """Names a checkpoint in the folder's `checkpoint` file, and keeps the others there."""
+    """Adds a checkpoint, as the latest, to those that the folder's `checkpoint` file names."""
     folder = folder or os.curdir
     file_name = os.path.join(folder, _STATE_FILE)
-    with WorkingFolder(file_name, wait=True) as working:  # others may name theirs
+    with WorkingFolder(file_name, wait=True) as working:  # other writers may add theirs
         new_file = os.path.join(working.path, _STATE_FILE)
         with tf.io.gfile.GFile(new_file, "w") as file:
             file.write(str(_state_with(folder, name)))
@@ -311,12 +316,12 @@ def _state_with(folder, name):
     if state is not None:
         paths, times = state.all_model_checkpoint_paths, state.all_model_checkpoint_timestamps
         paths = [path[len(inside) :] if path.startswith(inside) else path for path in paths]
-    # Only some of those that write the file write times.
+    # Some programs write this file without timestamps.
     times = dict(zip(paths, list(times) or [None] * len(paths)))
     times.pop(name, None)
     times[name] = None if None in times.values() or not times else time.time()
     return v1.train.generate_checkpoint_state_proto(
-        os.sep,  # not the folder: relative paths are to stay what they are
+        os.sep,  # not the folder, which would change relative paths
         name,
         all_model_checkpoint_paths=list(times),
         all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),

@@ -1,1 +1,1 @@
-"""Moves state between checkpoints and Keras, and converts checkpoints."""
+"""Loads v1 checkpoints into Keras, writes Keras state as v1 checkpoints, converts checkpoints."""

@@ -1,4 +1,4 @@
-"""From one checkpoint to another, tensor by tensor, by the names of their tensors alone."""
+"""Converts name-based checkpoints tensor by tensor, without Keras and without a model."""
 
 import collections
 from typing import Any, Callable, NamedTuple, Optional
@@ -15,16 +15,16 @@ V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 
 class Move(NamedTuple):
-    """What becomes one tensor of the new checkpoint.
+    """One tensor of the new checkpoint and its sources in the old one.
 
     Attributes:
-      target: its name.
-      sources: the names of the tensors it is made of; none for one that is computed.
+      target: its name in the new checkpoint.
+      sources: the names of the tensors from which it is made; empty if it is computed.
       shape: its shape.
       dtype: its dtype.
-      note: what happens on the way, or "".
-      make: called with the arrays of the sources, returns its value; None to copy the source, or
-        join the sources if there are several.
+      note: how it is changed, for the report; "" if it is copied.
+      make: a function from the arrays of the sources to the value; None to copy the source, or to
+        join several.
     """
 
     target: str
@@ -35,7 +35,7 @@ class Move(NamedTuple):
     make: Optional[Callable] = None
 
     def write(self, checkpoint, writer):
-        """Writes it; a copy never has more than one source in memory."""
+        """Writes the tensor. A copy reads one source at a time into memory."""
         if self.make is not None:
             try:
                 value = self.make(*map(checkpoint.read, self.sources))
@@ -47,7 +47,7 @@ class Move(NamedTuple):
                 ) from error
             writer.add(self.target, value)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
-            for source in self.sources:  # each holds its slices
+            for source in self.sources:  # each has only some slices of the whole
                 writer.copy(self.target, checkpoint, source)
         else:
             for source, offset in self._offsets(checkpoint):
@@ -55,7 +55,8 @@ class Move(NamedTuple):
 
     def _offsets(self, checkpoint):
         shapes = [checkpoint.tensors[source].shape for source in self.sources]
-        # The one along which they add up; along others they are as long as the whole.
+        # The axis along which the sources are joined; along all others they are as long as the
+        # whole.
         axis = next((i for i, size in enumerate(self.shape) if shapes[0][i] != size), 0)
         begin = 0
         for source, shape in zip(self.sources, shapes):
@@ -65,25 +66,25 @@ class Move(NamedTuple):
             yield source, tuple(offset)
 
     def nbytes(self, checkpoint):
-        """Returns how many bytes are to be read, or to be written if it is computed."""
+        """Returns the number of bytes to read; for a computed tensor, to write."""
         if self.sources:
             return sum(checkpoint.tensors[source].nbytes for source in self.sources)
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.size
 
 
 def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
-    """Writes a checkpoint; it appears whole or not at all.
+    """Writes a checkpoint. It appears complete, or not at all.
 
     Args:
       moves: a list of `Move`.
-      checkpoint: the `Checkpoint` that holds the sources.
-      path: the prefix of the new one.
-      overwrite: whether to replace one that is there.
-      advance: called with the number of bytes done after each move.
+      checkpoint: the `Checkpoint` with the sources.
+      path: the prefix of the new checkpoint.
+      overwrite: whether to replace an existing checkpoint.
+      advance: called after each move with the number of its bytes, to show progress.
 
     Raises:
-      CheckpointError: the destination is there, two tensors would have the same name, or the
-        source is damaged.
+      CheckpointError: the destination exists, two tensors would have the same name, or the source
+        is damaged.
     """
     names = collections.Counter(move.target for move in moves)
     twice = [name for name, count in names.items() if count > 1]
@@ -103,8 +104,8 @@ def report(moves, notes=(), labels=None):
 
     Args:
       moves: a list of `Move`.
-      notes: sentences.
-      labels: a dict from names of sources to what people call them.
+      notes: sentences for the report.
+      labels: a dict from names of sources to names shown to users.
     """
     transferred = [
         Transfer(_many(move.sources, labels or {}), move.target, move.shape, move.dtype, move.note)
@@ -121,21 +122,22 @@ def _many(sources, labels):
 
 
 def to_saver(checkpoint, name_map=None):
-    """Plans a name-based checkpoint in V2 format, with the parts of variables put together.
+    """Plans a name-based checkpoint in V2 format, with the parts of variables joined.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
-      name_map: a dict from names there to new ones. The slots of a variable follow it. None leaves
-        a tensor out.
+      name_map: a dict from old names to new ones, None to leave a tensor out. The slots of a
+        variable are renamed, or left out, with it.
 
     Returns:
       A list of `Move`.
 
     Raises:
-      CheckpointError: it holds what TensorFlow cannot restore, or lacks a name of the map.
+      CheckpointError: the checkpoint contains tensors that TensorFlow cannot restore, or has no
+        tensor of a name in the map.
     """
     found = checkpoint_contents.contents(checkpoint)
-    refuse_what_is_no_tensor(checkpoint, found)
+    refuse_unconvertible(checkpoint, found)
     rename = Renaming(checkpoint, name_map)
     moves = []
     for variable in found.variables:
@@ -143,12 +145,12 @@ def to_saver(checkpoint, name_map=None):
         moves.append(_move(variable.item, name))
         for slot in variable.slots:
             target = rename(slot.item.name, _slot_name(slot, variable.item.name, name))
-            alone = variable.item.kind == PARTS and slot.item.kind != PARTS
-            if target is not None and (alone or slot.item.kind == OF_EACH_PART):
+            of_one_part = variable.item.kind == PARTS and slot.item.kind != PARTS
+            if target is not None and (of_one_part or slot.item.kind == OF_EACH_PART):
                 raise CheckpointError(
-                    f"{checkpoint.path!r}: the parts of {variable.item.name} have "
-                    f"{slot.item.name} each for itself, and none for the whole. Restore it "
-                    "with the same partitions; or leave it out, with null in the name map."
+                    f"{checkpoint.path!r}: each part of {variable.item.name} has its own "
+                    f"{slot.item.name}, and these cannot be joined. Restore the checkpoint "
+                    "with the same partitions; or leave the slot out, with null in the name map."
                 )
             counts = slot.role == adagrad_decay_counts.SLOT and variable.item.kind == PARTS
             moves.append(_move(slot.item, target, counts))
@@ -159,11 +161,11 @@ def to_saver(checkpoint, name_map=None):
 
 
 def _slot_name(slot, variable, new_name):
-    """Returns what a slot is called if its variable is renamed; None if that is left out."""
+    """Returns a slot's name after its variable was renamed; None if the variable is left out."""
     if new_name is None:
         return None
     scope = slot.scope + "/" if slot.scope else ""
-    # It may have more than the suffix there, as in x/part_0/Adam of a variable x.
+    # More than the suffix may follow the variable's name: x/part_0/Adam is a slot of x.
     rest = slot.item.name[len(scope + variable) :]
     return scope + new_name + rest
 
@@ -186,49 +188,48 @@ def _move(item, target, counts=False):
 
 def _one_value(*parts):
     if not all(arrays.same(part, parts[0]) for part in parts):
-        raise ValueError("each part has a value of its own, and they differ")
+        raise ValueError("the parts have different values")
     return parts[0]
 
 
 class Renaming:
-    """New names for tensors, which notes what of the map has been asked for.
+    """Renames tensors with a name map, and finds names in the map that no tensor has.
 
     Args:
-      checkpoint: for messages.
-      name_map: a dict, or None.
+      checkpoint: the `Checkpoint`, for messages.
+      name_map: a dict from old names to new ones or None, or None.
     """
 
     def __init__(self, checkpoint, name_map):
         self._checkpoint = checkpoint
         self._map = dict(name_map or {})
         self._unused = set(self._map)
-        self._asked = []
 
     def __call__(self, *names):
-        """Returns the new name.
+        """Returns the new name of a tensor; None to leave it out.
 
         Args:
-          *names: the old one, and what it would be called otherwise, which the map may name, too.
+          *names: the old name; then, where it differs, the default for the new name. The map may
+            have either of them as a key.
         """
-        usual = names[-1]
+        new_name = names[-1]
         for name in names:
-            self._asked.append(name)
             self._unused.discard(name)
             if name in self._map:
-                usual = self._map[name]
+                new_name = self._map[name]
                 break
-        return usual
+        return new_name
 
     def check(self):
-        """Raises a CheckpointError if the map names what is not there."""
+        """Raises a CheckpointError if the map has a name that no tensor has."""
         if self._unused:
             raise CheckpointError(
-                f"{self._checkpoint.path!r} holds nothing that is called "
-                f"{', '.join(map(repr, sorted(self._unused)))}, which the name map names."
+                f"The name map has {', '.join(map(repr, sorted(self._unused)))}, but no tensor in "
+                f"{self._checkpoint.path!r} has such a name."
             )
 
 
-def refuse_what_is_no_tensor(checkpoint, found):
+def refuse_unconvertible(checkpoint, found):
     """Raises a CheckpointError for EmbeddingVariables of DeepRec, and for incomplete tensors."""
     for kind, why in (
         (EMBEDDING_VARIABLE, deeprec_embeddings.WHY),
@@ -242,7 +243,7 @@ def refuse_what_is_no_tensor(checkpoint, found):
 
 
 def to_decay_layout(checkpoint, layout):
-    """Plans a copy with the counts of AdagradDecay in one of its layouts.
+    """Plans a copy in which AdagradDecay's decay counts have the given layout.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
@@ -252,10 +253,10 @@ def to_decay_layout(checkpoint, layout):
       A list of `Move`.
 
     Raises:
-      CheckpointError: there are no such counts, or they belong to variables in parts.
+      CheckpointError: there are no such counts, or their variables are saved in parts.
     """
     found = checkpoint_contents.contents(checkpoint)
-    refuse_what_is_no_tensor(checkpoint, found)
+    refuse_unconvertible(checkpoint, found)
     moves, counts = {}, 0
     for variable in found.variables:
         for slot in variable.slots:
@@ -263,14 +264,13 @@ def to_decay_layout(checkpoint, layout):
                 continue
             if {variable.item.kind, slot.item.kind} & {PARTS, OF_EACH_PART}:
                 raise CheckpointError(
-                    f"{checkpoint.path!r} holds {slot.item.name} in parts. Put them together "
-                    "first: --to v1"
+                    f"{checkpoint.path!r} holds {slot.item.name} in parts. Join them first: --to v1"
                 )
             counts += 1
-            moves[slot.item.name] = _relaid(checkpoint, variable.item, slot.item, layout)
+            moves[slot.item.name] = _in_layout(checkpoint, variable.item, slot.item, layout)
     if not counts:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds no counts of AdagradDecay: there are no slots like its own."
+            f"{checkpoint.path!r} holds no counts of AdagradDecay: no slots look like its slots."
         )
     return [
         moves.get(name) or Move(name, (name,), info.shape, info.dtype)
@@ -278,29 +278,29 @@ def to_decay_layout(checkpoint, layout):
     ]
 
 
-def _relaid(checkpoint, variable, slot, layout):
+def _in_layout(checkpoint, variable, slot, layout):
     wanted = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
     if slot.shape == wanted:
         return Move(slot.name, (slot.name,), wanted, slot.dtype)
-    # In a partitioned variable, which is saved whole, each part counts for itself.
+    # Each part of a partitioned variable has its own counts, also if it is saved as one tensor.
     parts = checkpoint.tensors[variable.name].parts
 
-    def relay(counts):
+    def change_layout(counts):
         rows = adagrad_decay_counts.by_rows(counts, parts if layout == V2_LAYOUT else ())
         return rows if layout == V2_LAYOUT else adagrad_decay_counts.from_rows(rows, wanted, parts)
 
     note = f"counts in layout {layout}"
-    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, relay)
+    return Move(slot.name, (slot.name,), wanted, slot.dtype, note, change_layout)
 
 
 def power(beta, steps):
-    """Returns what v1's Adam keeps as a power of beta after some steps.
+    """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
 
-    It multiplies float32 numbers, step by step, in threads that take the smallest ones for 0.
+    Like TensorFlow, it multiplies float32 numbers step by step, and flushes denormals to 0.
 
     Args:
-      beta: the number that it starts at.
-      steps: how many have been done.
+      beta: the first value.
+      steps: the number of steps done.
     """
     factor, smallest = np.float32(beta), np.finfo(np.float32).tiny
     result = factor

@@ -1,4 +1,4 @@
-"""From an object-based checkpoint to the names of v1."""
+"""Converts object-based checkpoints to the names of a v1 graph."""
 
 import functools
 
@@ -15,7 +15,7 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming
 from .report import CheckpointMismatch, Leftover
 
-# What Keras' own optimizers call slots that v1 has, too, under other names.
+# From v1's names of slots to those of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
 _KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
@@ -30,16 +30,16 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     Args:
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: the user's v1 optimizer as module:object, or None.
-      name_map: a dict from names of variables there, or usual v1 names of slots, shared variables
-        and the step, to new names; None leaves something out.
-      partial: whether some of the state may be left over.
+      name_map: a dict from names of variables in the checkpoint, and from the default v1 names of
+        slots, shared variables and the step, to new names; None leaves a tensor out.
+      partial: whether state without a counterpart in the v1 graph may be left out.
 
     Returns:
       A list of `Move` and the `Report`.
 
     Raises:
-      CheckpointError: it cannot be done with what is given.
-      CheckpointMismatch: some of the state has no place, and `partial` is false.
+      CheckpointError: the checkpoint cannot be converted with these arguments.
+      CheckpointMismatch: some state has no counterpart, and `partial` is false.
     """
     graph = checkpoint.object_graph
     try:
@@ -74,7 +74,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
 
 
 def load_optimizer(name):
-    """Returns the optimizer that a user names: the object, or what the function returns."""
+    """Returns the optimizer that a user names: the object, or the result of the function."""
     found = user_objects.load(name)
     return user_objects.call(name, found) if callable(found) else found
 
@@ -85,22 +85,22 @@ def _refuse(checkpoint, saved, optimizer_name):
     if saved.kind == NUMBERED:
         raise CheckpointError(
             f"{checkpoint.path!r} was written with an optimizer of Keras 3, or a new one of "
-            "Keras 2.11 to 2.15, whose state no v1 optimizer takes as it is. In Python, "
+            "Keras 2.11 to 2.15, whose state no v1 optimizer can use unchanged. In Python, "
             "translate it with compat.from_plain_keras and write it with "
             "compat.save_v1_checkpoint."
         )
     slots = {slot for _, slot in saved.slots}
     if slots == {"momentum"} and is_keras_own(saved):
         raise CheckpointError(
-            f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum has the "
-            "learning rate in it, other than v1's. In Python, translate it with "
+            f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
+            "learning rate; v1's does not. In Python, translate it with "
             "compat.from_plain_keras and write it with compat.save_v1_checkpoint."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass "
-            "--optimizer module:object, the v1 optimizer that is to go on from them, whose "
-            "names they get."
+            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass the v1 "
+            "optimizer that is to continue from them, which determines their names: --optimizer "
+            "module:object."
         )
 
 
@@ -110,7 +110,7 @@ def _copy(checkpoint, key, target, note=""):
 
 
 def _labels(graph):
-    """Returns what people call the tensors, by their keys."""
+    """Returns a dict from the keys of the tensors to names shown to users."""
     labels = {key: name for name, key in graph.variables.items()}
     labels.update((key, name) for name, key in graph.optimizer_variables.items())
     labels.update((key, "{}, slot {}".format(*pair)) for pair, key in graph.slots.items())
@@ -129,12 +129,12 @@ def _notes(checkpoint, labels, moves, left):
 
 
 class _State:
-    """What becomes of an optimizer's state.
+    """The conversion of an optimizer's state.
 
     Attributes:
-      moves: a list of `Move`, under the usual names of v1.
-      left: a list of `Leftover`, what has no place in v1.
-      missing: a list of `Leftover`, what v1 needs and is not there.
+      moves: a list of `Move`, with the default v1 names.
+      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in v1.
+      missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
     """
 
     def __init__(self, checkpoint, saved, names, optimizer):
@@ -156,7 +156,7 @@ class _State:
             if not self._is_keras_own:
                 self._leave_shared()
         for path, key in saved.unassigned.items():
-            why = "the checkpoint does not tell which variable it belongs to"
+            why = "the checkpoint does not say which variable it belongs to"
             self._leave(path, key, why)
         step = self._step_key()
         if step is not None:
@@ -180,7 +180,7 @@ class _State:
             label = f"{full_name}, slot {slot_name}"
             if key is None and self._is_keras_own and slot_name == "momentum":
                 zeros = functools.partial(np.zeros, tensor.shape, tensor.dtype.as_numpy_dtype)
-                note = "0, as Keras' own has no momentum"
+                note = "0: Keras' optimizer has no momentum"
                 self.moves.append(Move(tensor.name, (), tensor.shape, tensor.dtype, note, zeros))
                 continue
             if key is None:
@@ -204,7 +204,7 @@ class _State:
                 self._leave(f"{full_name}, slot {slot_name}", key, _NO_PLACE)
 
     def _slot_key(self, full_name, slot_name):
-        """Returns the checkpoint's key of what v1 calls so, or None."""
+        """Returns the checkpoint key of the slot with this v1 name, or None."""
         candidates = [slot_name]
         if self._is_keras_own:
             for names in (_KERAS_ADADELTA, _KERAS_NAMES):
@@ -226,11 +226,11 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Leaves what is neither a hyperparameter nor of use to this optimizer."""
+        """Adds variables to `left` that are not hyperparameters and that v1 does not have."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
-            optimizer = owned_state.fresh_copy(optimizer._adopted)
+            optimizer = owned_state.unbound_copy(optimizer._v1.optimizer)
         for name, key in self._variables.items():
             if key in used or name in STEP_NAMES or name.startswith(_HYPER) or name in _RATES:
                 continue
@@ -238,13 +238,13 @@ class _State:
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name, tensor):
-        """Computes what v1's Adam would keep after as many steps."""
+        """Returns the `Move` that computes v1 Adam's power of beta after as many steps."""
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         own = getattr(self._optimizer, "_" + name.split("_")[0], None)
         if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):
             raise CheckpointError(
                 f"{self._checkpoint.path!r} was trained with {_BETAS[name]}={beta:g}, and the "
-                f"v1 optimizer has {own:g}: its powers would be others. Make it with the same."
+                f"v1 optimizer has {own:g}, so its powers differ. Make it with {beta:g}."
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"
@@ -253,8 +253,8 @@ class _State:
 
 
 def _counts(key, tensor):
-    def relay(counts):
+    def change_layout(counts):
         return adagrad_decay_counts.from_rows(adagrad_decay_counts.by_rows(counts), tensor.shape)
 
     note = "counts in the other layout of AdagradDecay"
-    return Move(tensor.name, (key,), tensor.shape, tensor.dtype, note, relay)
+    return Move(tensor.name, (key,), tensor.shape, tensor.dtype, note, change_layout)

@@ -1,4 +1,4 @@
-"""Between v1 checkpoints and files of Keras, through a model that the user's function returns."""
+"""Converts between v1 checkpoints and Keras files with a model that the user's function returns."""
 
 import contextlib
 import os
@@ -17,21 +17,21 @@ from .v1_checkpoint import load_v1_checkpoint, save_v1_checkpoint
 
 
 def convert(arguments, name_map):
-    """Converts with a model.
+    """Converts a v1 checkpoint to a Keras file, or a Keras file to a v1 checkpoint.
 
     Args:
-      arguments: those of the command: `source`, `destination`, `to`, `model`, `like`, `ignore`,
+      arguments: the command's arguments: `source`, `destination`, `to`, `model`, `like`, `ignore`,
         `partial`, `overwrite`.
-      name_map: for `load_v1_checkpoint` and `save_v1_checkpoint`.
+      name_map: see `load_v1_checkpoint`.
 
     Returns:
       A `Report`.
 
     Raises:
-      CheckpointError: a file is missing, damaged, or there already.
-      CheckpointMismatch: not all of the state fits.
-      ImportError: the function cannot be imported, or raises.
-      ValueError: it returns no built Keras model.
+      CheckpointError: the source is missing or damaged, or the destination exists.
+      CheckpointMismatch: some of the state does not fit.
+      ImportError: the user's function cannot be imported, or raises.
+      ValueError: the user's function does not return a built Keras model.
     """
     if arguments.to == "keras":
         open_checkpoint(arguments.source)  # before the model is built, which may take long
@@ -54,14 +54,14 @@ def _load_v1(model, optimizer, arguments, name_map):
             ignore=arguments.ignore or (),
         )
     except CheckpointMismatch as mismatch:
-        if arguments.partial or mismatch.report.complete:  # a value that does not go
+        if arguments.partial or mismatch.report.complete:  # a value cannot be cast
             raise
-        # The same, in the words of the command line.
+        # The same message with the options of the command line.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
-            f"{arguments.source!r} does not fit the model of {arguments.model}. Tell names "
-            "with --name-map, allow leftovers in the checkpoint with --ignore REGEX, or take "
-            f"what fits ({counted(transferred, 'tensor')}) with --partial.",
+            f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
+            "--name-map, allow leftovers in the checkpoint with --ignore REGEX, or load what "
+            f"fits ({counted(transferred, 'tensor')}) with --partial.",
             mismatch.report,
         ) from mismatch
 
@@ -80,18 +80,18 @@ def _save_v1(model, optimizer, arguments, name_map):
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
-            f"{arguments.like!r}, which is to be followed, has no place for some of the model "
-            f"of {arguments.model} or its optimizer. Tell names with --name-map.",
+            f"{arguments.like!r}, given as --like, lacks some variables of the model of "
+            f"{arguments.model} or of its optimizer. Map names with --name-map.",
             mismatch.report,
         ) from mismatch
 
 
 def _model(name):
-    """Returns the model and its optimizer (or None) of the user's function."""
+    """Calls the user's function. Returns its model and the model's optimizer (or None)."""
     function = user_objects.load(name)
     made = user_objects.call(name, function) if callable(function) else function
     if hasattr(made, "trainable_variables") and hasattr(made, "get_layer"):
-        # as what LossScaleOptimizer wraps
+        # The bridged optimizer may be inside a LossScaleOptimizer.
         optimizer = getattr(made, "optimizer", None)
         return made, getattr(optimizer, "inner_optimizer", optimizer)
     if isinstance(made, tuple) and len(made) == 2 and hasattr(made[0], "trainable_variables"):
@@ -106,22 +106,30 @@ def _model(name):
 
 
 def _save(model, optimizer, arguments, report):
-    """Saves under a temporary name, then renames; returns the report with what was not kept."""
+    """Saves in a working folder, then renames the files.
+
+    Returns:
+      The report; if Keras does not save the optimizer's state, with that as a leftover.
+
+    Raises:
+      CheckpointMismatch: Keras does not save the state, and --partial is not given.
+    """
     path = arguments.destination
     folder, name = os.path.split(os.path.abspath(path))
     done = False
     with WorkingFolder(os.path.join(folder, name)) as working:
-        special_files.refuse_existing(path, arguments.overwrite)  # which may have come since
-        kept = _write(os.path.join(working.path, name), model, optimizer)
-        if not kept:
+        # Again: the file may have been created since the command checked it.
+        special_files.refuse_existing(path, arguments.overwrite)
+        has_state = _write(os.path.join(working.path, name), model, optimizer)
+        if not has_state:
             report = report._replace(left_in_checkpoint=_lost(report, path))
-        if kept or arguments.partial:
+        if has_state or arguments.partial:
             _rename_all(working, folder)
             done = True
     if not done:
         reason = (
-            f"Keras does not keep the optimizer's state in {path!r}. Take another ending of "
-            "DST, or write the rest with --partial."
+            f"Keras does not save the optimizer's state in {path!r}. Give DST another ending, "
+            "or write the rest with --partial."
         )
         raise CheckpointMismatch(reason, report)
     return report
@@ -129,12 +137,12 @@ def _save(model, optimizer, arguments, report):
 
 def _lost(report, path):
     ending = os.path.splitext(path)[1]
-    why = f"this Keras keeps no such optimizer's state in a file of this kind ({ending})"
+    why = f"this Keras does not save the state of such an optimizer in a {ending} file"
     return report.left_in_checkpoint + (Leftover("the optimizer's state", None, None, why),)
 
 
 def _write(path, model, optimizer):
-    """Writes one file, or the files of a checkpoint; returns whether the optimizer is in it."""
+    """Writes a Keras file or a checkpoint; returns whether it has the optimizer's state."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
     elif path.endswith(keras_files.ENDINGS):
@@ -144,14 +152,14 @@ def _write(path, model, optimizer):
         options = {}
         if versions.for_a_session():
             options["session"] = versions.keras_2().backend.get_session()
-        # `save`, for its counter, without which `restore` is never complete.
+        # `save`, not `write`: `restore` reports a missing save_counter as an unmatched object.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)
 
 
 def _rename_counted(written, path):
-    """Takes the number from a checkpoint's name, and what names it as the latest."""
+    """Removes the number from a checkpoint's name, and the file that names it as the latest."""
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
         if name.startswith(os.path.basename(written) + "."):
@@ -161,10 +169,10 @@ def _rename_counted(written, path):
 
 
 def _rename_all(working, folder):
-    """Renames the files to where they belong, an index last, with which a checkpoint is there."""
+    """Renames the files to their final names, an index last: it makes the checkpoint complete."""
     names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
     with contextlib.suppress(FileNotFoundError):
-        if names[-1].endswith(".index"):  # an old one must not stand for new data
+        if names[-1].endswith(".index"):  # an old index must not describe new data
             os.remove(os.path.join(folder, names[-1]))
     for name in names:
         os.replace(os.path.join(working.path, name), os.path.join(folder, name))
@@ -174,7 +182,7 @@ def _rename_all(working, folder):
 
 
 def _load(path, model, optimizer):
-    """Loads a file of Keras, or a tf.train.Checkpoint, into the model and the optimizer."""
+    """Loads a Keras file, or a tf.train.Checkpoint, into the model and the optimizer."""
     if path.endswith(keras_files.ENDINGS):
         special_files.refuse(path)
         if not os.path.isfile(path):
@@ -184,7 +192,7 @@ def _load(path, model, optimizer):
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is None:
         raise CheckpointError(
-            f"{checkpoint.path!r} is a checkpoint of v1 by names already: convert it without "
+            f"{checkpoint.path!r} is a name-based v1 checkpoint already: convert it without "
             "--model, or --to keras."
         )
     _build(model, optimizer)
@@ -192,13 +200,13 @@ def _load(path, model, optimizer):
 
 
 def _build(model, optimizer):
-    """Creates the optimizer's variables, so that all there is to load is seen to be loaded."""
+    """Creates the optimizer's variables, so that a check of what was loaded includes them."""
     if optimizer is not None:
         versions.create_optimizer_weights(optimizer, model.trainable_variables)
 
 
 def _restore(checkpoint, model, optimizer):
-    """Restores a checkpoint, all that the model and its optimizer have."""
+    """Restores a checkpoint, and checks that it has all variables of model and optimizer."""
     if any(key.startswith("model/") for key in checkpoint.object_graph.variables.values()):
         objects = (
             {"model": model} if optimizer is None else {"model": model, "optimizer": optimizer}
@@ -212,7 +220,7 @@ def _restore(checkpoint, model, optimizer):
         status.assert_existing_objects_matched()
     except AssertionError as error:
         raise CheckpointError(
-            f"{checkpoint.path!r} does not hold all of the model that --model returns: {error}"
+            f"{checkpoint.path!r} lacks some variables of the model that --model returns: {error}"
         ) from error
     checkpoint.check_unchanged()
     if versions.for_a_session():
@@ -220,19 +228,19 @@ def _restore(checkpoint, model, optimizer):
 
 
 def _read(objects, path):
-    # `restore` wants the counter, too, that `save` writes and `write` does not.
+    # `restore` expects the save_counter, which is written by `save` and not by `write`.
     return getattr(objects, "read", objects.restore)(path)
 
 
 def _load_file(path, model, optimizer):
-    """Loads a file of Keras into a model, without making that which the file describes."""
+    """Loads a Keras file into the model, without creating the model that the file describes."""
     watch = Watch([path])
     try:
         keras_files.check_size(path, model)
         if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
-                f"{path!r} holds no state of an optimizer, and --model's is compiled with "
-                "one. For the weights alone let it return (model, None)."
+                f"{path!r} holds no state of an optimizer, but the model of --model is compiled "
+                "with one. For the weights alone, let the function return (model, None)."
             )
         _build(model, optimizer)
         model.load_weights(path)
@@ -247,13 +255,13 @@ def _load_file(path, model, optimizer):
         changes = watch.changes()
     except CheckpointError:
         raise
-    except Exception as error:  # of zip archives, of HDF5, of Keras: any may come
+    except Exception as error:  # zipfile, HDF5 and Keras raise errors of many classes
         changes = watch.changes()
         if changes is None:
             text = messages.text_of(error) or type(error).__name__
             raise CheckpointError(f"{path!r} cannot be loaded by Keras: {text}") from error
     if changes is not None:
-        raise CheckpointError(changes + " Begin again.")
+        raise CheckpointError(changes + " Try again.")
 
 
 def _is_compiled_with(model, optimizer):

@@ -1,4 +1,4 @@
-"""What a Keras model and its bridged optimizer hold, under the names of a v1 checkpoint."""
+"""The state of a Keras model and its bridged optimizer, under the names of a v1 checkpoint."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from ..checkpoint_files import tensor_names
+from ..keras_adapters import adapter_of
 from ..v1_optimizers import graph_names
 
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
@@ -19,17 +20,17 @@ _STEP_NAME = "global_step"
 _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # of an operation in a graph
 
 
-class Part(NamedTuple):
-    """One tensor of a model or its optimizer.
+class StateTensor(NamedTuple):
+    """A variable of a model, or a slot, a shared variable or the step of its optimizer.
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
-      label: what people call it here, as in "dense/kernel" or "dense/kernel, slot m".
-      name: what a v1 checkpoint calls it, apart from a scope before it.
+      label: its name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
+      name: its name in a v1 checkpoint, without a scope before it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
-      variable: the v1 name of the variable that it is, or belongs to; None if there is none.
-      slot: the name of the slot, or of the shared variable; None for others.
+      variable: the v1 name of the variable, or of the slot's variable; None for SHARED and STEP.
+      slot: the name of the slot or of the shared variable; None for VARIABLE and STEP.
     """
 
     kind: str
@@ -50,28 +51,25 @@ class KerasState:
       name_map: see `load_v1_checkpoint`.
 
     Attributes:
-      parts: a list of `Part`.
+      tensors: a list of `StateTensor`.
 
     Raises:
-      TypeError: an argument is something else.
-      ValueError: a variable has no name of its own, or the optimizer trains other variables.
+      TypeError: an argument is of the wrong type.
+      ValueError: two variables have the same name, or the optimizer trains other variables.
     """
 
     def __init__(self, model_or_variables, optimizer, name_map=None):
         check_optimizer(optimizer)
         if not tf.executing_eagerly() and not versions.for_a_session():
-            raise ValueError("Checkpoints are read and written outside of tf.function.")
-        if versions.for_a_session() and _of_keras_3(optimizer):
-            raise ValueError(
-                "Keras 3 has no session of its own, so its variables cannot be read or assigned in "
-                "a TF1 graph. Call this where TensorFlow executes eagerly."
-            )
+            raise ValueError("Checkpoints can be read and written only outside of tf.function.")
+        if optimizer is not None:
+            adapter_of(optimizer).check_readable()
         self.optimizer = optimizer
-        self._usual_names = set()
+        self._default_names = set()
         self._rename, self._rename_state = _renaming(name_map)
         self._labels, self._variables = self._named(model_or_variables)
         self._trained = [] if optimizer is None else self._find_trained(model_or_variables)
-        self.parts = list(self._find_parts())
+        self.tensors = list(self._find_tensors())
         self._check_map(name_map)
 
     def _named(self, model_or_variables):
@@ -83,7 +81,7 @@ class KerasState:
             for variable in _variables(model_or_variables):
                 _check_variable(variable)
                 label = _keras_name(variable)
-                self._usual_names.add(label)
+                self._default_names.add(label)
                 name = self._rename(label)
                 if name is None:
                     continue
@@ -97,7 +95,7 @@ class KerasState:
             _check_variable(variable)
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} can be the name of no variable in a TF1 graph. Tell its name "
+                    f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to its name "
                     "there with name_map, or pass a dict from names to variables."
                 )
         if len({id(variable) for _, variable in given.values()}) < len(given):
@@ -108,51 +106,53 @@ class KerasState:
         )
 
     def _find_trained(self, model_or_variables):
-        """Returns the variables that the optimizer trains, or has trained before they were frozen.
+        """Returns the trainable variables, and frozen ones for which the optimizer has slots.
 
         Raises:
-          ValueError: it has begun to train others, or cannot train some of these.
+          ValueError: the optimizer has slots for other variables, or was built without some of
+            these.
         """
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
-        keys = [_slot_key(optimizer, variable) for variable in trained]
-        started = _keys_with_slots(optimizer)
-        if _of_keras_3(optimizer) and optimizer._trainable_variables:
-            built = [_slot_key(optimizer, each) for each in optimizer._trainable_variables]
+        keys = [optimizer.variable_key(variable) for variable in trained]
+        started = optimizer.keys_with_slots()
+        if optimizer.is_built_once and optimizer.trained_variables():
+            built = [optimizer.variable_key(each) for each in optimizer.trained_variables()]
             if any(key not in built for key in keys):
                 raise ValueError(
                     f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
-                    f"and here are {len(keys)} to train. Optimizers of Keras 3 are built "
-                    "once: make a new one with to_keras."
+                    f"but model_or_variables has {len(keys)} to train. Optimizers of Keras 3 "
+                    "are built once: make a new one with to_keras."
                 )
         for variable in self._variables.values():
-            key = _slot_key(optimizer, variable)
+            key = optimizer.variable_key(variable)
             if key in started and key not in keys:
                 trained.append(variable)
                 keys.append(key)
         foreign = [key for key in started if key not in keys]
         if foreign:
             raise ValueError(
-                f"The optimizer {optimizer._adopted.get_name()!r} has slots for "
+                f"The optimizer {optimizer._v1.optimizer.get_name()!r} has slots for "
                 f"{len(foreign)} variables that are not among model_or_variables: pass all "
-                "that it trains, or a new optimizer."
+                "variables that it trains, or a new optimizer."
             )
         return trained
 
     def _check_map(self, name_map):
-        """Refuses names that are none here, as misspelled ones."""
+        """Raises a ValueError if the map has keys that name nothing, such as misspelled ones."""
         if not isinstance(name_map, collections.abc.Mapping):
             return
-        # The map may be that of a call with the optimizer.
-        unknown = [] if self.optimizer is None else sorted(set(name_map) - self._usual_names)
+        # A call without the optimizer may pass a map that also has the names of its slots.
+        unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(
-                f"name_map has {', '.join(map(repr, unknown))}, and there is nothing of that "
-                f"name here, but {', '.join(sorted(self._usual_names))}."
+                f"name_map has {', '.join(map(repr, unknown))}, but the names of the model and its "
+                f"optimizer are {', '.join(sorted(self._default_names))}."
             )
 
-    def _find_parts(self):
+    def _find_tensors(self):
         for name, variable in self._variables.items():
-            yield Part(VARIABLE, self._labels[name], name, _shape(variable), _dtype(variable), name)
+            label, shape = self._labels[name], _shape(variable)
+            yield StateTensor(VARIABLE, label, name, shape, _dtype(variable), name)
         if self.optimizer is None:
             return
         trained = {id(variable) for variable in self._trained}
@@ -166,67 +166,66 @@ class KerasState:
             label = f"{self._labels[variable]}, slot {slot_name}"
             name = self._renamed(name)
             if name is not None:
-                yield Part(SLOT, label, name, shape, dtype, variable, slot_name)
+                yield StateTensor(SLOT, label, name, shape, dtype, variable, slot_name)
         for shared_name, (name, shape, dtype) in found.shared.items():
             name = self._renamed(name)
             if name is not None:
-                yield Part(SHARED, shared_name, name, shape, dtype, None, shared_name)
+                yield StateTensor(SHARED, shared_name, name, shape, dtype, None, shared_name)
         step = self._renamed(_STEP_NAME)
         if step is not None:
-            dtype = tf.as_dtype(self.optimizer._step_dtype)
-            # Shampoo reckons with its step as a float; the step itself is an integer.
-            yield Part(STEP, "iterations", step, (), dtype if dtype.is_integer else tf.int64)
+            dtype = tf.as_dtype(self.optimizer._v1.settings.step_dtype)
+            # Shampoo casts the step to float; in the checkpoint it is an integer.
+            dtype = dtype if dtype.is_integer else tf.int64
+            yield StateTensor(STEP, "iterations", step, (), dtype)
 
-    def _renamed(self, usual_name):
-        self._usual_names.add(usual_name)
-        return self._rename_state(usual_name)
+    def _renamed(self, default_name):
+        self._default_names.add(default_name)
+        return self._rename_state(default_name)
 
     @property
     def needs_step(self):
-        """Whether the next steps depend on how many have been done."""
+        """Whether the next updates depend on the number of steps done."""
         optimizer = self.optimizer
-        goes_by_it = optimizer.goes_by_the_step
+        needs = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
-            goes_by_it = goes_by_it or bool(getattr(optimizer, option, None))
-        rate = optimizer._v1_numbers.get("learning_rate", 0.0)
-        return goes_by_it or not isinstance(rate, (int, float, np.number))
+            needs = needs or bool(getattr(optimizer, option, None))
+        rate = optimizer._v1.exact_numbers.get("learning_rate", 0.0)
+        return needs or not isinstance(rate, (int, float, np.number))
 
     def build(self):
-        """Creates the optimizer's state, where it is not there yet."""
+        """Creates the optimizer's slots and shared variables that do not exist yet."""
         if self._trained:
             versions.create_optimizer_weights(self.optimizer, self._trained)
 
-    def variable_of(self, part):
-        """Returns the variable that holds a part, once all is built."""
-        if part.kind == VARIABLE:
-            return self._variables[part.variable]
-        if part.kind == SLOT:
-            variable = versions.tf_variable(self._variables[part.variable])
-            return self.optimizer.adopted_slot(variable, part.slot)
-        if part.kind == SHARED:
-            return self.optimizer.non_slots[part.slot]
-        if _of_keras_3(self.optimizer):  # where `iterations` may be no variable, but a quotient
-            return self.optimizer._iterations
-        return self.optimizer.iterations
+    def variable_of(self, tensor):
+        """Returns the Keras variable of a `StateTensor`; call `build` first."""
+        if tensor.kind == VARIABLE:
+            return self._variables[tensor.variable]
+        if tensor.kind == SLOT:
+            variable = versions.tf_variable(self._variables[tensor.variable])
+            return self.optimizer.existing_slot(variable, tensor.slot)
+        if tensor.kind == SHARED:
+            return self.optimizer.non_slots[tensor.slot]
+        return self.optimizer.steps_done().variable
 
-    def value(self, part):
-        """Returns a part's value as an array."""
-        value = versions.value_of(self.variable_of(part))
-        return value // self._batches_a_step if part.kind == STEP else value
+    def value(self, tensor):
+        """Returns the value of a `StateTensor` as an array."""
+        value = versions.value_of(self.variable_of(tensor))
+        return value // self._batches_a_step if tensor.kind == STEP else value
 
-    def assign(self, part, value):
-        """Gives a part a value."""
-        if part.kind == STEP:
+    def assign(self, tensor, value):
+        """Assigns a value to the variable of a `StateTensor`."""
+        if tensor.kind == STEP:
             value = value * self._batches_a_step
-        versions.assign_to(self.variable_of(part), value)
+        versions.assign_to(self.variable_of(tensor), value)
 
     @property
     def _batches_a_step(self):
-        # Keras 3 counts batches where it accumulates gradients; v1 counts updates.
+        # With gradient accumulation, Keras 3 counts batches; v1's global step counts updates.
         return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
 
-    def begin_anew(self):
-        """Lets what only Keras 3 keeps begin anew, from what has been assigned."""
+    def reset_derived_state(self):
+        """Resets Keras 3's moving averages and gradient accumulators to the loaded values."""
         if getattr(self.optimizer, "use_ema", False):
             averages = self.optimizer._model_variables_moving_average
             for average, variable in zip(averages, self.optimizer._trainable_variables):
@@ -237,10 +236,10 @@ class KerasState:
 
 
 def check_optimizer(optimizer):
-    """Refuses what `to_keras` has not made.
+    """Refuses optimizers that were not made by `to_keras`.
 
     Raises:
-      TypeError: it has not; the message tells the way out.
+      TypeError: the optimizer was not made by `to_keras`. The message says what to pass instead.
     """
     if optimizer is None or graph_names.is_bridged(optimizer):
         return
@@ -250,51 +249,37 @@ def check_optimizer(optimizer):
         way_out = "Pass the optimizer inside it: optimizer.inner_optimizer."
     elif isinstance(optimizer, tf.compat.v1.train.Optimizer):
         way_out = (
-            "Keras needs it as to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
-            "restores it."
+            "For Keras, pass to_keras(optimizer). In a TF1 graph, tf.compat.v1.train.Saver "
+            "restores its state."
         )
     else:
         way_out = (
-            "A v1 checkpoint holds the state of to_keras(…): load into that and turn it into "
-            "Keras' own with to_plain_keras; or turn Keras' own into that with from_plain_keras, "
-            "and save it. For the weights alone pass optimizer=None."
+            "To load its state, load into to_keras(…) and translate that with to_plain_keras; to "
+            "save its state, translate it with from_plain_keras and save that. For the weights "
+            "alone, pass optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 
 
-def _keys_with_slots(optimizer):
-    """Returns the keys of the variables that a bridged optimizer has slots for."""
-    return list(optimizer._slots_of if _of_keras_3(optimizer) else optimizer._slot_order)
-
-
-def _slot_key(optimizer, variable):
-    if _of_keras_3(optimizer):
-        return optimizer._var_key(versions.tf_variable(variable))
-    return versions.slot_key(variable)
-
-
-def _of_keras_3(optimizer):
-    return getattr(optimizer, "_kind", ("", ""))[1] == "keras3"
-
-
 def _renaming(name_map):
-    """Returns two functions from a usual name to that in the checkpoint, or None to leave it out.
+    """Returns two functions from a default name to the name in the checkpoint.
 
-    The first one is for variables, the second for slots, shared variables and the step.
+    The first is for variables, the second for slots, shared variables and the step. They return
+    None for what is to be left out.
     """
 
-    def usual(name):
+    def unchanged(name):
         return name
 
     if name_map is None:
-        return usual, usual
+        return unchanged, unchanged
     if callable(name_map):
-        return name_map, usual
+        return name_map, unchanged
     if isinstance(name_map, collections.abc.Mapping):
         for name in name_map.values():
             if name is not None and (tensor_names.problem(name) or ":" in name):
                 raise ValueError(
-                    f"name_map: {name!r} is no name of a tensor in a checkpoint. It is a "
+                    f"name_map: {name!r} cannot be the name of a tensor in a checkpoint. Pass a "
                     "string without ':0', or None to leave a variable out."
                 )
 
@@ -310,9 +295,9 @@ def _variables(model_or_variables):
         try:
             return list(model_or_variables)
         except TypeError:
-            return [model_or_variables]  # which is no variable
+            return [model_or_variables]  # not iterable: `_check_variable` refuses it
     model = model_or_variables
-    # Keras 2 raises a ValueError of its own where there are none yet.
+    # If there are none yet, Keras 2 raises its own ValueError here.
     variables = list(model.weights)
     if not variables:
         raise ValueError(

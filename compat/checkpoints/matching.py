@@ -1,4 +1,4 @@
-"""Which tensors of a v1 checkpoint belong to which parts of a Keras model and its optimizer."""
+"""Matches the tensors of a v1 checkpoint with those of a Keras model and its optimizer."""
 
 import collections
 import re
@@ -10,45 +10,58 @@ import tensorflow as tf
 from .. import arrays
 from ..checkpoint_contents import adagrad_decay_counts, partitioned_slots
 from ..checkpoint_contents.partitioned_slots import PART
-from .keras_state import SHARED, SLOT, Part
+from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A part and the tensors of a checkpoint that it is in: one, or those of a partition.
+    """A tensor of the Keras side, and its tensor in a checkpoint or its parts there.
 
     Attributes:
-      part: the `Part` of the Keras side.
-      names: the names of the tensors.
+      tensor: the `StateTensor` of the Keras side.
+      names: the names of the tensors in the checkpoint.
       infos: their `TensorInfo`s.
-      axis: the dimension in which the tensors follow each other; None if they are all the same.
+      axis: the axis along which they are joined; None if each has the whole value.
     """
 
-    part: Part
+    tensor: StateTensor
     names: tuple
     infos: tuple
     axis: Optional[int]
 
     @property
     def note(self):
-        """What happens on the way, for the report; "" if nothing does."""
+        """How the value is changed, for the report; "" if it is copied."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
             notes.append(f"{len(self.names)} parts")
-        if len(info.shape) != len(self.part.shape):
+        if len(info.shape) != len(self.tensor.shape):
             notes.append("counts in the other layout of AdagradDecay")
-        if info.dtype != self.part.dtype:
+        if info.dtype != self.tensor.dtype:
             notes.append(f"{info.dtype.name} in the checkpoint")
         return ", ".join(notes)
 
     @property
     def _is_counts(self):
-        return self.part.slot == adagrad_decay_counts.SLOT
+        return self.tensor.slot == adagrad_decay_counts.SLOT
 
-    def read(self, checkpoint):
-        """Returns the part's value.
+    def verify(self, checkpoint):
+        """Checks that `read` will succeed; reads the value only if that depends on its numbers.
 
         Raises:
-          ValueError: the values do not go together, or not into the part's dtype.
+          CheckpointError, ValueError: as `read`.
+        """
+        is_cast = any(info.dtype != self.tensor.dtype for info in self.infos)
+        if is_cast or self._is_counts or (self.axis is None and len(self.names) > 1):
+            self.read(checkpoint)
+        else:
+            checkpoint.verify(self.names)
+
+    def read(self, checkpoint):
+        """Reads the value from a checkpoint.
+
+        Raises:
+          CheckpointError: the data are damaged.
+          ValueError: the parts cannot be joined, or a number is too large for the tensor's dtype.
         """
         values = [checkpoint.read(name) for name in self.names]
         if self._is_counts:
@@ -56,18 +69,18 @@ class Match(NamedTuple):
             values = [adagrad_decay_counts.by_rows(*each) for each in zip(values, parts)]
         if self.axis is None:
             if not all(arrays.same(value, values[0]) for value in values):
-                raise ValueError("its parts differ, and there is one value for all here")
+                raise ValueError("its parts differ, but Keras has one value for all of them")
             values = values[:1]
         value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)
         if self._is_counts:
-            value = adagrad_decay_counts.from_rows(value, self.part.shape)
-        return _cast(value, self.part.dtype.as_numpy_dtype)
+            value = adagrad_decay_counts.from_rows(value, self.tensor.shape)
+        return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
-        """Yields (name, array, None) for each tensor of a part's value; the reverse of `read`.
+        """Yields (name, array, None) for each tensor to be written; the inverse of `read`.
 
         Raises:
-          ValueError: the value does not go into the tensors' dtype.
+          ValueError: a number is too large for the dtype in the checkpoint.
         """
         value = _cast(value, self.infos[0].dtype.as_numpy_dtype)
         if self._is_counts:
@@ -85,15 +98,15 @@ class Match(NamedTuple):
 
 
 class SlicedMatch(NamedTuple):
-    """A slot and the tensors that hold its slices; see `partitioned_slots`."""
+    """A slot with the tensors of a checkpoint that have its slices; see `partitioned_slots`."""
 
-    part: Part
+    tensor: StateTensor
     names: tuple
     infos: tuple
 
     @property
     def note(self):
-        """What happens on the way, for the report."""
+        """How the value is changed, for the report."""
         count = len(self._pieces())
         return f"{count} slice{'' if count == 1 else 's'}"
 
@@ -104,26 +117,31 @@ class SlicedMatch(NamedTuple):
             for piece in partitioned_slots.pieces_of(info)
         ]
 
+    def verify(self, checkpoint):
+        """Reads the value: `Checkpoint.verify` cannot check tensors that lack slices."""
+        self.read(checkpoint)
+
     def read(self, checkpoint):
-        """Returns the part's value.
+        """Reads the value from a checkpoint.
 
         Raises:
-          ValueError: the values do not go into the part's dtype.
+          CheckpointError: the data are damaged.
+          ValueError: a number is too large for the tensor's dtype.
         """
         value = np.zeros(self.infos[0].shape, self.infos[0].dtype.as_numpy_dtype)
         for name, piece in self._pieces():
             value[adagrad_decay_counts.slices(*piece)] = checkpoint.read(name, piece)
-        if self.part.slot == adagrad_decay_counts.SLOT:
+        if self.tensor.slot == adagrad_decay_counts.SLOT:
             parts = [piece for _, piece in self._pieces()]
             value = adagrad_decay_counts.from_rows(
-                adagrad_decay_counts.by_rows(value, parts), self.part.shape
+                adagrad_decay_counts.by_rows(value, parts), self.tensor.shape
             )
-        return _cast(value, self.part.dtype.as_numpy_dtype)
+        return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
         """Yields (name, array, (shape of the whole, offset)) for each slice of a value."""
         shape, pieces = self.infos[0].shape, self._pieces()
-        if self.part.slot == adagrad_decay_counts.SLOT:
+        if self.tensor.slot == adagrad_decay_counts.SLOT:
             parts = [piece for _, piece in pieces]
             value = adagrad_decay_counts.from_rows(
                 adagrad_decay_counts.by_rows(value), shape, parts
@@ -134,7 +152,7 @@ class SlicedMatch(NamedTuple):
 
 
 class _Info(NamedTuple):
-    """What there is to know of a tensor that is still to be written, like a `TensorInfo`."""
+    """A tensor that is yet to be written; the attributes of a `TensorInfo` that are needed."""
 
     dtype: tf.DType
     shape: tuple
@@ -142,34 +160,34 @@ class _Info(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """A part that no tensor of the checkpoint fits, and why."""
+    """A tensor of the Keras side that no tensor of the checkpoint fits, and why."""
 
-    part: Part
+    tensor: StateTensor
     why: str
     names: tuple = ()
 
 
-def as_named(part):
-    """Returns the `Match` of a part with a tensor of its own name, shape and dtype."""
-    return Match(part, (part.name,), (_Info(part.dtype, part.shape),), None)
+def as_named(tensor):
+    """Returns the `Match` of a tensor that is written under its v1 name, unchanged."""
+    return Match(tensor, (tensor.name,), (_Info(tensor.dtype, tensor.shape),), None)
 
 
-def match(parts, tensors):
-    """Finds a checkpoint's tensors for the parts of a Keras model and its optimizer.
+def match(tensors, infos):
+    """Finds the tensors of a Keras model and its optimizer in a checkpoint.
 
     Args:
-      parts: a list of `Part`.
-      tensors: a dict from names to `TensorInfo`.
+      tensors: a list of `StateTensor`.
+      infos: the checkpoint's tensors, a dict from names to `TensorInfo`.
 
     Returns:
-      A list of `Match`, and a list of `Misfit`.
+      A list of `Match` and `SlicedMatch`, and a list of `Misfit`.
     """
-    slots = [part for part in parts if part.kind == SLOT]
-    shared = [part for part in parts if part.kind == SHARED]
-    mangled = {name for names in partitioned_slots.find_all(tensors).values() for name in names}
-    of_slots = _scopes(slots, tensors, mangled, prefer=[])
-    scopes = {SLOT: of_slots, SHARED: _scopes(shared, tensors, mangled, prefer=of_slots)}
-    found = [_find(part, scopes.get(part.kind, [""]), tensors, parts) for part in parts]
+    slots = [tensor for tensor in tensors if tensor.kind == SLOT]
+    shared = [tensor for tensor in tensors if tensor.kind == SHARED]
+    mangled = {name for names in partitioned_slots.find_all(infos).values() for name in names}
+    of_slots = _scopes(slots, infos, mangled, prefer=[])
+    scopes = {SLOT: of_slots, SHARED: _scopes(shared, infos, mangled, prefer=of_slots)}
+    found = [_find(tensor, scopes.get(tensor.kind, [""]), infos, tensors) for tensor in tensors]
     claims = collections.Counter(
         name for each in found if not isinstance(each, Misfit) for name in each.names
     )
@@ -179,21 +197,28 @@ def match(parts, tensors):
 
 
 def _unless_claimed(found, claims):
-    """Makes a `Misfit` of a `Match` with a tensor that something else has found, too."""
+    """Returns the match; a `Misfit` if another match has a tensor of the same name."""
     twice = [name for name in found.names if claims[name] > 1]
     if not twice or isinstance(found, Misfit):
         return found
-    return Misfit(found.part, f"{twice[0]!r} would be that of something else here, too", twice)
+    return Misfit(found.tensor, f"{twice[0]!r} matches another variable or slot, too", twice)
 
 
-def _scopes(parts, tensors, mangled, prefer):
-    """Returns the scope before the names of some parts in a checkpoint; several if unclear."""
-    counts, wanted = collections.Counter(), {part.name: part.variable for part in parts}
-    for name in {PART.sub("", name) for name in set(tensors) - mangled}:
+def _scopes(tensors, infos, mangled, prefer):
+    """Returns a list of the scope before the tensors' names in a checkpoint; of several if unclear.
+
+    Args:
+      tensors: the `StateTensor`s of one kind.
+      infos: a dict from names to `TensorInfo`.
+      mangled: names that are not considered.
+      prefer: scopes that are taken before others that fit equally well.
+    """
+    counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
+    for name in {PART.sub("", name) for name in set(infos) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
-            # Where there is such a variable in that scope, it is that variable's slot.
-            if rest in wanted and not (scope and _has(scope, wanted[rest], tensors)):
+            # If that scope has a variable of the same name, the tensor is a slot of that one.
+            if rest in wanted and not (scope and _has(scope, wanted[rest], infos)):
                 counts[scope] += 1
     if not counts:
         return [""]
@@ -205,60 +230,60 @@ def _scopes(parts, tensors, mangled, prefer):
     return best
 
 
-def _has(scope, variable, tensors):
+def _has(scope, variable, infos):
     if variable is None:
         return False
-    return scope + variable in tensors or f"{scope}{variable}/part_0" in tensors
+    return scope + variable in infos or f"{scope}{variable}/part_0" in infos
 
 
-def _find(part, scopes, tensors, parts):
-    """Returns the `Match` of a part, or a `Misfit`."""
-    if part.kind == SLOT and part.name in tensors:
+def _find(tensor, scopes, infos, tensors):
+    """Returns the `Match` of a tensor, or a `Misfit`."""
+    if tensor.kind == SLOT and tensor.name in infos:
         scopes = [""]
     if len(scopes) > 1:
-        names = ", ".join(repr(scope + part.name) for scope in scopes)
-        return Misfit(part, f"it could be any of {names}: say which with name_map")
+        names = ", ".join(repr(scope + tensor.name) for scope in scopes)
+        return Misfit(tensor, f"it could be any of {names}: choose one with name_map")
     (scope,) = scopes
-    if scope and _has(scope, part.variable, tensors):
+    if scope and _has(scope, tensor.variable, infos):
         scope = ""
-    name = scope + part.name
-    names = (name,) if name in tensors else ()
-    if part.kind == SLOT and not names:
-        slot = part.name[len(part.variable) + 1 :]
-        whole = next(each.shape for each in parts if each.name == part.variable)
-        names = partitioned_slots.find(part.variable, slot, (whole, part.shape), tensors)
+    name = scope + tensor.name
+    names = (name,) if name in infos else ()
+    if tensor.kind == SLOT and not names:
+        slot = tensor.name[len(tensor.variable) + 1 :]
+        whole = next(each.shape for each in tensors if each.name == tensor.variable)
+        names = partitioned_slots.find(tensor.variable, slot, (whole, tensor.shape), infos)
         if names:
-            return SlicedMatch(part, names, tuple(tensors[each] for each in names))
-    names = names or _parts_of(part, scope, tensors)
+            return SlicedMatch(tensor, names, tuple(infos[each] for each in names))
+    names = names or _parts_of(tensor, scope, infos)
     if not names:
-        return Misfit(part, f"no tensor {name!r}")
-    infos = tuple(tensors[each] for each in names)
-    dtypes = {info.dtype for info in infos} | {part.dtype}
+        return Misfit(tensor, f"no tensor {name!r}")
+    found = tuple(infos[each] for each in names)
+    dtypes = {info.dtype for info in found} | {tensor.dtype}
     if len(dtypes) > 1 and not all(getattr(dtype, "is_integer", False) for dtype in dtypes):
-        return Misfit(part, f"{name!r} is {infos[0].dtype.name} there", names)
-    shapes, wanted = [info.shape for info in infos], part.shape
-    if part.slot == adagrad_decay_counts.SLOT:
+        return Misfit(tensor, f"{name!r} is {found[0].dtype.name} in the checkpoint", names)
+    shapes, wanted = [info.shape for info in found], tensor.shape
+    if tensor.slot == adagrad_decay_counts.SLOT:
         shapes, wanted = [shape[:1] for shape in shapes], wanted[:1]
     if all(shape == wanted for shape in shapes):
-        return Match(part, names, infos, None)
+        return Match(tensor, names, found, None)
     for axis, size in enumerate(wanted):
         rest = {shape[:axis] + shape[axis + 1 :] for shape in shapes}
         alike = rest == {wanted[:axis] + wanted[axis + 1 :]}
         if alike and sum(shape[axis] for shape in shapes) == size:
-            return Match(part, names, infos, axis)
-    there = " and ".join(str(list(info.shape)) for info in infos)
-    return Misfit(part, f"{name!r} is of shape {there} there", names)
+            return Match(tensor, names, found, axis)
+    saved = " and ".join(str(list(shape)) for shape in shapes)
+    return Misfit(tensor, f"{name!r} has shape {saved} in the checkpoint", names)
 
 
-def _parts_of(part, scope, tensors):
-    """Returns the names of the tensors x/part_0…, or x/part_0/Adam…, in order; () if none."""
-    variable = part.variable
-    if variable is None or not (part.name == variable or part.name.startswith(variable + "/")):
+def _parts_of(tensor, scope, infos):
+    """Returns the names x/part_0 and so on, or x/part_0/Adam and so on, in order; () if none."""
+    variable = tensor.variable
+    if variable is None or not (tensor.name == variable or tensor.name.startswith(variable + "/")):
         return ()
-    before, after = scope + variable, part.name[len(variable) :]
+    before, after = scope + variable, tensor.name[len(variable) :]
     names = [
         name
-        for name in tensors
+        for name in infos
         if name.startswith(before + "/") and PART.sub("", name[len(before) :], 1) == after
         if PART.match(name, len(before))
     ]
@@ -269,10 +294,10 @@ def _parts_of(part, scope, tensors):
 
 
 def _cast(value, dtype):
-    """Casts between integers; other dtypes are the same.
+    """Casts integers to another integer dtype; other dtypes are equal already.
 
     Raises:
-      ValueError: an integer is too large.
+      ValueError: an integer is too large for the dtype.
     """
     cast = value.astype(dtype, copy=False)
     if cast.dtype != value.dtype and not np.array_equal(cast, value):

@@ -1,4 +1,4 @@
-"""Name maps as text: JSON, which Python reads as well, or a dict of Python."""
+"""Reads and formats name maps: JSON objects or Python dicts from old names to new ones."""
 
 import ast
 import json
@@ -11,7 +11,7 @@ _ARGUMENT = re.compile(r"\s*name_map\s*=\s*")
 
 
 def as_text(name_map):
-    """Returns a dict of strings as text that JSON and Python read alike."""
+    """Returns a dict of strings as text that is valid JSON and valid Python."""
     return json.dumps(name_map, ensure_ascii=False)
 
 
@@ -19,14 +19,14 @@ def read(path):
     """Reads a name map from a file.
 
     Args:
-      path: the file: an object of JSON, or a dict of Python, also with `name_map=` before it.
+      path: the file: a JSON object, or a Python dict, which may begin with `name_map=`.
 
     Returns:
       A dict from strings to strings or None.
 
     Raises:
-      ValueError: the file cannot be read, holds something else, has a key twice, or a name that no
-        tensor can have.
+      ValueError: the file cannot be read or is not a name map, it has a key twice, or a new name is
+        not allowed.
     """
     try:
         special_files.refuse(path)
@@ -46,7 +46,7 @@ def read(path):
         problem = None if new is None else tensor_names.problem(new)
         if problem is not None:
             raise ValueError(
-                f"The name map {path!r} calls {old!r} {new!r}, but that can be no tensor's "
+                f"The name map {path!r} calls {old!r} {new!r}, but that cannot be a tensor's "
                 f"name: it {problem}."
             )
         if old in name_map:
@@ -56,7 +56,7 @@ def read(path):
 
 
 def _parse(text):
-    """Returns what a text says; a dict as a tuple of pairs, so that none is lost."""
+    """Parses a text. A dict becomes a tuple of pairs, so that duplicate keys are not lost."""
     try:
         return json.loads(text, object_pairs_hook=tuple)
     except ValueError as error:

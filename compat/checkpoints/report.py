@@ -1,4 +1,4 @@
-"""What became of each tensor when a checkpoint was loaded or written."""
+"""The report of loading or writing a checkpoint: which tensors were transferred, which were not."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from legacy_opt.core.types import DType
 
 
 class Transfer(NamedTuple):
-    """A value that went from a checkpoint to Keras, or from Keras to a checkpoint.
+    """A value that was copied between a checkpoint and Keras, or from one checkpoint to another.
 
     Attributes:
-      source: where it comes from: the name of a tensor, or a variable or slot of Keras.
-      target: where it goes.
+      source: its source: the name of a tensor in a checkpoint, or of a variable or slot in Keras.
+      target: its destination, likewise.
       shape: its shape at the target, a tuple of ints.
-      dtype: its `tf.DType` there.
-      note: what happened on the way, as "3 parts"; "" if nothing did.
+      dtype: its `tf.DType` at the target.
+      note: how it was changed, such as "3 parts"; "" if it was copied.
     """
 
     source: str
@@ -26,10 +26,10 @@ class Transfer(NamedTuple):
 
 
 class Leftover(NamedTuple):
-    """What found no counterpart.
+    """A tensor, variable or slot that has no counterpart on the other side.
 
     Attributes:
-      name: the name of the tensor, or of the variable or slot of Keras.
+      name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.
       shape: its shape, a tuple of ints, or None.
       dtype: its `tf.DType`, or None.
       why: the reason.
@@ -46,13 +46,13 @@ class Leftover(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What went where; `str` makes a text of it.
+    """The result of loading, writing or converting a checkpoint; `str` formats it.
 
     Attributes:
       transferred: a tuple of `Transfer`.
-      left_in_checkpoint: a tuple of `Leftover`: tensors that nothing here asked for.
-      left_in_model: a tuple of `Leftover`: what the checkpoint has no value for.
-      notes: sentences.
+      left_in_checkpoint: a tuple of `Leftover`: tensors without a counterpart in the model.
+      left_in_model: a tuple of `Leftover`: variables and slots without a value in the checkpoint.
+      notes: a tuple of further sentences.
     """
 
     transferred: Tuple[Transfer, ...]
@@ -76,7 +76,7 @@ class Report(NamedTuple):
         return "\n".join(lines + self.leftovers())
 
     def leftovers(self) -> List[str]:
-        """Returns lines that tell what is left over on either side, and the notes."""
+        """Returns lines that list the leftovers on both sides, and the notes."""
         lines = []
         if self.left_in_model:
             lines.append("In the model or its optimizer, but not in the checkpoint:")
@@ -88,7 +88,7 @@ class Report(NamedTuple):
 
 
 class CheckpointMismatch(ValueError):
-    """A checkpoint does not fit. Nothing has been loaded, and nothing written.
+    """A checkpoint does not fit the model. Nothing has been loaded or written.
 
     Attributes:
       report: the `Report`.

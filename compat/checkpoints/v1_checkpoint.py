@@ -1,8 +1,9 @@
-"""Name-based v1 checkpoints into a Keras model and its bridged optimizer, and back."""
+"""Loads v1 checkpoints into a Keras model and its bridged optimizer, and writes them from there."""
 
 from __future__ import annotations
 
 import collections.abc
+import contextlib
 import re
 from typing import Iterable, Optional
 
@@ -16,7 +17,7 @@ from . import hints, matching
 from .keras_state import STEP, KerasState
 from .report import CheckpointMismatch, Leftover, Report, Transfer
 
-_NOT_ASKED_FOR = "nothing here asks for it"
+_NO_COUNTERPART = "nothing in the model or its optimizer matches it"
 
 
 def load_v1_checkpoint(
@@ -29,75 +30,79 @@ def load_v1_checkpoint(
 ) -> Report:
     """Loads a checkpoint of a TF1 graph into Keras variables and the state of their optimizer.
 
-    The checkpoint was written by `tf.compat.v1.train.Saver` (so by a Session, a
-    MonitoredTrainingSession or an Estimator) of a graph that was trained with the v1 optimizer that
-    `optimizer` was made of. Variables, slots, shared variables (Adam's powers of beta) and the
-    global step come over, so the next steps equal, bit for bit, those of a Session of this
-    TensorFlow that has restored the checkpoint.
+    The checkpoint must be from `tf.compat.v1.train.Saver` (a Session, a MonitoredTrainingSession
+    or an Estimator), of a graph that was trained with the v1 optimizer from which `to_keras` made
+    `optimizer`. Variables, slots, shared variables (such as Adam's powers of beta) and the global
+    step are loaded, so the next steps equal, bit for bit, those of a Session of this TensorFlow
+    that has restored the checkpoint.
 
-    A scope before the slots' or the shared variables' names is found out
-    (``OptimizeLoss/dense/kernel/Adam``). Partitioned variables are joined, whether they were saved
-    whole or by parts (``x/part_0``). AdagradDecay's counts are brought into the layout of
-    `optimizer`.
+    A scope before the names of slots or shared variables (``OptimizeLoss/dense/kernel/Adam``) is
+    detected. Partitioned variables are joined, whether they were saved as one tensor or in parts
+    (``x/part_0``). AdagradDecay's counts are converted to the layout of `optimizer`.
 
     Args:
-      path: the checkpoint: what `Saver.save` returned, or the folder of which to take the latest.
-        The V1 format is read, too.
-      model_or_variables: a Keras model that is built, a list of variables, or a dict from names in
-        the checkpoint to variables.
+      path: the checkpoint: the path that `Saver.save` returned, or a folder for the latest
+        checkpoint in it. The V1 format can be read, too.
+      model_or_variables: a built Keras model, a list of variables, or a dict from names in the
+        checkpoint to variables.
       optimizer: an optimizer made by `to_keras`; None loads the variables alone.
-      name_map: a dict from names of variables here (Keras 3's `variable.path`, else `variable.name`
-        without ":0") to names in the checkpoint, or a function from one to the other; None for a
-        variable leaves it as it is. The dict may also map the names that shared variables
-        ("beta1_power": "beta1_power_1"), slots ("dense/kernel/Adam": …) and the step
-        ("global_step": …) have in a graph.
-      strict: whether all here must be found in the checkpoint, and all of that be asked for. If
-        not, what fits is loaded.
-      ignore: a list of regular expressions for names in the checkpoint that may be left over, each
-        to match from the beginning (`re.match`).
+      name_map: a dict from names of variables in Keras (Keras 3's `variable.path`, else
+        `variable.name` without ":0") to names in the checkpoint, or a function from the one to the
+        other. A variable that is mapped to None is not loaded. The dict may also map the default v1
+        names of shared variables ("beta1_power": "beta1_power_1"), slots ("dense/kernel/Adam": …)
+        and the step ("global_step": …).
+      strict: whether to raise if a variable or slot is missing in the checkpoint, or a tensor of
+        the checkpoint has no counterpart in Keras. If false, the tensors that fit are loaded.
+      ignore: a list of regular expressions. Tensors whose names begin with a match (`re.match`)
+        need no counterpart in Keras.
 
     Returns:
-      A `Report` of what went where.
+      A `Report` of the tensors that were loaded, and of the leftovers on both sides.
 
     Raises:
-      CheckpointError: there is no such checkpoint, it is damaged, or it is written anew meanwhile.
-      CheckpointMismatch: it does not fit, and `strict` is true. Its `report` tells all of it.
-      TypeError: an argument is of the wrong kind.
+      CheckpointError: the checkpoint does not exist, is damaged, or is overwritten while it is
+        read.
+      CheckpointMismatch: the checkpoint does not fit, and `strict` is true. Its `report` lists
+        every leftover.
+      TypeError: an argument is of the wrong type.
       ValueError: two variables have the same name, or the optimizer trains other variables.
-      In all these cases nothing has been changed, unless the checkpoint is written anew in the
-        middle of it: the message tells.
+      In all these cases nothing has been changed, unless the checkpoint is overwritten while its
+        tensors are assigned: the message says so.
     """
     as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
     ignore = _patterns(ignore)
     checkpoint = _open_name_based(path)
     state = KerasState(model_or_variables, optimizer, name_map)
-    matches, misfits = matching.match(state.parts, checkpoint.tensors)
+    matches, misfits = matching.match(state.tensors, checkpoint.tensors)
     left_in_model = [_leftover(misfit) for misfit in _that_matter(misfits, state)]
     report = Report(
-        tuple(_loaded(found) for found in matches),
+        tuple(_loaded(match) for match in matches),
         tuple(_left(checkpoint.tensors, matches, ignore)),
         tuple(left_in_model),
         tuple(_notes(misfits, state)) + tuple(hints.hints(checkpoint, state, matches, misfits)),
     )
     if strict and not report.complete:
         raise CheckpointMismatch(
-            f"The checkpoint {checkpoint.path!r} does not fit, so nothing was loaded. Tell "
+            f"The checkpoint {checkpoint.path!r} does not fit, so nothing was loaded. Map "
             "names with name_map, allow leftovers in the checkpoint with ignore=[…], or pass "
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for found in matches:  # all is read before anything is assigned: it may be damaged
-        _read(found, checkpoint, report)
+    for match in matches:  # before anything is assigned: the last tensor may be damaged
+        with _value_errors(match, report, "loaded"):
+            match.verify(checkpoint)
     state.build()
-    for number, found in enumerate(matches):
+    for number, match in enumerate(matches):
         try:
-            state.assign(found.part, _read(found, checkpoint, report))
-        except CheckpointError as error:  # it has changed just now
+            with _value_errors(match, report, "loaded"):
+                value = match.read(checkpoint)
+        except CheckpointError as error:  # the checkpoint was overwritten since it was verified
             raise CheckpointError(
                 f"{error} {number} of {len(matches)} tensors had been loaded by then: load a "
-                "checkpoint again before you go on."
+                "checkpoint again before you continue."
             ) from error
-    state.begin_anew()
+        state.assign(match.tensor, value)
+    state.reset_derived_state()
     return report
 
 
@@ -109,28 +114,28 @@ def save_v1_checkpoint(
     like: Optional[Path] = None,
     overwrite: bool = False,
 ) -> Report:
-    """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph restores.
+    """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph can restore.
 
-    It holds what `tf.compat.v1.train.Saver` would save of a graph with these variables that is
-    trained with the v1 optimizer which `optimizer` was made of, in the V2 format. The folder's
-    `checkpoint` file then names it as the latest, as after `Saver.save`.
+    The checkpoint equals the one that `tf.compat.v1.train.Saver` would save, in V2 format, of a
+    graph with these variables and the v1 optimizer from which `to_keras` made `optimizer`. The
+    folder's `checkpoint` file then names it as the latest, as after `Saver.save`.
 
     Args:
-      path: where to write it, as "folder/model.ckpt-1000".
+      path: the prefix of the new checkpoint, such as "folder/model.ckpt-1000".
       model_or_variables: as for `load_v1_checkpoint`.
       optimizer: as for `load_v1_checkpoint`.
       name_map: as for `load_v1_checkpoint`.
-      like: a checkpoint of the graph that is to restore this one. Its scopes, parts, dtypes and
-        layouts are followed, and what it holds besides is copied.
+      like: a checkpoint of the graph that is to restore this one. The new checkpoint gets the same
+        scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied from it.
       overwrite: whether a checkpoint at `path` may be replaced.
 
     Returns:
-      A `Report` of what went where.
+      A `Report` of the tensors that were written.
 
     Raises:
-      CheckpointError: the destination exists, or `like` is no checkpoint.
-      CheckpointMismatch: `like` has no place for some of the model or its optimizer.
-      TypeError: an argument is of the wrong kind.
+      CheckpointError: the destination exists, or `like` is not a checkpoint.
+      CheckpointMismatch: `like` lacks some tensors of the model or its optimizer.
+      TypeError: an argument is of the wrong type.
       ValueError: two variables have the same name, or the optimizer trains other variables.
       In all these cases nothing has been written.
     """
@@ -140,13 +145,13 @@ def save_v1_checkpoint(
     state = KerasState(model_or_variables, optimizer, name_map)
     original = None if like is None else _open_name_based(like)
     if original is None:
-        matches, misfits, others = [matching.as_named(part) for part in state.parts], [], ()
+        matches, misfits, others = [matching.as_named(each) for each in state.tensors], [], ()
     else:
-        matches, misfits = matching.match(state.parts, original.tensors)
+        matches, misfits = matching.match(state.tensors, original.tensors)
         others = _unclaimed(original.tensors, matches)
-    missing = [misfit for misfit in misfits if misfit.part.kind != STEP]
+    missing = [misfit for misfit in misfits if misfit.tensor.kind != STEP]
     report = Report(
-        tuple(_saved(found) for found in matches)
+        tuple(_saved(match) for match in matches)
         + tuple(
             Transfer(original.path, name, info.shape, info.dtype, "copied")
             for name, info in ((name, original.tensors[name]) for name in others)
@@ -156,15 +161,16 @@ def save_v1_checkpoint(
     )
     if missing:
         raise CheckpointMismatch(
-            f"The checkpoint {original.path!r}, which is to be followed, has no place for "
-            "some of the model or its optimizer, so nothing was written. Tell names with "
-            "name_map.",
+            f"The checkpoint {original.path!r}, passed as like, lacks some tensors of the model "
+            "or its optimizer, so nothing was written. Map names with name_map.",
             report,
         )
     state.build()
     with CheckpointWriter(path, overwrite=overwrite) as writer:
-        for found in matches:
-            for name, array, part in _split(found, state.value(found.part), report):
+        for match in matches:
+            with _value_errors(match, report, "written"):
+                pieces = list(match.split(state.value(match.tensor)))
+            for name, array, part in pieces:
                 writer.add(name, array, part)
         for name in others:
             writer.copy(name, original)
@@ -177,7 +183,7 @@ def _open_name_based(path):
         raise ValueError(
             f"{checkpoint.path!r} is an object-based checkpoint, as tf.train.Checkpoint and "
             "Keras 2 write them, not one of a v1 Saver. Restore it with tf.train.Checkpoint "
-            "or load_weights, or make a v1 checkpoint of it: legacy-opt convert SRC DST --to "
+            "or load_weights, or convert it to a v1 checkpoint: legacy-opt convert SRC DST --to "
             "v1"
         )
     return checkpoint
@@ -191,71 +197,65 @@ def _patterns(ignore):
         try:
             patterns.append(re.compile(each))
         except (re.error, TypeError) as error:
-            raise ValueError(f"ignore: {each!r} is no regular expression: {error}") from error
+            raise ValueError(f"ignore: {each!r} is not a regular expression: {error}") from error
     return patterns
 
 
 def _that_matter(misfits, state):
-    """Leaves out a missing step where nothing here goes by it."""
-    return [each for each in misfits if each.part.kind != STEP or each.names or state.needs_step]
+    """Leaves out a missing step if the next updates do not depend on the step."""
+    return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
 
 def _notes(misfits, state):
-    steps = [each for each in misfits if each.part.kind == STEP]
+    steps = [each for each in misfits if each.tensor.kind == STEP]
     if steps and not state.needs_step:
-        yield f"The checkpoint has no step ({steps[0].why}), so iterations stay as they are."
+        yield f"The checkpoint has no step ({steps[0].why}), so iterations were not changed."
 
 
-def _read(found, checkpoint, report):
+@contextlib.contextmanager
+def _value_errors(match, report, done):
+    """A scope in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
-        return found.read(checkpoint)
+        yield
     except CheckpointError:
         raise
     except ValueError as error:
-        raise _does_not_go(found, error, report, "loaded") from error
+        raise CheckpointMismatch(
+            f"{match.tensor.label} does not fit {', '.join(match.names)}: {error}. "
+            f"Nothing was {done}.",
+            report,
+        ) from error
 
 
-def _split(found, value, report):
-    try:
-        return list(found.split(value))
-    except ValueError as error:
-        raise _does_not_go(found, error, report, "written") from error
+def _loaded(match):
+    tensor = match.tensor
+    return Transfer(_tensors(match), tensor.label, tensor.shape, tensor.dtype, match.note)
 
 
-def _does_not_go(found, error, report, done):
-    reason = "%s does not fit %s: %s. Nothing was %s."
-    where = ", ".join(found.names)
-    return CheckpointMismatch(reason % (found.part.label, where, error, done), report)
+def _saved(match):
+    info = match.infos[0]
+    shape = match.tensor.shape if len(match.names) > 1 else info.shape
+    return Transfer(match.tensor.label, _tensors(match), shape, info.dtype, match.note)
 
 
-def _loaded(found):
-    part = found.part
-    return Transfer(_tensors(found), part.label, part.shape, part.dtype, found.note)
-
-
-def _saved(found):
-    info = found.infos[0]
-    shape = found.part.shape if len(found.names) > 1 else info.shape
-    return Transfer(found.part.label, _tensors(found), shape, info.dtype, found.note)
-
-
-def _tensors(found):
-    names = found.names
+def _tensors(match):
+    names = match.names
     return names[0] if len(names) == 1 else f"{names[0]} … {names[-1]}"
 
 
 def _leftover(misfit):
-    return Leftover(misfit.part.label, misfit.part.shape, misfit.part.dtype, misfit.why)
+    tensor = misfit.tensor
+    return Leftover(tensor.label, tensor.shape, tensor.dtype, misfit.why)
 
 
 def _unclaimed(tensors, matches):
-    """Returns the names of a checkpoint's tensors that nothing has asked for."""
-    claimed = {name for found in matches for name in found.names}
+    """Returns the names of a checkpoint's tensors that are in none of the matches."""
+    claimed = {name for match in matches for name in match.names}
     return [name for name in tensors if name not in claimed]
 
 
 def _left(tensors, matches, ignore):
-    """Returns `Leftover`s for the tensors that nothing has asked for, and that count."""
+    """Returns a `Leftover` for each tensor that is in none of the matches and is not ignored."""
     names = _unclaimed(tensors, matches)
     names = [name for name in names if not any(each.match(name) for each in ignore)]
     tables = deeprec_embeddings.embedding_variables(names)
@@ -263,5 +263,6 @@ def _left(tensors, matches, ignore):
     result = [Leftover(table, None, None, deeprec_embeddings.WHY) for table in tables]
     for name in names:
         if name not in table_of:
-            result.append(Leftover(name, tensors[name].shape, tensors[name].dtype, _NOT_ASKED_FOR))
+            info = tensors[name]
+            result.append(Leftover(name, info.shape, info.dtype, _NO_COUNTERPART))
     return result

@@ -13,7 +13,7 @@ from . import (
 )
 
 _EPILOG = """\
-Exit codes: 0, all is well; 1, something needs a person; 2, bad input: one line on stderr says
+Exit codes: 0, all is well; 1, something needs manual work; 2, bad input: one line on stderr says
 which, and nothing has been written. COMMAND --help tells more, with an example.
 """
 

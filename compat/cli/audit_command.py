@@ -5,14 +5,14 @@ from . import tables, terminal
 
 _DESCRIPTION = """\
 Lists, line by line, every use of an optimizer in Python files and notebooks: what replaces it, and
-what needs a person. Nothing of it is run, and TensorFlow is not needed.
+what needs manual work. Nothing of it is run, and TensorFlow is not needed.
 """
 _EPILOG = """\
 example: legacy-opt audit training models/wide_and_deep.py
 
-exit codes: 0; 1, something needs a person; 2, there is no such path, or no Python below it
+exit codes: 0; 1, something needs manual work; 2, there is no such path, or no Python below it
 """
-_TO_DO = {"stays": "stays", "change": "change", "person": "A PERSON"}
+_TO_DO = {"stays": "stays", "change": "change", "manual": "MANUAL"}
 
 
 def add_command(commands):
@@ -45,7 +45,7 @@ def work(arguments, screen):
         "counts": counts,
         "uses": [use._asdict() for use in uses],
     }
-    code = terminal.NEEDS_A_PERSON if counts["person"] else terminal.FINE
+    code = terminal.NEEDS_A_PERSON if counts["manual"] else terminal.FINE
     return terminal.Outcome(code, facts, tuple(_blocks(uses, files, counts)))
 
 
@@ -65,8 +65,7 @@ def _blocks(uses, files, counts):
         yield ""
     yield (
         f"{plain_text.counted(len(uses), 'use')} in {plain_text.counted(files, 'file')}: "
-        f"{counts['stays']} stay, {counts['change']} to change, {counts['person']} for a "
-        "person"
+        f"{counts['stays']} stay, {counts['change']} to change, {counts['manual']} manual"
     )
 
 

@@ -1,7 +1,7 @@
 """What the commands have in common: how they end, and what they keep off the terminal.
 
-Exit codes: 0, all is well; 1, something needs a person; 2, bad input, of which one line on stderr
-tells, and nothing has been written.
+Exit codes: 0, all is well; 1, something needs manual work; 2, bad input, of which one line on
+stderr tells, and nothing has been written.
 """
 
 import argparse

@@ -1,172 +1,214 @@
-"""What both bridges do with the v1 optimizer that they have adopted: feed it, and let it update."""
+"""V1Driver: runs a v1 optimizer whose state a Keras optimizer owns.
+
+It knows TF1's contract and nothing of Keras. A Keras optimizer has one, and in each step::
+
+    with driver.step(pairs, rate, steps_done, hyperparameters):
+        driver.update_dense(gradient, variable)  # for each variable
+        driver.finish(distribution, variables)
+"""
 
 import contextlib
 import numbers
-import threading
+import weakref
+from typing import Any, Callable, NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from legacy_opt import versions
+from legacy_opt import DecoupledWeightDecayExtension, versions
 from legacy_opt.core import duplicate_ids, gradient_checks
 from legacy_opt.core.hyperparameters import unrounded
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from ..v1_optimizers import copying, nesting, owned_state, schedules
 from . import refusals, sparse_updates_without_kernels
-from .settings import Studies
+from .temporary_attributes import Lock, restore, with_attributes
 
 
-class Lock:
-    """A lock for the threads of one optimizer, of which a copied optimizer gets a new one."""
+class StepsDone(NamedTuple):
+    """The number of steps done before this one.
 
-    def __init__(self):
-        self._lock = threading.RLock()
+    Attributes:
+      variable: the `tf.Variable` that counts them.
+      read: returns the number as an integer tensor of the graph that is being built.
+    """
 
-    def __enter__(self):
-        return self._lock.__enter__()
-
-    def __exit__(self, *error):
-        return self._lock.__exit__(*error)
-
-    def __deepcopy__(self, memo):
-        return Lock()
-
-    def __reduce__(self):
-        return Lock, ()
+    variable: Any
+    read: Callable[[], Any]
 
 
-class _Running:
-    """What lasts for one step only, apart from the lock."""
+class _Step:
+    """The state of one step.
 
-    def __init__(self):
-        self.lock = Lock()
-        self.applying = False
+    Attributes:
+      rate: Keras' learning rate, a float32 tensor, or None.
+      hyperparameters: a dict from names to tensors.
+      update_ops: the operations that update variables.
+    """
+
+    def __init__(self, rate, hyperparameters):
+        self.rate = rate
+        self.hyperparameters = hyperparameters
         self.update_ops = []
 
 
-class Drives(Studies):
-    """The half of a bridged optimizer that faces v1; mixed in before a class of Keras.
+class V1Driver:
+    """Runs a copy of a v1 optimizer inside a Keras optimizer.
 
-    Attributes are set in `vars(self)`, past Keras' own bookkeeping of what is assigned.
+    This is all that other packages need of a bridged optimizer, as its attribute `_v1`.
+
+    Args:
+      optimizer: the v1 optimizer, which stays as it is.
+      settings: its `BridgeSettings`.
+      owner: the Keras optimizer, a `StateOwner`.
+
+    Attributes:
+      optimizer: the copy.
+      settings: the `BridgeSettings`, without `inputs`.
+      owner: the Keras optimizer.
+      exact_numbers: a dict from hyperparameters to the numbers (or schedules) that they were set
+        to, not rounded to float32.
+      counts_updates: see `BridgeSettings`; changes with the learning rate.
     """
 
-    _adopted = None
-    _kind = None  # the Keras that it is for, and the `api` by that name
-
-    def __repr__(self):
-        # What Keras shows of an optimizer that is not for it.
-        name = type(self._adopted).__name__
-        keras, api = self._kind
-        return f"<{name}, bridged to {keras} by to_keras(…, api={api!r})>"
-
-    def _adopt(self, optimizer):
-        """Makes the copy of a v1 optimizer that this optimizer drives."""
-        copy = owned_state.adopt(optimizer, self, vars(self).pop("_feeds"))
-        vars(self).update(_adopted=copy, _running=_Running())
-        for leaf in nesting.leaves(self._adopted):
+    def __init__(self, optimizer, settings, owner):
+        self.owner = owner
+        self.settings = settings._replace(inputs={})
+        self.exact_numbers = dict(settings.numbers)
+        self.counts_updates = settings.counts_updates
+        self._lock = Lock()
+        self._step = None  # the `_Step` that is running
+        self._steps_done = None  # the `StepsDone` of that step, or while slots are created
+        self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
+        for leaf in nesting.leaves(self.optimizer):
             if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
                 leaf.use_fused_kernels = False
 
-    def _leaf(self):
-        """Returns the adopted optimizer whose numbers are this optimizer's; None of several."""
-        leaves = nesting.leaves(self._adopted)
+    @property
+    def original_class(self):
+        """The class of the v1 optimizer."""
+        return owned_state.original_class(self.optimizer)
+
+    @property
+    def leaf(self):
+        """The only optimizer that updates variables; None if there are several."""
+        leaves = nesting.leaves(self.optimizer)
         return leaves[0] if len(leaves) == 1 else None
 
     @property
     def uses_fused_kernels(self):
-        """Whether TensorFlow's fused kernels are wanted: the argument `fused`."""
-        return self._arguments["fused"]
+        """Whether to use TensorFlow's fused kernels: the argument `fused`."""
+        return self.settings.arguments["fused"]
+
+    @property
+    def depends_on_step(self):
+        """Whether v1's updates depend on the number of steps done."""
+        everything = nesting.nested_optimizers(self.optimizer)
+        return any(each.optimizer._step_inputs.depends_on_step for each in everything)
 
     def alone(self):
-        """The scope in which no other thread uses the adopted optimizer."""
+        """Keeps other threads from using the optimizer within this scope."""
         # Replicas are threads that wait for each other.
-        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._running.lock
+        return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
 
     # One step.
 
-    def _held_rate(self):
-        """Returns what this optimizer's learning rate is, or is computed from."""
-        return self._v1_numbers.get("learning_rate")
-
-    def _current_rate(self):
-        """Returns this step's learning rate, a float32 tensor."""
-        raise NotImplementedError
-
-    def _current_step(self):
-        """Returns the number of steps done, an integer tensor."""
-        raise NotImplementedError
-
-    def _step_variable(self):
-        """Returns the variable that holds the number of steps done, a tf.Variable."""
-        raise NotImplementedError
-
-    def _current_hyperparameters(self):
-        """Returns this step's other hyperparameters, a dict from names to tensors."""
-        raise NotImplementedError
-
-    def _told(self, grads_and_vars):
-        """Tells a RuleOptimizer all that will be applied: it may do work for all at once."""
-        if hasattr(self._adopted, "applying") and not self._whole:
-            return self._adopted.applying(grads_and_vars)
-        return contextlib.ExitStack()
-
     @contextlib.contextmanager
-    def _driving(self, grads_and_vars):
-        """The scope in which the adopted optimizer has what this step needs, but is unprepared."""
-        if self._whole:
+    def step(self, pairs, rate, steps_done, hyperparameters):
+        """Prepares the optimizer for one step, and takes all back afterwards.
+
+        An optimizer that overrides `apply_gradients` prepares itself: call `apply_gradients`.
+
+        Args:
+          pairs: a list of all (gradient, variable) pairs of the step.
+          rate: Keras' learning rate, a float32 tensor; None if v1 takes none from Keras.
+          steps_done: a `StepsDone`.
+          hyperparameters: the other hyperparameters, a dict from names to tensors.
+        """
+        delegates = self.settings.delegates_apply_gradients
+        if delegates:
             self._check_one_replica()
-        only_ours = refusals.no_foreign_variables(self._adopted, self)
-        with self.alone(), self._fed(), self._told(grads_and_vars), only_ours:
+        only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
+        inputs = self._with_step_inputs(rate, steps_done, hyperparameters)
+        with self.alone(), inputs, self._announced(pairs), only_owned:
+            if not delegates:
+                with self.with_hyperparameters():
+                    self.optimizer._prepare()
+                self._step.update_ops = []
             yield
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
-    def _apply_whole(self, grads_and_vars, step, name=None):
-        """Calls the optimizer's own apply_gradients, which advances `step` as well."""
-        is_leaf = self._leaf() is self._adopted  # what is inside a wrapper feeds itself
-        with self.hyperparameters_fed() if is_leaf else contextlib.ExitStack():
-            return self._adopted.apply_gradients(grads_and_vars, step, name)
+    def _announced(self, pairs):
+        """Passes a RuleOptimizer all gradients first, for work that it does for all at once."""
+        announces = hasattr(self.optimizer, "applying")
+        if announces and not self.settings.delegates_apply_gradients:
+            return self.optimizer.applying(pairs)
+        return contextlib.ExitStack()
 
     def _check_one_replica(self):
         if tf.distribute.has_strategy():
-            if isinstance(self._adopted, OptimizerWrapper):
+            name = type(self.optimizer).__name__
+            if isinstance(self.optimizer, OptimizerWrapper):
                 raise ValueError(
-                    f"{type(self._adopted).__name__} hands whole gradients on to other "
-                    "optimizers, through to_keras for one replica only. Use it without a "
-                    "distribution strategy."
+                    f"{name} passes whole gradients to other optimizers, through to_keras in one "
+                    "replica only. Use it without a distribution strategy."
                 )
             raise ValueError(
-                f"{type(self._adopted).__name__} overrides apply_gradients, which TensorFlow "
-                "calls for one replica only. Use it without a distribution strategy, or move "
-                "that work to _prepare or _finish."
+                f"{name} overrides apply_gradients, which TensorFlow calls in one replica only. "
+                "Use it without a distribution strategy, or move that work to _prepare or _finish."
             )
 
-    def _prepare_v1(self):
-        with self.hyperparameters_fed():
-            self._adopted._prepare()
-        self._running.update_ops = []
+    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
+    def apply_gradients(self, pairs, global_step, name=None):
+        """Calls the optimizer's own apply_gradients, which advances `global_step` as well."""
+        is_leaf = self.leaf is self.optimizer  # a nested one sets its hyperparameters itself
+        with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
+            return self.optimizer.apply_gradients(pairs, global_step, name)
 
-    def _update_dense(self, grad, variable):
-        update = self._adopted._resource_apply_dense
-        return self._noted(self.update_dense(self._adopted, update, grad, variable))
+    def decaying_only(self, decay_var_list):
+        """Restricts v1's decoupled weight decay to some variables within this scope.
 
-    def _update_sparse(self, grad, variable, indices):
-        update = self._adopted._resource_apply_sparse_duplicate_indices
-        return self._noted(self.update_sparse(self._adopted, update, grad, variable, indices))
+        Args:
+          decay_var_list: a list of variables, or None to restrict nothing.
 
-    def update_dense(self, optimizer, update, grad, variable):
-        """Has an adopted optimizer update a variable by its own method `update`."""
+        Raises:
+          TypeError: the optimizer has no decoupled weight decay, or none of these is a variable.
+          ValueError: the list is empty.
+        """
+        if decay_var_list is None:
+            return contextlib.ExitStack()
+        if not isinstance(self.optimizer, DecoupledWeightDecayExtension):
+            raise TypeError(
+                f"decay_var_list: {type(self.optimizer).__name__} has no decoupled weight decay. "
+                "Leave it out, or use AdamWOptimizer, MomentumWOptimizer or a class made by "
+                "extend_with_decoupled_weight_decay."
+            )
+        if isinstance(decay_var_list, (list, tuple, set, frozenset)):
+            decay_var_list = [versions.tf_variable(variable) for variable in decay_var_list]
+        return self.optimizer.decaying_only(decay_var_list)
+
+    def update_dense(self, grad, variable):
+        """Updates a variable. Returns an operation; None when executing eagerly."""
+        update = self.optimizer._resource_apply_dense
+        return self._noted(self.run_dense(self.optimizer, update, grad, variable))
+
+    def update_sparse(self, grad, variable, indices):
+        """Updates rows of a variable. Returns an operation; None when executing eagerly."""
+        update = self.optimizer._resource_apply_sparse_duplicate_indices
+        return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
+
+    def run_dense(self, optimizer, update, grad, variable):
+        """Runs `update`, a method of the optimizer or of one nested in it."""
         self._check_dtype(optimizer, grad, variable)
-        with self._rate_of_dtype(optimizer, grad.dtype):
+        with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
-    def update_sparse(self, optimizer, update, grad, variable, indices):
-        """Has an adopted optimizer update the rows of a variable by its own method `update`."""
+    def run_sparse(self, optimizer, update, grad, variable, indices):
+        """Runs `update` for rows, or the same with operations that XLA can compile."""
         self._check_dtype(optimizer, grad, variable)
-        original = owned_state.original_class(optimizer)
-        rule = (
-            None if self.uses_fused_kernels else sparse_updates_without_kernels.rule_for(original)
-        )
+        rule = None
+        if not self.uses_fused_kernels:
+            original = owned_state.original_class(optimizer)
+            rule = sparse_updates_without_kernels.rule_for(original)
         if rule is not None:
             with refusals.sparse_updates_explained(optimizer):
                 one_each = duplicate_ids.summed(tf.IndexedSlices(grad, indices))
@@ -174,7 +216,7 @@ class Drives(Studies):
                     rule, optimizer, one_each.values, variable, one_each.indices
                 )
         explained = refusals.sparse_updates_explained(optimizer)
-        with self._rate_of_dtype(optimizer, grad.dtype), explained:
+        with self._with_rate_of_dtype(optimizer, grad.dtype), explained:
             return update(grad, variable, indices)
 
     @staticmethod
@@ -184,207 +226,208 @@ class Drives(Studies):
 
     def _noted(self, op):
         if op is not None:
-            self._running.update_ops.append(op)
+            self._step.update_ops.append(op)
         return op
 
-    def _finish(self, distribution, variables):
-        # Where there are replicas, and Keras has not merged them, each finishes its own.
-        extended, update_ops = distribution.extended, self._running.update_ops
+    def finish(self, distribution, variables):
+        """Calls `_finish` once after all updates of a step.
+
+        Args:
+          distribution: the `tf.distribute.Strategy`.
+          variables: the variables that were updated.
+        """
+        # Where Keras has not merged the replicas, each finishes on its own.
+        extended, update_ops = distribution.extended, self._step.update_ops
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
             return extended.update_non_slot(
                 extended.non_slot_devices(variables),
                 _finish,
-                args=(self._adopted, update_ops),
+                args=(self.optimizer, update_ops),
                 group=False,
             )
-        return _finish(self._adopted, update_ops)
+        return _finish(self.optimizer, update_ops)
 
-    def decays(self, variable):
-        """Whether the v1 optimizer's own weight decay is for this variable too."""
-        del variable
-        return True
+    # For each graph: by the names of steps, weak references to the driver that advances each.
+    _advancing = weakref.WeakKeyDictionary()
 
-    def _v1_rates(self):
-        """Returns the learning rates that v1 goes by, as it was given them or as they were set."""
-        if self._leaf() is not None:
-            return [self._held_rate()]
-        leaves = nesting.leaves(self._adopted)
-        return [vars(leaf)[attribute] for leaf in leaves for attribute in leaf._feed.rates]
+    def advance_steps(self, by=1):
+        """Advances the graph's steps that learning rates are computed from; Keras does not.
 
-    # What the adopted optimizer is lent for a while.
+        Of several optimizers whose learning rates depend on one step, only the first advances it.
+
+        Args:
+          by: the number to add.
+
+        Returns:
+          A list of operations.
+        """
+        steps = {}
+        for rate in self._rates_of_graph():
+            step = schedules.step_behind(rate)
+            if step is not None:
+                drivers = self._advancing.setdefault(rate.graph, {})
+                driver = drivers.get(step.name, lambda: None)()
+                if driver is None:
+                    drivers[step.name] = weakref.ref(self)
+                if driver is None or driver is self:
+                    steps[step.name] = step
+        return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
+
+    def _rates_of_graph(self):
+        """Returns the learning rates as they were given or set, which may be tensors of a graph."""
+        if self.leaf is not None:
+            return [self.exact_numbers.get("learning_rate")]
+        leaves = nesting.leaves(self.optimizer)
+        return [vars(leaf)[name] for leaf in leaves for name in leaf._step_inputs.rates]
+
+    # Slots.
+
+    def create_slots(self, variables, steps_done, are_new):
+        """Creates the slots of variables that have none, and the shared variables.
+
+        Args:
+          variables: a list of `tf.Variable`s.
+          steps_done: a `StepsDone`: dtypes of slots may depend on the step's.
+          are_new: whether there are slots to create, which may start from hyperparameters.
+        """
+        numbers = {}
+        if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
+            numbers = {"_" + name: self.current_number(name) for name in self.other_names()}
+        only_owned = refusals.no_foreign_variables(self.optimizer, self.owner)
+        with with_attributes(self.leaf, numbers), self._with_steps_done(steps_done), only_owned:
+            self.optimizer._create_slots(list(variables))
+
+    # Attributes of the optimizer that have other values for a while.
 
     @contextlib.contextmanager
-    def _fed(self):
-        """Gives the adopted optimizer this step's learning rate and step.
+    def _with_step_inputs(self, rate, steps_done, hyperparameters):
+        """Sets the learning rate and the step; drops tensors of a graph afterwards.
 
-        What it keeps of Python's own stays. The tensors of a graph it keeps are dropped afterwards.
+        Python objects that the optimizer itself changes meanwhile stay changed.
         """
-        running = self._running
-        if running.applying:  # another replica's thread, while this one waits for it
+        if self._step is not None:  # of another replica's thread, which waits for this one
             yield
             return
-        everything = [part.optimizer for part in nesting.parts(self._adopted)]
+        everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
         before = [
             {key: copying.copied(value) for key, value in vars(each).items()} for each in everything
         ]
-        running.applying = True
+        self._step = _Step(rate, hyperparameters)
         try:
             for each in everything:
-                vars(each).update(self._fed_rates(each._feed))
-            with self._step_fed():
+                vars(each).update(self._rate_attributes(each._step_inputs, steps_done))
+            with self._with_steps_done(steps_done):
                 yield
         finally:
-            running.applying = False
-            running.update_ops = []
+            self._step = None
             for each, known in zip(everything, before):
-                _restore(vars(each), known, each._feed.rates)
+                restore(vars(each), known, each._step_inputs.rates)
 
-    def _fed_rates(self, feed):
-        """Returns the attributes that hold the learning rate of an optimizer, as it is now."""
-        if not feed.is_fed_a_rate:
+    def _rate_attributes(self, inputs, steps_done):
+        """Returns the attributes that hold an optimizer's learning rate, with this step's rate."""
+        if not inputs.rate_changes:
             return {}
-        if feed.by_keras:
-            rate = self._current_rate()
-        else:
-            rate = schedules.at_step(feed.schedule, self._current_step())
-        return dict.fromkeys(feed.rates, rate)
+        rate = self._step.rate
+        if not inputs.by_keras:
+            rate = schedules.at_step(inputs.schedule, steps_done.read())
+        return dict.fromkeys(inputs.rates, rate)
 
-    def _rate_of_dtype(self, optimizer, dtype):
-        """Casts the learning rate for updates that read it themselves, past `_prepare`.
+    def _with_rate_of_dtype(self, optimizer, dtype):
+        """Casts the learning rate for updates that read it themselves, not by way of `_prepare`.
 
-        There v1 has a Python number, which goes with any dtype and is not rounded to float32.
+        In v1 it is a Python number there, which goes with any dtype and is not rounded to float32.
         """
-        feed = optimizer._feed
-        if dtype == tf.float32 or not feed.is_fed_a_rate:
+        inputs = optimizer._step_inputs
+        if dtype == tf.float32 or not inputs.rate_changes:
             return contextlib.ExitStack()
-        number = self._v1_numbers.get("learning_rate") if feed.by_keras else None
-        lent = {}
-        for attribute in feed.rates:
-            fed = vars(optimizer)[attribute]
-            lent[attribute] = tf.cast(fed, dtype)
+        number = self.exact_numbers.get("learning_rate") if inputs.by_keras else None
+        rates = {}
+        for attribute in inputs.rates:
+            rate = vars(optimizer)[attribute]
+            rates[attribute] = tf.cast(rate, dtype)
             if dtype == tf.float64 and isinstance(number, numbers.Real):
-                lent[attribute] = unrounded(fed, number, dtype)
-        return _lent(optimizer, lent)
+                rates[attribute] = unrounded(rate, number, dtype)
+        return with_attributes(optimizer, rates)
 
-    def hyperparameters_fed(self):
-        """Gives `_prepare` this step's other hyperparameters; all else sees plain numbers."""
-        if not self._v1_numbers:
-            return contextlib.ExitStack()
-        fed = self._current_hyperparameters()
-        return _lent(self._leaf(), {"_" + name: value for name, value in fed.items()})
+    def with_hyperparameters(self):
+        """Gives `_prepare` this step's hyperparameters; other methods see plain numbers."""
+        present = self._step.hyperparameters
+        return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
     @contextlib.contextmanager
-    def _step_fed(self):
-        """Gives all that is adopted the step, as slots' dtypes and rules may go by it."""
-        with contextlib.ExitStack() as stack:
-            for part in nesting.parts(self._adopted):
-                stack.enter_context(self.step_fed_to(part.optimizer))
-            yield
+    def _with_steps_done(self, steps_done):
+        """Gives all optimizers the step; dtypes of slots, and rules, may depend on it."""
+        before, self._steps_done = self._steps_done, steps_done
+        try:
+            with contextlib.ExitStack() as stack:
+                for each in nesting.nested_optimizers(self.optimizer):
+                    stack.enter_context(self.with_step_of(each.optimizer))
+                yield
+        finally:
+            self._steps_done = before
 
-    def step_fed_to(self, optimizer):
-        """Gives an adopted optimizer the step."""
-        feed = optimizer._feed
-        lent = dict.fromkeys(feed.counts, self._step_variable() if feed.counts else None)
-        if feed.step is not None:
-            lent[feed.step] = tf.cast(self._current_step(), feed.step_dtype)
-        return _lent(optimizer, lent)
+    def with_step_of(self, optimizer):
+        """Gives one optimizer the step, as a tensor of the graph that is being built."""
+        inputs, steps_done = optimizer._step_inputs, self._steps_done
+        values = dict.fromkeys(inputs.counts, steps_done.variable)
+        if inputs.step is not None:
+            values[inputs.step] = tf.cast(steps_done.read(), inputs.step_dtype)
+        return with_attributes(optimizer, values)
 
-    @contextlib.contextmanager
-    def _fed_for_slots(self, new):
-        """Gives `_create_slots` the step, and for new slots the hyperparameters as they are now.
+    # Hyperparameters.
+
+    def other_names(self):
+        """Returns the names of the hyperparameters other than the learning rate."""
+        return [name for name in self.exact_numbers if name != "learning_rate"]
+
+    def set_number(self, name, value):
+        """Sets a hyperparameter to a number that is not rounded to float32 yet."""
+        self.exact_numbers[name] = value
+        for attribute in self.settings.rates if name == "learning_rate" else ("_" + name,):
+            vars(self.leaf)[attribute] = value
+
+    def set_rate(self, given, rate):
+        """Sets the learning rate.
 
         Args:
-          new: whether there are slots to create.
+          given: the learning rate as the user gave it.
+          rate: the same as Keras takes it.
         """
-        known = new and tf.executing_eagerly() and not tf.distribute.has_strategy()
-        names = self._other_names() if known else ()
-        now = {"_" + name: self._current_number(name) for name in names}
-        with _lent(self._leaf(), now) if now else contextlib.ExitStack(), self._step_fed():
-            yield
+        self.set_number("learning_rate", rate)
+        self.counts_updates = schedules.is_v1_decay(given)
+        if self.counts_updates:  # a copy of the v1 optimizer needs v1's decay
+            vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
-    # Hyperparameters and configuration.
-
-    def _other_names(self):
-        """Returns the names of the hyperparameters other than the learning rate."""
-        return [name for name in self._v1_numbers if name != "learning_rate"]
-
-    def _number_is_set(self, name, value):
-        """Notes the number that a hyperparameter is set to, which is not rounded yet."""
-        self._v1_numbers[name] = value
-        for attribute in self._rates if name == "learning_rate" else ("_" + name,):
-            vars(self._leaf())[attribute] = value
-
-    def _rate_is_set(self, given, rate):
-        """Notes the learning rate that is set: as it was given, and as Keras takes it."""
-        self._number_is_set("learning_rate", rate)
-        by_updates = vars(self)["_by_updates"] = schedules.is_v1_decay(given)
-        if by_updates:  # which v1 goes by, if it is to have it back
-            vars(self._leaf()).update(dict.fromkeys(self._rates, given))
-
-    def _check_settable(self, name):
-        """Refuses to set what would have no effect.
-
-        Raises:
-          AttributeError: v1 does not read it anew in each step, or knows it by another name.
-        """
-        for known in vars(self).get("_v1_numbers", ()):  # not there yet in a copy
-            alike = name.replace("_", "") == known.replace("_", "") and name != known
-            if alike and not name.startswith("_"):
-                raise AttributeError(f"There is no {name} here. Set {known}, v1's name.")
-        if name not in vars(self).get("_fixed", ()) or name in self._v1_numbers:
-            return
-        if name in ("learning_rate", "lr") and self._leaf() is None:
-            raise AttributeError(
-                f"{type(self._adopted).__name__} holds several optimizers, each of which has "
-                "a learning rate of its own. Give one a tf.Variable as learning rate, and "
-                "assign to that."
-            )
-        raise AttributeError(
-            f"{type(self._adopted).__name__} does not read {name} anew in each step, so it "
-            "cannot be changed while training. Make a new optimizer."
-        )
-
-    def _present_value(self, name):
-        """Returns what a hyperparameter is now: a number, or the configuration of a schedule."""
-        raise NotImplementedError
-
-    def _current_number(self, name):
-        """Returns a hyperparameter for the configuration: unrounded if nothing has changed it."""
-        value = self._present_value(name)
-        number = self._v1_numbers.get(name)
+    def current_number(self, name):
+        """Returns a hyperparameter as it is now, and not rounded to float32 if it was set here."""
+        value, number = self.owner.present_value(name), self.exact_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
+    def check_settable(self, name):
+        """Refuses to set an attribute that would have no effect.
 
-@contextlib.contextmanager
-def _lent(optimizer, attributes):
-    """Gives an adopted optimizer these attributes for a while."""
-    state = vars(optimizer)
-    before = {attribute: state[attribute] for attribute in attributes}
-    state.update(attributes)
-    try:
-        yield
-    finally:
-        state.update(before)
-
-
-def _restore(state, before, fed):
-    """Gives an optimizer back what it was fed in place of, and what graphs have put there."""
-    for key in list(state):
-        if key in fed or _holds_symbolic(state[key]):
-            if key in before:
-                state[key] = before[key]
-            else:
-                del state[key]
+        Raises:
+          AttributeError: v1 does not read it in each step, or has it under another name.
+        """
+        for known in self.exact_numbers:
+            alike = name.replace("_", "") == known.replace("_", "") and name != known
+            if alike and not name.startswith("_"):
+                raise AttributeError(f"There is no {name} here. Set {known}, v1's name.")
+        if name not in self.settings.not_settable or name in self.exact_numbers:
+            return
+        v1_name = type(self.optimizer).__name__
+        if name in ("learning_rate", "lr") and self.leaf is None:
+            raise AttributeError(
+                f"{v1_name} holds several optimizers, and each has its own learning rate. Give "
+                "one a tf.Variable as learning rate, and assign to that."
+            )
+        raise AttributeError(
+            f"{v1_name} does not read {name} in each step, so it cannot be changed while "
+            "training. Make a new optimizer."
+        )
 
 
 def _finish(optimizer, update_ops):
     return optimizer._finish(list(update_ops), "update")
-
-
-def _holds_symbolic(value):
-    if isinstance(value, dict):
-        value = list(value.values())
-    values = value if isinstance(value, (list, tuple)) else [value]
-    return any(versions.is_symbolic(item) for item in values)

@@ -1,4 +1,4 @@
-"""Errors that say why an adopted optimizer cannot train."""
+"""Errors that say why a bridged optimizer cannot do what is asked."""
 
 import contextlib
 
@@ -11,14 +11,14 @@ from .. import messages
 
 @contextlib.contextmanager
 def no_foreign_variables(optimizer, owner):
-    """Refuses variables that an optimizer creates past its owner: no checkpoint would hold them."""
+    """Refuses variables that an optimizer creates by itself: no checkpoint would contain them."""
 
     def create(next_creator, **arguments):
         if not owner.creates_variables:
             raise ValueError(
                 f"{type(optimizer).__name__} creates a variable itself "
                 f"({arguments.get('name') or 'without a name'}), which no Keras checkpoint "
-                "would hold. Create state in _create_slots with _create_non_slot_variable, "
+                "would contain. Create state in _create_slots with _create_non_slot_variable, "
                 "_zeros_slot or _get_or_make_slot."
             )
         return next_creator(**arguments)
@@ -30,9 +30,18 @@ def no_foreign_variables(optimizer, owner):
         yield
 
 
+def set_too_late(name, value):
+    """Returns the error for setting a hyperparameter that a graph has as a constant."""
+    return RuntimeError(
+        f"{name}={value!r} comes too late: the graph that is built already has {name} as a "
+        "constant, since it would compute other bits from a variable. Set it before the "
+        "first step."
+    )
+
+
 @contextlib.contextmanager
 def sparse_updates_explained(optimizer):
-    """Explains what is missing where a sparse update cannot be built.
+    """Explains why a sparse update cannot be built.
 
     Raises:
       NotImplementedError: the optimizer has no sparse update.
@@ -64,7 +73,7 @@ def sparse_updates_explained(optimizer):
                 "jit_compile=False, or use a newer TensorFlow."
             )
         if op.type.startswith("ResourceSparseApply"):
-            fused = optimizer._owner.uses_fused_kernels
+            fused = optimizer._driver.uses_fused_kernels
             raise ValueError(
                 "XLA has no kernel for {}, with which {} applies sparse gradients (embeddings). "
                 "{}, or compile without XLA: jit_compile=False.".format(

@@ -1,4 +1,4 @@
-"""Runs a v1 optimizer in a Session and through the bridge, and tells the first difference."""
+"""Runs a v1 optimizer in a Session and through the bridge, and finds the first difference."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SPARSE = ("table",)
 
 
 class Comparison(NamedTuple):
-    """What `compare_with_session` found; true if both runs are equal bit for bit.
+    """The result of `compare_with_session`; true if both runs are equal bit for bit.
 
     Attributes:
       equal: whether all variables after each step and all slots after the last are equal.
@@ -58,16 +58,16 @@ class Comparison(NamedTuple):
 def compare_with_session(
     optimizer: V1Optimizer, steps: int = 20, **to_keras_arguments: Any
 ) -> Comparison:
-    """Tells whether a v1 optimizer computes the same through the bridge as in a Session.
+    """Checks whether a v1 optimizer computes the same through the bridge as in a Session.
 
-    Both train two dense variables and an embedding table, with the same fed gradients and repeated
-    ids, in scratch graphs. The bridged run is a `tf.function`, or a graph where TensorFlow does not
-    execute eagerly. A learning rate that is no number is taken at its present value; v1's decays
-    by a global step decay in both runs.
+    Both runs train two dense variables and an embedding table with the same gradients, some with
+    repeated ids, in scratch graphs. The bridged run is a `tf.function`, or a graph if TensorFlow
+    does not execute eagerly. A learning rate that is no number has its present value in both runs,
+    except for v1's decays, which decay in both.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`, which stays as it is. If it has no sparse
-        update, the dense variables alone are compared.
+        update, only the dense variables are compared.
       steps: how many steps to run.
       **to_keras_arguments: for `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 
@@ -110,7 +110,7 @@ class _Problem:
         return draw(5, *_SHAPES[name][1:]), ids.astype(np.int64)
 
     def specs(self):
-        """Returns the gradients' dtypes and shapes, flat, as they are fed."""
+        """Returns the dtypes and shapes of the placeholders, flat."""
         for name, value in self.values.items():
             if name in _SPARSE:
                 yield tf.float32, (None,) + value.shape[1:]
@@ -138,8 +138,8 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy without state, with a learning rate that any graph can use."""
-    replica = owned_state.fresh_copy(optimizer)
+    """Returns a copy without state whose learning rate any graph can use."""
+    replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])
     return replica

@@ -1,7 +1,8 @@
 """Sparse updates of TensorFlow's own optimizers without its fused kernels, for XLA.
 
-XLA has no ResourceSparseApply… kernels. These are the formulas of the kernels' documentation, on
-the touched rows; the last bits may differ from the kernels'. Adam and GradientDescent need none.
+XLA has no ResourceSparseApply… kernels. These functions apply the formulas of the kernels'
+documentation to the touched rows; the last bits may differ from the kernels'. Adam and
+GradientDescent use no such kernel.
 """
 
 import tensorflow as tf
@@ -111,16 +112,16 @@ RULES = {
 
 
 def rule_for(optimizer_class):
-    """Returns the rule in place of a v1 class's sparse kernel, or None if it needs none."""
+    """Returns the rule that replaces the sparse kernel of a v1 class; None if it needs none."""
     for cls in optimizer_class.__mro__:
         if cls in RULES:
             return RULES[cls]
         if cls is DecoupledWeightDecayExtension:
-            continue  # `apply_sparse` does what it does
+            continue  # `apply_sparse` decays, too
         own = {"_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"} & set(
             vars(cls)
         )
-        if own:  # a class of the user's that does it otherwise
+        if own:  # a user's class with its own sparse update
             return None
     return None
 

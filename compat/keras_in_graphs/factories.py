@@ -1,4 +1,4 @@
-"""What to_v1 is given, turned into a function that makes a Keras optimizer for each graph."""
+"""Turns the argument of to_v1 into a function that makes a Keras optimizer for each graph."""
 
 import inspect
 import numbers
@@ -9,26 +9,33 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from .. import messages
-from ..v1_optimizers import nesting, owned_state, schedules
+from .. import keras_adapters, messages
+from ..v1_optimizers import graph_names, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
 _FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
 
 
 def find(given):
-    """Returns a function that makes the Keras optimizer, and its name; or a v1 optimizer.
+    """Returns what `to_v1` needs to make its optimizer.
+
+    Args:
+      given: a Keras optimizer, a factory, a class or a name.
+
+    Returns:
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. Or, for a bridged
+      optimizer that computes the same as its v1 optimizer alone, a copy of that v1 optimizer.
 
     Raises:
-      ImportError: the Keras that it needs is not installed.
-      TypeError: what is given leads to no Keras optimizer.
-      ValueError: the settings of an instance cannot be told in full.
+      ImportError: the required Keras is not installed.
+      TypeError: `given` is none of these.
+      ValueError: the settings of an instance cannot be read completely.
     """
     if isinstance(given, str):
         given = _class_named(given)
     is_class = isinstance(given, type)
     if isinstance(given, v1.train.Optimizer) or is_class and issubclass(given, v1.train.Optimizer):
-        raise TypeError(f"to_v1 takes a Keras optimizer, and {given!r} is of v1 already.")
+        raise TypeError(f"to_v1 takes a Keras optimizer, but {given!r} is a v1 optimizer already.")
     if not is_class and versions.kind_of_keras_optimizer(given) is not None:
         original = _bridged_from(given)
         if original is not None:
@@ -40,20 +47,21 @@ def find(given):
 
 
 def checked(optimizer):
-    """Returns what a factory has made.
+    """Returns the optimizer that a factory has made, if it is supported.
 
     Raises:
-      TypeError: it is no Keras optimizer.
-      ValueError: it advances the step of a graph, as v1 does.
+      TypeError: it is not a Keras optimizer.
+      ValueError: its learning rate depends on the global step of a graph.
     """
     if versions.kind_of_keras_optimizer(optimizer) is None:
         _refuse_unless_known(optimizer)
-    rate = getattr(optimizer, "_v1_numbers", {}).get("learning_rate")
+    bridged = graph_names.is_bridged(optimizer)
+    rate = optimizer._v1.exact_numbers.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
         raise ValueError(
-            f"{optimizer!r} has a learning rate that goes by the graph's global step, which "
-            "v1 would advance once more. Take its v1 optimizer as it is, without to_keras "
-            "and to_v1."
+            f"{optimizer!r} has a learning rate that depends on the graph's global step. It "
+            "advances that step itself, and the v1 optimizer would advance it once more. Use the "
+            "original v1 optimizer, without to_keras and to_v1."
         )
     return optimizer
 
@@ -64,8 +72,8 @@ def _refuse_unless_known(given):
         return
     if hasattr(cls, "add_variable_from_reference"):
         raise TypeError(
-            f"{cls.__name__} is of Keras 2.11 to 2.15's second kind of optimizers, which need "
-            f"TensorFlow 2 throughout. Pass tf.keras.optimizers.legacy.{cls.__name__}."
+            f"{cls.__name__} is one of the new optimizers of Keras 2.11 to 2.15, which cannot run "
+            f"in a TF1 graph. Pass tf.keras.optimizers.legacy.{cls.__name__}."
         )
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
@@ -74,79 +82,81 @@ def _refuse_unless_known(given):
 
 
 def _class_named(name):
-    """Returns the class of a Keras optimizer by its name in any case.
+    """Returns the class of a Keras optimizer by its name, in upper or lower case.
 
     Raises:
-      ValueError: there is none of that name.
+      ValueError: there is no class of that name.
     """
-    if versions.keras_facts()["generation"] == 3:
-        home = versions.keras_3().optimizers
-    else:
-        home = versions.keras_2().optimizers
-        home = getattr(home, "legacy", home)
-    known = {
+    home = keras_adapters.adapter_of_api().keras.optimizers
+    home = getattr(home, "legacy", home)
+    classes = {
         key: cls
         for key, cls in inspect.getmembers(home, inspect.isclass)
         if versions.kind_of_keras_optimizer(cls) is not None and key != "Optimizer"
     }
-    for key, cls in known.items():
+    for key, cls in classes.items():
         if key.lower() == name.replace("_", "").lower():
             return cls
-    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(known)}.")
+    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(classes)}.")
 
 
 def _stable_name(optimizer):
-    """Returns an optimizer's name, but its class where Keras has counted the instances."""
+    """Returns an optimizer's name; its class name if the name is Keras' default.
+
+    Keras numbers default names (`adam_1`), so they depend on what the process has made before.
+    """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
     snake = re.sub("([a-z])([A-Z])", r"\1_\2", re.sub("(.)([A-Z][a-z0-9]+)", r"\1_\2", cls)).lower()
     return cls if re.fullmatch(re.escape(snake) + r"(_\d+)?", name) else name
 
 
-# What to_keras has made.
+# Optimizers made by to_keras.
 
 
 def _bridged_from(optimizer):
-    """Returns the v1 optimizer of a bridged one, or None if it is none, or does more."""
-    inner = getattr(optimizer, "_adopted", None)
-    if inner is None or _does_more(optimizer):
+    """Returns the v1 optimizer of a bridged one, or None if Keras adds something to it."""
+    if not graph_names.is_bridged(optimizer):
         return None
-    if any(_goes_by_another_schedule(leaf) for leaf in nesting.leaves(inner)):
+    driver = optimizer._v1
+    if _does_more(optimizer) or any(map(_has_another_schedule, nesting.leaves(driver.optimizer))):
         return None
-    result = owned_state.fresh_copy(inner)
-    state = vars(nesting.leaves(result)[0])
-    for name, number in optimizer._v1_numbers.items():
-        attributes = optimizer._rates if name == "learning_rate" else ("_" + name,)
-        for attribute in attributes:
+    result = owned_state.unbound_copy(driver.optimizer)
+    state, rates = vars(nesting.leaves(result)[0]), driver.settings.rates
+    for name, number in driver.exact_numbers.items():
+        for attribute in rates if name == "learning_rate" else ("_" + name,):
             state[attribute] = _present(optimizer, name, number, state[attribute])
-    if any(state[attribute] is None for attribute in optimizer._rates):
+    if any(state[attribute] is None for attribute in rates):
         return None
     return result
 
 
-def _goes_by_another_schedule(leaf):
-    """Whether an optimizer inside goes by a schedule that v1 does not have at it."""
-    feed = leaf._feed
-    return feed.schedule is not None and not schedules.is_v1_decay(vars(leaf)[feed.rates[0]])
+def _has_another_schedule(leaf):
+    """Returns whether a nested optimizer has a schedule that is not a v1 decay of its own."""
+    inputs = leaf._step_inputs
+    return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
 
 def _does_more(optimizer):
-    """Whether Keras does something besides, as clipping."""
+    """Returns whether the Keras optimizer uses options that v1 does not have, such as clipping."""
     options = ("clipnorm", "clipvalue", "global_clipnorm", "weight_decay", "use_ema")
     options += ("loss_scale_factor", "gradient_accumulation_steps", "gradient_transformers")
-    theirs = [option for option in options if option not in optimizer._v1_numbers]
-    if "weight_decay" in optimizer._v1_numbers and any(
+    numbers_of_v1 = optimizer._v1.exact_numbers
+    if "weight_decay" in numbers_of_v1 and any(
         getattr(optimizer, "_exclude_from_weight_decay" + which, None) for which in ("", "_pattern")
     ):
         return True
     if getattr(optimizer, "_initial_decay", 0.0) or versions.own_aggregator(optimizer):
         return True
-    return any(getattr(optimizer, option, None) for option in theirs)
+    return any(getattr(optimizer, each, None) for each in options if each not in numbers_of_v1)
 
 
 def _present(optimizer, name, number, in_v1):
-    """Returns a hyperparameter as v1 takes it; None if it goes by Keras' iterations."""
-    if name == "learning_rate" and optimizer._by_updates:
+    """Returns the current value of a hyperparameter for v1.
+
+    Returns None if v1 cannot have it, such as a schedule of Keras' iterations.
+    """
+    if name == "learning_rate" and optimizer._v1.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
     if _is_schedule(number):
         return None
@@ -155,13 +165,13 @@ def _present(optimizer, name, number, in_v1):
         return in_v1
     if not is_number:
         return None
-    present = _eagerly(lambda: optimizer._current_number(name))
+    present = _eagerly(lambda: optimizer._v1.current_number(name))
     return None if isinstance(present, dict) else present
 
 
 def _is_in_a_graph(optimizer):
-    """Whether an optimizer's variables are of a graph, whose Session alone can read them."""
-    step = versions.tf_variable(optimizer._iterations)  # Keras 2 makes it later
+    """Returns whether an optimizer's variables are in a graph: only a Session can read them."""
+    step = versions.tf_variable(optimizer._iterations)  # None in Keras 2 until it is first used
     return step is not None and versions.is_symbolic(step.handle)
 
 
@@ -169,18 +179,15 @@ def _is_in_a_graph(optimizer):
 
 
 def _maker_from(optimizer):
-    """Returns a function that makes optimizers with the settings that this one has now."""
+    """Returns a function that makes optimizers with the current settings of this one."""
     cls = type(optimizer)
-    if versions.kind_of_keras_optimizer(optimizer) == "keras3":
-        settings = _settings_of_keras_3(optimizer)
-    else:
-        settings = _settings_of_keras_2(optimizer)
+    settings = _SETTINGS[keras_adapters.adapter_of(optimizer).generation](optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
-    if not hasattr(cls, "_adopted"):  # to_keras has its own way to tell all
+    if not graph_names.is_bridged(optimizer):  # the get_config of bridged optimizers is complete
         _check_complete(cls, settings)
 
     def make():
-        # A copy: some versions change it. A schedule is used as it is.
+        # Copied, because some versions of Keras change a config. Schedules are shared.
         arguments = {key: _copied(value) for key, value in settings.items()}
         inner = arguments.get("inner_optimizer")
         if callable(inner):
@@ -195,8 +202,8 @@ def _maker_from(optimizer):
             checked(make())
     except Exception as error:
         raise ValueError(
-            f"{cls.__name__} cannot be made anew from what its get_config tells: "
-            f"{_first_line(error)}. {_FACTORY % cls.__name__}"
+            f"{cls.__name__} cannot be made again from its get_config: {_first_line(error)}. "
+            f"{_FACTORY % cls.__name__}"
         ) from error
     return make
 
@@ -208,7 +215,7 @@ def _copied(value):
 
 
 def _settings_of_keras_2(optimizer):
-    bridged = getattr(optimizer, "_adopted", None) is not None
+    bridged = graph_names.is_bridged(optimizer)
     hyper = getattr(optimizer, "_hyper", {})
     for name, value in hyper.items():
         if name == "learning_rate" or not bridged:
@@ -220,7 +227,7 @@ def _settings_of_keras_2(optimizer):
         }
         for name in filter(functions.get, functions):
             raise ValueError(
-                f"{type(each).__name__} has {name}, which its get_config does not tell. "
+                f"{type(each).__name__} has {name}, which its get_config does not include. "
                 f"{_FACTORY % type(each).__name__}"
             )
     settings = dict(_config_of(optimizer))
@@ -232,15 +239,15 @@ def _settings_of_keras_2(optimizer):
 def _settings_of_keras_3(optimizer):
     if _is_in_a_graph(optimizer):
         raise ValueError(
-            f"This {type(optimizer).__name__} was made in a TF1 graph, where it has left "
-            "variables whose names Keras counts: the next process could not restore its "
-            f"checkpoint. {_FACTORY % type(optimizer).__name__}"
+            f"This {type(optimizer).__name__} was made in a TF1 graph, and Keras numbers the names "
+            "of its variables there, so another process could not restore its checkpoint. "
+            f"{_FACTORY % type(optimizer).__name__}"
         )
     if getattr(optimizer, "_exclude_from_weight_decay", None):
         raise ValueError(
-            f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} names "
-            "variables, and a graph's are others. Name them, as var_names=[…], or pass a "
-            "factory, which takes its graph's."
+            f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} refers to "
+            "variables that are not those of the graph. Pass var_names=[…] instead, or pass to_v1 "
+            "a factory that excludes the variables of its graph."
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
@@ -260,18 +267,21 @@ def _settings_of_keras_3(optimizer):
     return dict(_config_of(optimizer))
 
 
+_SETTINGS = {2: _settings_of_keras_2, 3: _settings_of_keras_3}  # by the generation of Keras
+
+
 def _is_schedule(value):
     return callable(value) and hasattr(value, "get_config")
 
 
 def _check_settled(optimizer, name, value):
-    """Refuses what get_config tells as the number that it is now."""
+    """Refuses a value that get_config would replace by its current number."""
     if _is_schedule(value) or isinstance(value, tf.Variable):
         return
     if callable(value) or tf.is_tensor(value):
         raise ValueError(
-            f"{name} of {type(optimizer).__name__} is {value!r}, which a copy of the "
-            "optimizer would hold as the number that it is now. "
+            f"{name} of {type(optimizer).__name__} is {value!r}, of which a copy of the "
+            "optimizer would keep only the current number. "
             f"{_FACTORY % type(optimizer).__name__}"
         )
 
@@ -291,19 +301,19 @@ def _first_line(error):
 
 
 def _check_complete(cls, settings):
-    """Refuses a class of the user's own whose get_config leaves something out."""
+    """Refuses a user-defined class whose get_config lacks an argument of its constructor."""
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name not in settings and name not in ("self", "name", "lr"):
             raise ValueError(
-                f"get_config of {cls.__name__} does not tell its argument {name}, so no copy "
-                f"can be made. {_FACTORY % cls.__name__}"
+                f"get_config of {cls.__name__} does not include its argument {name}, so it cannot "
+                f"be copied. {_FACTORY % cls.__name__}"
             )
 
 
 def _eagerly(function):
-    """Calls a function where eager variables can be read, which they cannot inside of a graph."""
+    """Calls a function in eager execution, where eager variables can be read, also from a graph."""
     if tf.executing_eagerly():
         return function()
     outcome = {}
@@ -316,7 +326,7 @@ def _eagerly(function):
         except Exception as error:
             outcome["error"] = error
 
-    # A thread begins in TensorFlow's own mode, whatever graph is the default here.
+    # A new thread starts in TensorFlow's default mode, whatever the default graph is here.
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()

@@ -1,4 +1,4 @@
-"""A Keras optimizer in one TF1 graph, or in eager execution: its variables, and one step of it."""
+"""A Keras optimizer in one TF1 graph, or in eager execution: its variables, and one update."""
 
 import contextlib
 
@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+from ..keras_adapters import adapter_of
 from . import factories
 
 v1 = tf.compat.v1
@@ -13,12 +14,16 @@ _MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_
 _WORKS_IN_NO_GRAPH = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
-class OfOneGraph:
-    """A Keras optimizer, and what it has made in the graph for which it was made.
+class KerasOptimizerInGraph:
+    """A Keras optimizer made for one graph (or eager execution), and the variables it has created.
+
+    Args:
+      make: a function that makes the Keras optimizer.
+      name: the v1 optimizer's name, for the names of variables.
 
     Attributes:
       keras: the Keras optimizer.
-      variables: the `tf.Variable`s that it has made, in that order.
+      variables: the `tf.Variable`s that it has created, in order of creation.
     """
 
     def __init__(self, make, name):
@@ -30,7 +35,7 @@ class OfOneGraph:
         self._slot_being_made = None
         with self._making():
             self.keras = factories.checked(make())
-        self._is_keras_3 = versions.kind_of_keras_optimizer(self.keras) == "keras3"
+        self._is_keras_3 = adapter_of(self.keras).generation == 3
         if versions.for_a_session():
             _check_for_a_session(self.keras)
 
@@ -47,9 +52,9 @@ class OfOneGraph:
 
     @contextlib.contextmanager
     def _making(self):
-        """The scope in which variables get names as v1 gives them, and are noted."""
+        """A scope in which the optimizer's variables get v1 names and are recorded."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(tf.init_scope())  # first: the others are of a graph
+            stack.enter_context(tf.init_scope())  # first: the scopes below belong to its graph
             stack.enter_context(tf.variable_creator_scope(self._make_variable))
             stack.enter_context(v1.name_scope(self._name + "/Initializer/"))
             yield
@@ -68,8 +73,8 @@ class OfOneGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
-            # Keras does not declare what a slot has of its variable. One of another shape may have
-            # anything.
+            # Keras does not record which axes a slot shares with its variable. A slot of the same
+            # shape shares all; of any other, nothing is known.
             by_element = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if by_element else ()
             versions.fit_slice_info(variable, owner, axes)
@@ -78,7 +83,7 @@ class OfOneGraph:
         return variable
 
     def _slot_in_keras_2(self, name):
-        """Returns the variable and the slot's name where Keras 2 makes a slot, else None."""
+        """Returns (variable, name of the slot) if Keras 2 is creating a slot; else None."""
         owner, _, slot_name = name.rpartition("/")
         for variable in self._built_for:
             if owner and not self._is_keras_3 and owner == variable._shared_name:
@@ -86,22 +91,21 @@ class OfOneGraph:
         return None
 
     def build(self, variables):
-        """Makes the state for these variables.
+        """Creates the optimizer's state for these variables, if it does not exist yet.
 
         Raises:
-          ValueError: an optimizer of Keras 3 was built for others.
+          ValueError: the optimizer is of Keras 3 and was built for other variables.
         """
         targets = [versions.tf_variable(each) for each in variables]
-        known = {each._unique_id for each in self._built_for}
-        new = [each for each in targets if each._unique_id not in known]
+        built = {each._unique_id for each in self._built_for}
+        new = [each for each in targets if each._unique_id not in built]
         if not new:
             return
         if self._is_keras_3 and self._built_for:
             raise ValueError(
-                f"{self._name} has been trained with {_names_of(self._built_for)}, and "
-                f"optimizers of Keras 3 are built once, so it cannot train {_names_of(new)}, "
-                "too. Train all of them in one step, or call to_v1 once for each list of "
-                "variables."
+                f"{self._name} was built for {_names_of(self._built_for)}. Optimizers of Keras 3 "
+                f"are built once, so it cannot also train {_names_of(new)}. Train all of them in "
+                "one step, or call to_v1 once for each list of variables."
             )
         before, self._built_for = self._built_for, self._built_for + new
         try:
@@ -117,16 +121,16 @@ class OfOneGraph:
     def _build_keras_3(self, variables):
         with contextlib.ExitStack() as stack:
             for optimizer in _with_inner(self.keras):
-                stack.enter_context(self._noting_slots(optimizer))
+                stack.enter_context(self._recording_slots(optimizer))
             self.keras.build(list(variables))
         self.keras.built = True
 
     @contextlib.contextmanager
-    def _noting_slots(self, optimizer):
-        """The scope in which it is known for which variable Keras 3 makes a slot."""
+    def _recording_slots(self, optimizer):
+        """A scope that records the trained variable of each slot that Keras 3 creates."""
         add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
-        def noting(reference_variable, name=None, *args, **kwargs):
+        def recording(reference_variable, name=None, *args, **kwargs):
             owner = versions.tf_variable(reference_variable)
             self._slot_being_made = owner, name or "var"
             try:
@@ -135,20 +139,20 @@ class OfOneGraph:
                 self._slot_being_made = None
 
         def under_a_valid_name(*args, **kwargs):
-            if kwargs.get("name"):  # some give it the whole name of a variable
+            if kwargs.get("name"):  # some classes pass the full name of a trained variable
                 kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
             return add_variable(*args, **kwargs)
 
-        mine = {"add_variable_from_reference": noting, "add_variable": under_a_valid_name}
-        vars(optimizer).update(mine)  # past Keras, which tracks what is assigned
+        methods = {"add_variable_from_reference": recording, "add_variable": under_a_valid_name}
+        vars(optimizer).update(methods)  # bypasses Keras' tracking of attributes
         try:
             yield
         finally:
-            for attribute in mine:
+            for attribute in methods:
                 del vars(optimizer)[attribute]
 
     def slot(self, variable, slot_name):
-        """Returns the slot, or None."""
+        """Returns the slot variable, or None."""
         key = getattr(versions.tf_variable(variable), "_unique_id", None)
         return self._slots.get(slot_name, {}).get(key)
 
@@ -157,37 +161,37 @@ class OfOneGraph:
         return sorted(self._slots)
 
     def variables_but_slots(self):
-        """Returns iterations, hyperparameters and other variables that belong to no single one."""
+        """Returns the variables that are not slots, such as iterations and hyperparameters."""
         return [variable for variable in self.variables if id(variable) not in self._slot_ids]
 
     def key_of(self, variable):
-        """Returns the name under which object-based checkpoints know a variable that is no slot."""
+        """Returns the name in object-based checkpoints of a variable that is not a slot."""
         return _name_of(variable)[len(self._name) + 1 :].replace("/", "_")
 
-    # One step.
+    # One update.
 
     def loss_scaling(self, variables):
-        """Returns functions that scale a loss, and that take the scale out of gradients.
+        """Returns two functions: one scales a loss, the other divides gradients by the loss scale.
 
         Args:
-          variables: those to be trained; None for the graph's trainable variables.
+          variables: the variables to train; None for the graph's trainable variables.
         """
-        nothing = lambda value: value  # noqa: E731
+        unchanged = lambda value: value  # noqa: E731
         if not self._is_keras_3:
-            scale = getattr(self.keras, "get_scaled_loss", nothing)
-            return scale, getattr(self.keras, "get_unscaled_gradients", nothing)
+            scale = getattr(self.keras, "get_scaled_loss", unchanged)
+            return scale, getattr(self.keras, "get_unscaled_gradients", unchanged)
         if hasattr(self.keras, "inner_optimizer") and not self.keras.built:
-            # Before, it would take the scale for a constant.
+            # Until it is built, Keras 3 scales with a constant instead of its variable.
             if variables is None and tf.executing_eagerly():
                 raise ValueError(
                     f"{type(self.keras).__name__} needs var_list: its loss scale is a "
-                    "variable, made with the others."
+                    "variable that is created with the slots."
                 )
             self.build(v1.trainable_variables() if variables is None else variables)
-        return self.keras.scale_loss, nothing
+        return self.keras.scale_loss, unchanged
 
     def apply(self, pairs):
-        """Updates variables. Returns an operation; executing eagerly None."""
+        """Applies the gradients. Returns an operation; None in eager execution."""
         optimizer = self.keras
         grads = _clipped(optimizer, [grad for grad, _ in pairs])
         pairs = list(zip(grads, [variable for _, variable in pairs]))
@@ -198,7 +202,7 @@ class OfOneGraph:
             if self._returns_operations:
                 return optimizer.apply_gradients(pairs)
 
-            # Here all is done in the order in which it is written, which others rely on.
+            # A function runs its statements in order, on which Keras 3 and user classes rely.
             @tf.function(autograph=False, **self._function_options())
             def step():
                 optimizer.apply_gradients(pairs)
@@ -208,7 +212,7 @@ class OfOneGraph:
 
     @property
     def _returns_operations(self):
-        """Whether the optimizer is made for graphs: one of Keras 2 itself, or a bridged one."""
+        """Whether the optimizer supports TF1 graphs: Keras 2's own, and bridged ones."""
         if self._is_keras_3:
             return versions.for_a_session() and hasattr(self.keras, "_apply_in_graph")
         home = type(self.keras).__module__.split(".")[0]
@@ -216,9 +220,10 @@ class OfOneGraph:
         return home in _MADE_FOR_GRAPHS and not wraps
 
     def _function_options(self):
-        """Lets TensorFlow rewrite Keras 3's step by itself: inlined, it may get other bits.
+        """Returns the arguments of `tf.function` that keep it from being inlined.
 
-        A function that is not inlined cannot reach variables in other processes.
+        Grappler optimizes an inlined function with its surroundings, which may change the bits of
+        the result. A function that is not inlined cannot use variables of other processes.
         """
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
         if not self._is_keras_3 or elsewhere or not versions.for_a_session():
@@ -228,24 +233,24 @@ class OfOneGraph:
 
 @contextlib.contextmanager
 def _alone(optimizer):
-    """Spares gradients the sum over replicas, of which there is one.
+    """A scope in which Keras does not sum gradients over replicas: there is only one replica.
 
-    TensorFlow's custom gradient there would keep the graph alive for good.
+    The custom gradient of TensorFlow's sum would keep the graph alive forever.
     """
-    as_it_is = lambda pairs: list(pairs)  # noqa: E731
-    lent = []
+    unchanged = lambda pairs: list(pairs)  # noqa: E731
+    replaced = []
     for each in _with_inner(optimizer):
         if hasattr(each, "_all_reduce_sum_gradients"):
-            lent.append((each, "_all_reduce_sum_gradients"))
+            replaced.append((each, "_all_reduce_sum_gradients"))
         elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
-            lent.append((each, "gradient_aggregator"))
-    before = [vars(each).get(name) for each, name in lent]
-    for each, name in lent:
-        vars(each)[name] = as_it_is
+            replaced.append((each, "gradient_aggregator"))
+    before = [vars(each).get(name) for each, name in replaced]
+    for each, name in replaced:
+        vars(each)[name] = unchanged
     try:
         yield
     finally:
-        for (each, name), value in zip(lent, before):
+        for (each, name), value in zip(replaced, before):
             if value is None:
                 del vars(each)[name]
             else:
@@ -253,7 +258,7 @@ def _alone(optimizer):
 
 
 def _clipped(optimizer, grads):
-    """Clips where Keras does so only where it computes gradients itself: to TensorFlow 2.3."""
+    """Clips gradients for Keras up to TensorFlow 2.3, which clips only gradients it computes."""
     if hasattr(optimizer, "add_variable_from_reference"):
         return grads
     if hasattr(optimizer, "_transform_gradients"):
@@ -269,18 +274,18 @@ def _clipped(optimizer, grads):
 
 
 def _check_for_a_session(optimizer):
-    """Refuses what Keras would take without a word, and then not do."""
+    """Refuses options that Keras accepts in a TF1 graph, but ignores there."""
     for each in _with_inner(optimizer):
         for option in _WORKS_IN_NO_GRAPH:
             if getattr(each, option, None):
                 raise ValueError(
-                    f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras asks "
-                    "there whether a tensor equals a number in a way that is always false."
+                    f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras compares "
+                    "a tensor with a number there, in a way that is always false."
                 )
 
 
 def _with_inner(optimizer):
-    """Yields an optimizer, and that which it wraps."""
+    """Yields an optimizer and its inner optimizers."""
     while optimizer is not None:
         yield optimizer
         optimizer = getattr(optimizer, "inner_optimizer", None)

@@ -1,4 +1,4 @@
-"""to_v1: the door from a Keras optimizer to a v1 optimizer."""
+"""to_v1: makes a v1 optimizer of a Keras optimizer."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from legacy_opt.core.types import KerasOptimizer, V1Optimizer
 from legacy_opt.core.variable_access import after
 
 from . import factories
-from .graph_state import OfOneGraph
+from .graph_state import KerasOptimizerInGraph
 
 v1 = tf.compat.v1
-_BY_GRAPH = "_legacy_opt_keras_optimizers"  # where a graph keeps the Keras optimizers made for it
+_BY_GRAPH = "_legacy_opt_keras_optimizers"  # attribute of a graph: the Keras optimizers made for it
 
 
 def to_v1(
@@ -26,28 +26,29 @@ def to_v1(
 ) -> V1Optimizer:
     """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
 
-    It goes where a `tf.compat.v1.train.Optimizer` goes: `minimize` with a `global_step`, Session,
-    Saver, MonitoredTrainingSession, Estimator; eager execution and `tf.function`, too. Each graph
-    gets a Keras optimizer of its own. What it has made for itself (slots, hyperparameters,
-    `iterations`) are global variables, so that a Saver holds them, and restores them all.
+    It can be used like any `tf.compat.v1.train.Optimizer`: `minimize` with a `global_step`, in a
+    Session, with a Saver, a MonitoredTrainingSession or an Estimator; also in eager execution and
+    in `tf.function`. For each graph a Keras optimizer is made. Its slots, its hyperparameters and
+    `iterations` are global variables, so a Saver saves and restores all of them.
 
-    An optimizer that `to_keras` has made comes back as what it was made from: a v1 optimizer of the
-    same class, with the hyperparameters as they are now.
+    For an optimizer that was made by `to_keras`, a v1 optimizer of the original class is returned,
+    with the current hyperparameters.
 
     Args:
-      optimizer_or_factory: a Keras optimizer: its settings are taken, as they are now, not its
-        state. Or a function without arguments that makes one, called once for each graph; or its
-        class; or its name, as "adam".
-      name: the name of the v1 optimizer, which stands in the names of its variables; None takes
-        that of the Keras optimizer, or its class where Keras has numbered it.
+      optimizer_or_factory: a Keras optimizer, whose current settings are used, but not its state;
+        or a function without arguments that makes one, called once for each graph; or the class; or
+        the name, such as "adam".
+      name: the name of the v1 optimizer, which is part of the names of its variables. None takes
+        the name of the Keras optimizer, or its class name if Keras has numbered that name.
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.
 
     Raises:
-      ImportError: the Keras that it needs is not installed.
-      TypeError: it is no Keras optimizer, or one that is neither OptimizerV2 nor of Keras 3.
-      ValueError: the settings of an instance cannot be told in full; pass a factory.
+      ImportError: the required Keras is not installed.
+      TypeError: the argument is not a Keras optimizer, or one that is neither an OptimizerV2 nor of
+        Keras 3.
+      ValueError: the settings of an instance cannot be read completely; pass a factory.
     """
     found = factories.find(optimizer_or_factory)
     if isinstance(found, v1.train.Optimizer):
@@ -63,37 +64,38 @@ def _in_graphs(name):
 
 
 class KerasInV1(v1.train.Optimizer):
-    """A v1 optimizer around a Keras optimizer for each graph; made by `to_v1`."""
+    """A v1 optimizer that applies gradients with one Keras optimizer per graph; see `to_v1`."""
 
     def __init__(self, make, name):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
-        self._restorations = {}  # of object-based checkpoints: what is there before its slot
+        # Slot values that tf.train.Checkpoint has restored before the slots exist.
+        self._restorations = {}
 
     @property
     def keras_optimizer(self):
-        """The Keras optimizer of the current graph, or that of eager execution."""
+        """The Keras optimizer of the current graph, or of eager execution."""
         return self._here().keras
 
     def new_keras_optimizer(self):
-        """Returns one more Keras optimizer of the same settings, for `to_keras`."""
+        """Returns a new Keras optimizer with the same settings, for `to_keras`."""
         return factories.checked(self._make())
 
     def _here(self):
-        """Returns what belongs to the current graph, made if it is not there."""
+        """Returns the `KerasOptimizerInGraph` of the current graph, and makes it on first use."""
         with tf.init_scope():
             if tf.executing_eagerly():
                 if self._of_eager is None:
-                    self._of_eager = OfOneGraph(self._make, self.get_name())
+                    self._of_eager = KerasOptimizerInGraph(self._make, self.get_name())
                 return self._of_eager
-            # The graph holds it, and not this object, which would keep the graph alive.
+            # Stored in the graph: a reference from this object would keep the graph alive.
             graph = v1.get_default_graph()
             if not hasattr(graph, _BY_GRAPH):
                 setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
             ours = getattr(graph, _BY_GRAPH)
             if self not in ours:
-                ours[self] = OfOneGraph(self._make, self.get_name())
+                ours[self] = KerasOptimizerInGraph(self._make, self.get_name())
             return ours[self]
 
     # Training.
@@ -109,12 +111,12 @@ class KerasInV1(v1.train.Optimizer):
     ):
         """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
 
-        Where the Keras optimizer scales losses, its loss scale is in the gradients of Keras 3,
-        which takes it out when it applies them, and is out of those of Keras 2 already.
+        With an optimizer that scales losses, the gradients are still scaled for Keras 3, which
+        unscales them in `apply_gradients`, and unscaled for Keras 2.
 
         Raises:
-          TypeError: `var_list` holds something else than variables, or, for an optimizer of
-            Keras 2, one of Keras 3.
+          TypeError: `var_list` has an item that is not a variable, or a variable of Keras 3
+            although the optimizer is of Keras 2.
         """
         _refuse_strategies()
         here = self._here()
@@ -144,9 +146,9 @@ class KerasInV1(v1.train.Optimizer):
         """Updates variables, then advances `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
-          TypeError: a variable is none that this Keras optimizer can update.
-          ValueError: there are no gradients; a variable is a ref variable; or the optimizer of
-            Keras 3 was built for other variables.
+          TypeError: this Keras optimizer cannot update one of the variables.
+          ValueError: there are no gradients; a variable is a ref variable; or the optimizer is of
+            Keras 3 and was built for other variables.
         """
         _refuse_strategies()
         pairs = _with_gradients(grads_and_vars)
@@ -155,7 +157,7 @@ class KerasInV1(v1.train.Optimizer):
         for variable in variables:
             here.check_generation(variable)
         here.build(variables)
-        self._restore_what_is_made(here, variables)
+        self._restore_created(here, variables)
         with v1.name_scope(name, self.get_name()) as scope:
             done = here.apply(pairs)
             if global_step is not None:
@@ -171,19 +173,19 @@ class KerasInV1(v1.train.Optimizer):
     # State.
 
     def get_slot(self, var, name):
-        """Returns the slot variable of that name, under Keras' names of slots, or None."""
+        """Returns the slot variable with this name in Keras, or None."""
         return self._here().slot(var, name)
 
     def get_slot_names(self):
-        """Returns the names of the slots that the current graph has, sorted."""
+        """Returns the sorted names of the slots in the current graph."""
         return self._here().slot_names()
 
     def variables(self):
-        """Returns all that the Keras optimizer of the current graph has made, sorted by name."""
+        """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # TensorFlow's object-based checkpoints find the variables other than slots in this attribute,
-    # which holds those of all graphs in other optimizers.
+    # In this attribute TensorFlow's object-based checkpoints find the variables that are not slots.
+    # In other optimizers it has the variables of all graphs.
 
     @property
     def _non_slot_dict(self):
@@ -194,7 +196,7 @@ class KerasInV1(v1.train.Optimizer):
 
     @_non_slot_dict.setter
     def _non_slot_dict(self, value):
-        pass  # the base class begins with an empty one
+        pass  # the constructor of the base class assigns an empty dict
 
     def _create_or_restore_slot_variable(
         self, slot_variable_position, slot_name, variable, **kwargs
@@ -208,7 +210,8 @@ class KerasInV1(v1.train.Optimizer):
         else:
             slot_variable_position.restore(slot)
 
-    def _restore_what_is_made(self, here, variables):
+    def _restore_created(self, here, variables):
+        """Restores the values that tf.train.Checkpoint has for variables created just now."""
         for variable in here.variables_but_slots():
             self._handle_deferred_dependencies(here.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):
@@ -218,7 +221,12 @@ class KerasInV1(v1.train.Optimizer):
 
 
 def _with_gradients(grads_and_vars):
-    """Returns the pairs that have gradients, checked, as v1 optimizers do."""
+    """Returns the pairs that have gradients.
+
+    Raises:
+      TypeError: an item of a pair is not a variable.
+      ValueError: there are no gradients, or a variable is a ref variable.
+    """
     all_pairs = list(grads_and_vars)
     if not all_pairs:
         raise ValueError("No variables provided.")
@@ -230,7 +238,7 @@ def _with_gradients(grads_and_vars):
     for _, variable in pairs:
         target = versions.tf_variable(variable)
         if not isinstance(target, tf.Variable):
-            raise TypeError(f"Keras optimizers cannot update {variable!r}: it is no variable.")
+            raise TypeError(f"Keras optimizers cannot update {variable!r}: it is not a variable.")
         if target.dtype != target.dtype.base_dtype:
             raise ValueError(
                 f"{target.name!r} is a ref variable, which Keras optimizers cannot update. "
@@ -242,7 +250,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 asks for its dtype
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads its dtype
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 
@@ -250,7 +258,7 @@ def _as_gradient(grad):
 def _refuse_strategies():
     if tf.distribute.has_strategy():
         raise ValueError(
-            "What to_v1 has made does not go with a "
+            "Optimizers made by to_v1 cannot be used with a "
             f"{type(tf.distribute.get_strategy()).__name__}. Use the Keras optimizer itself "
             "there."
         )

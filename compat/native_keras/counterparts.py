@@ -1,6 +1,7 @@
-"""What each v1 optimizer becomes among Keras' own, one entry a class.
+"""The table of v1 optimizers and their counterparts among Keras' own optimizers.
 
-An entry tells Keras' class, its arguments and its slots, and why the two may train otherwise.
+An entry has the Keras class, its arguments and slots, and the reasons why both may train
+differently.
 """
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -9,13 +10,13 @@ import numpy as np
 
 import legacy_opt
 
-from ..v1_optimizers import inspection, owned_state, serialization
+from ..v1_optimizers import inspection, serialization
 
 # The kinds of training in which two optimizers are compared.
 DENSE, ROWS, REPEATED, RATE = "dense", "some rows", "repeated ids", "learning rate changed"
 KINDS = (DENSE, ROWS, REPEATED, RATE)
 
-# Keras 2 takes its own epsilon for one of 0. This is the smallest float32, which changes no sum.
+# Keras 2 replaces epsilon=0 by its default. This is the smallest float32, which changes no sum.
 SMALLEST = 1e-45
 
 
@@ -24,8 +25,8 @@ class Formula(NamedTuple):
 
     Attributes:
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
-      to_keras: called with v1's value, an array, and the learning rate; returns Keras'.
-      to_v1: the reverse.
+      to_keras: a function that returns Keras' value from v1's, an array, and the learning rate.
+      to_v1: the reverse function.
       exact: whether no bit is lost.
     """
 
@@ -62,7 +63,7 @@ SAME = Formula("%(keras)s", _unchanged, _unchanged, True)
 VELOCITY = Formula("%(keras)s = -learning_rate * %(v1)s", _velocity, _momentum, False)
 
 
-class Slot(NamedTuple):
+class SlotTranslation(NamedTuple):
     """A slot of v1 and its names in Keras.
 
     Attributes:
@@ -70,8 +71,8 @@ class Slot(NamedTuple):
       keras_2: its name in Keras 2.
       keras_3: its name in Keras 3.
       formula: how its value is translated.
-      factor: the argument of v1 by which it is multiplied before use: if that is 0, Keras may
-        have no such slot; None if it is always there.
+      factor: the argument of v1 by which the slot is multiplied before use. If that is 0, Keras may
+        lack the slot. None if Keras always has it.
     """
 
     v1: str
@@ -85,17 +86,17 @@ class Slot(NamedTuple):
         return self.keras_3 if generation == 3 else self.keras_2
 
 
-class Relative(NamedTuple):
-    """Keras' optimizer that stands nearest to a v1 optimizer.
+class Counterpart(NamedTuple):
+    """The Keras optimizer that is most like a v1 optimizer.
 
     Attributes:
       keras: the name of its class.
       arguments: a dict from its arguments to those of v1.
-      constants: a dict from its arguments to what they must be.
-      slots: a tuple of `Slot`.
-      powers: a dict from v1's shared variables to the argument whose powers they hold. Keras
+      constants: a dict from its arguments to the values that they must have.
+      slots: a tuple of `SlotTranslation`.
+      powers: a dict from v1's shared variables to the argument whose powers they are. Keras
         computes them from `iterations`.
-      never_zero: the arguments that Keras 2 must not get as 0: it would compute something else.
+      never_zero: the arguments that must not be 0 in Keras 2, which would use its default instead.
       why: a dict from a kind, or (kind, Keras' generation), to why the two differ there.
       start: why they differ where no state was translated, or None.
     """
@@ -140,21 +141,21 @@ _VELOCITY_HOLDS_RATES = (
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 
-_ADAM: Any = Relative(
+_ADAM: Any = Counterpart(
     keras="Adam",
     arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
     constants={"amsgrad": False},
-    slots=(Slot("m", "m", "momentum"), Slot("v", "v", "velocity")),
+    slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "velocity")),
     powers={"beta1_power": "beta1", "beta2_power": "beta2"},
     never_zero=("epsilon",),
     why={(REPEATED, 3): _SQUARES},
 )
 _LAZY_ADAM = _ADAM._replace(why={ROWS: _LAZY, (REPEATED, 3): _SQUARES})
-_ADAGRAD: Any = Relative(
+_ADAGRAD: Any = Counterpart(
     keras="Adagrad",
     arguments={"initial_accumulator_value": "initial_accumulator_value"},
     constants={"epsilon": 0.0},
-    slots=(Slot("accumulator", "accumulator", "accumulator"),),
+    slots=(SlotTranslation("accumulator", "accumulator", "accumulator"),),
     never_zero=("epsilon",),
     why={(REPEATED, 3): _SQUARES},
 )
@@ -168,14 +169,14 @@ _FTRL_ARGUMENTS = (
 )
 
 # By the names of TensorFlow's, tf.contrib.opt's and this package's classes.
-RELATIVES: Any = {
-    "GradientDescentOptimizer": Relative(
+COUNTERPARTS: Any = {
+    "GradientDescentOptimizer": Counterpart(
         keras="SGD", arguments={}, constants={"momentum": 0.0, "nesterov": False}
     ),
-    "MomentumOptimizer": Relative(
+    "MomentumOptimizer": Counterpart(
         keras="SGD",
         arguments={"momentum": "momentum", "nesterov": "use_nesterov"},
-        slots=(Slot("momentum", "momentum", "momentum", VELOCITY, factor="momentum"),),
+        slots=(SlotTranslation("momentum", "momentum", "momentum", VELOCITY, factor="momentum"),),
         why={(ROWS, 3): _MOVES, RATE: _VELOCITY_HOLDS_RATES},
     ),
     "AdamOptimizer": _ADAM,
@@ -185,17 +186,17 @@ RELATIVES: Any = {
     "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
     "AdagradOptimizer": _ADAGRAD,
     "RegAdagradOptimizer": _ADAGRAD,
-    "AdadeltaOptimizer": Relative(
+    "AdadeltaOptimizer": Counterpart(
         keras="Adadelta",
         arguments={"rho": "rho", "epsilon": "epsilon"},
         slots=(
-            Slot("accum", "accum_grad", "accumulated_grad"),
-            Slot("accum_update", "accum_var", "accumulated_delta_var"),
+            SlotTranslation("accum", "accum_grad", "accumulated_grad"),
+            SlotTranslation("accum_update", "accum_var", "accumulated_delta_var"),
         ),
         never_zero=("epsilon",),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
     ),
-    "RMSPropOptimizer": Relative(
+    "RMSPropOptimizer": Counterpart(
         keras="RMSprop",
         arguments={
             "rho": "decay",
@@ -204,9 +205,9 @@ RELATIVES: Any = {
             "centered": "centered",
         },
         slots=(
-            Slot("rms", "rms", "velocity"),
-            Slot("momentum", "momentum", "momentum", factor="momentum"),
-            Slot("mg", "mg", "average_gradient", factor="centered"),
+            SlotTranslation("rms", "rms", "velocity"),
+            SlotTranslation("momentum", "momentum", "momentum", factor="momentum"),
+            SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
         # Without momentum, Keras 2 adds epsilon outside of the root, and lets averages of rows that
         # a batch does not name decay. With any, it calls v1's kernel.
@@ -214,16 +215,19 @@ RELATIVES: Any = {
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
         start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
     ),
-    "FtrlOptimizer": Relative(
+    "FtrlOptimizer": Counterpart(
         keras="Ftrl",
         arguments={name: name for name in _FTRL_ARGUMENTS},
-        slots=(Slot("accum", "accumulator", "accumulator"), Slot("linear", "linear", "linear")),
+        slots=(
+            SlotTranslation("accum", "accumulator", "accumulator"),
+            SlotTranslation("linear", "linear", "linear"),
+        ),
         why={(ROWS, 3): _OVERWRITES, (REPEATED, 3): _SQUARES},
     ),
-    "AdaMaxOptimizer": Relative(
+    "AdaMaxOptimizer": Counterpart(
         keras="Adamax",
         arguments={"beta_1": "beta1", "beta_2": "beta2", "epsilon": "epsilon"},
-        slots=(Slot("m", "m", "momentum"), Slot("v", "v", "norm")),
+        slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "norm")),
         powers={"beta1_power": "beta1"},
         never_zero=("epsilon",),
         why={(ROWS, 3): _AVERAGES + ", and momentum moves such rows on", (REPEATED, 3): _LARGEST},
@@ -244,7 +248,7 @@ _DECOUPLED = (
 )
 _SIGN = "none of Keras' own goes by the signs of gradient and momentum"
 # Why the others have none.
-NONE: Any = {
+WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,
     "AdagradDAOptimizer": "Keras has no dual averaging: v1 computes the weights anew from all "
@@ -274,24 +278,24 @@ NONE: Any = {
 }
 
 
-def relative_of(cls):
-    """Returns the `Relative` of a v1 optimizer's class.
+def counterpart_of(cls):
+    """Returns the `Counterpart` of a v1 optimizer's class.
 
     Raises:
       ValueError: there is none; the message tells why.
     """
     name = cls.__name__
     if not any(getattr(home, name, None) is cls for home in serialization._homes()):
-        parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in RELATIVES]
+        parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]
         why = "it is a class of your own"
         if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
             why = _DECOUPLED
         elif parents and issubclass(cls, inspection.BASE):
             why += f", and may compute something else than {parents[0]}, from which it derives"
-    elif name in RELATIVES:
-        return RELATIVES[name]
+    elif name in COUNTERPARTS:
+        return COUNTERPARTS[name]
     else:
-        why = NONE.get(name, "none of Keras' own computes what it does")
+        why = WITHOUT_COUNTERPART.get(name, "none of Keras' own computes what it does")
     raise ValueError(
         f"{name} has no counterpart among Keras' own optimizers: {why}. It works on as it is, "
         "bridged by to_keras."
@@ -300,7 +304,7 @@ def relative_of(cls):
 
 def v1_arguments(bridged):
     """Returns the arguments of the v1 optimizer that `bridged` drives, as they are at present."""
-    cls = owned_state.original_class(bridged._adopted)
+    cls = bridged._v1.original_class
     defaults = {
         name: parameter.default
         for name, parameter in serialization._parameters(cls).items()

@@ -1,4 +1,4 @@
-"""How far Keras' own optimizer and a v1 optimizer part: both go on from one state, side by side."""
+"""Measures how far Keras' own optimizer and a v1 optimizer differ when both train side by side."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from .. import arrays
 from .counterparts import DENSE, KINDS, RATE, REPEATED, ROWS
 
 v1 = tf.compat.v1
-EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from good to bad
+EXACT, ROUNDING, DIFFERS = GRADES = ("exact", "rounding", "differs")  # from best to worst
 STEPS = 20
 _WARM_UP = 5
 _SHAPE = (9, 3)
-# Gradients of a column are so large: an epsilon in another place shows in the small ones.
+# Gradient scale per column; small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
-# Beyond it, as a share of the way gone, a difference is not rounding. Rounding alone was 1e-5 at
-# most, another rule never less than 0.03.
+# A difference above this share of the distance is not rounding. Rounding alone was 1e-5 at most,
+# another rule never less than 0.03.
 _ROUNDING = 1e-4
-# A weight cannot be told more exactly than this: some of its last digits.
+# A weight is not more exact than this: some of its last digits.
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 _DROP = 0.1
 
 
-class Figure(NamedTuple):
+class Measurement(NamedTuple):
     """What was measured for one kind of training; in float32.
 
     Attributes:
@@ -35,7 +35,7 @@ class Figure(NamedTuple):
         changed" (dense; to a tenth, right after the translation).
       grade: "exact", "rounding" or "differs".
       largest: the largest difference of a weight in 20 steps; inf where training raises an error.
-      moved: how far the v1 optimizer has moved a weight at most by then.
+      distance: how far the v1 optimizer has moved a weight at most by then.
       counts: whether the kind counts for the grade of the whole.
       why: why the two differ, or None.
     """
@@ -43,36 +43,36 @@ class Figure(NamedTuple):
     kind: str
     grade: str
     largest: float
-    moved: float
+    distance: float
     counts: bool
     why: Optional[str] = None
 
     @property
     def share(self) -> float:
-        """The largest difference as a share of the way gone."""
-        return self.largest / self.moved if self.moved else float(self.largest > 0)
+        """The largest difference as a share of `distance`."""
+        return self.largest / self.distance if self.distance else float(self.largest > 0)
 
     def __str__(self):
-        size = "0" if self.grade == EXACT else f"{self.largest:.0e} of {self.moved:.1g}"
+        size = "0" if self.grade == EXACT else f"{self.largest:.0e} of {self.distance:.1g}"
         if self.grade == DIFFERS:
-            size = f"{self.largest:.2g} of {self.moved:.2g} ({100 * self.share:.0f} %)"
+            size = f"{self.largest:.2g} of {self.distance:.2g} ({100 * self.share:.0f} %)"
         if not np.isfinite(self.largest):
             size = "inf"
         return f"{self.kind}: {self.grade}, {size}{'' if self.counts else ' (does not count)'}"
 
 
-class Way(NamedTuple):
-    """How two optimizers went side by side.
+class SideBySide(NamedTuple):
+    """The result of training two optimizers side by side.
 
     Attributes:
       largest: the largest difference of a weight.
-      moved: the farthest that a weight has gone.
+      distance: the largest distance that a weight has moved.
       size: the largest weight.
-      error: what was raised, if one of them cannot be trained so.
+      error: the exception, if one of them cannot be trained.
     """
 
     largest: float
-    moved: float
+    distance: float
     size: float
     error: Optional[Exception] = None
 
@@ -81,32 +81,32 @@ class Way(NamedTuple):
         """The grade: "exact", "rounding" or "differs"."""
         if self.largest == 0:
             return EXACT
-        rounding = _ROUNDING * self.moved + _LAST_DIGITS * self.size
+        rounding = _ROUNDING * self.distance + _LAST_DIGITS * self.size
         return ROUNDING if self.largest <= rounding else DIFFERS
 
 
-def worst(figures):
-    """Returns the worst grade among the figures that count."""
-    return max((figure.grade for figure in figures if figure.counts), key=GRADES.index)
+def worst(measurements):
+    """Returns the worst grade among the measurements that count."""
+    return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 
 def measure(make, carry, rate, apart):
     """Trains two optimizers side by side in scratch variables.
 
     Args:
-      make: called without arguments, returns the optimizer that is translated and the one that it
-        becomes.
-      carry: called with both and their variables after some steps of the first one; gives the
-        second its state. None if both begin anew.
+      make: a function without arguments that returns the optimizer to translate, and the one that
+        it becomes.
+      carry: a function that copies the state of the first one, after some steps, to the second. Its
+        arguments are both optimizers and the variables of each. None to start without state.
       rate: the present learning rate.
-      apart: whether each variable has to be trained by an optimizer of its own.
+      apart: whether each variable needs a separate optimizer.
 
     Returns:
-      A list with a `Way` for each of `KINDS`.
+      A list with a `SideBySide` for each of `KINDS`.
     """
     if not tf.distribute.has_strategy():
         return _measure(make, carry, rate, apart)
-    # The scratch variables are to have no replicas, and another thread has no strategy.
+    # In another thread there is no strategy, so the scratch variables have no replicas.
     with futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(_measure, make, carry, rate, apart).result()
 
@@ -114,19 +114,19 @@ def measure(make, carry, rate, apart):
 def _measure(make, carry, rate, apart):
     found = None
     if not apart:
-        with contextlib.suppress(Exception):  # one kind alone may do it
-            found = _ways(make, carry, rate, (DENSE, ROWS, REPEATED))
+        with contextlib.suppress(Exception):  # some kinds may work alone
+            found = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
     if found is None:
-        found = _ways(make, carry, rate, (DENSE,))
+        found = _train_kinds(make, carry, rate, (DENSE,))
         for kind in (ROWS, REPEATED):
             try:
-                found.update(_ways(make, carry, rate, (kind,)))
-            except Exception as error:  # Keras, or a function of the user's, takes no sparse ones
-                found[kind] = Way(np.inf, 0.0, 0.0, error)
+                found.update(_train_kinds(make, carry, rate, (kind,)))
+            except Exception as error:  # Keras, or a user's function, takes no sparse gradients
+                found[kind] = SideBySide(np.inf, 0.0, 0.0, error)
     return [found[kind] for kind in KINDS]
 
 
-def _ways(make, carry, rate, kinds):
+def _train_kinds(make, carry, rate, kinds):
     with _scratch() as start:
         problem = _Problem(kinds, min(1.0, 10 * rate))
         runs = [_run(optimizer, problem) for optimizer in make()]
@@ -176,7 +176,7 @@ def _gradient(kind, random):
 
 @contextlib.contextmanager
 def _scratch():
-    """The scope of a run; yields what is to be called when all is built."""
+    """Makes a scope for scratch variables; yields a function to call when all is built."""
     if tf.executing_eagerly():
         yield lambda: None
         return
@@ -218,7 +218,7 @@ class _EagerRun:
 
 
 class _GraphRun:
-    """The same in a graph, with the Session that is the default when it is called."""
+    """The same in a graph, with the default Session."""
 
     def __init__(self, optimizer, problem):
         self.optimizer = optimizer
@@ -244,19 +244,19 @@ def _variables(problem):
 
 
 def _side_by_side(runs, problem, carry, rate):
-    """Returns a dict from each kind to its `Way`."""
+    """Returns a dict from each kind to its `SideBySide`."""
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):
             runs[0].step(next(steps))
-    found = dict(zip(problem.values, _go_on(runs, steps, carry)))
+    found = dict(zip(problem.values, _continue(runs, steps, carry)))
     if DENSE in found:
-        found[RATE] = _go_on(runs, steps, carry, _DROP * rate)[0]
+        found[RATE] = _continue(runs, steps, carry, _DROP * rate)[0]
     return found
 
 
-def _go_on(runs, steps, carry, rate=None):
-    """Trains both on from the first one's state; returns a `Way` for each variable."""
+def _continue(runs, steps, carry, rate=None):
+    """Continues both from the first one's state; returns a `SideBySide` for each variable."""
     source, target = runs
     before = source.values()
     target.assign(before)
@@ -272,7 +272,7 @@ def _go_on(runs, steps, carry, rate=None):
         gone = target.step(gradients)
         gaps = np.maximum(gaps, list(map(arrays.largest_difference, after, gone)))
     return [
-        Way(float(gap), _largest(end - start), _largest(end))
+        SideBySide(float(gap), _largest(end - start), _largest(end))
         for gap, start, end in zip(gaps, before, after)
     ]
 

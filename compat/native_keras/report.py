@@ -1,8 +1,8 @@
-"""What a translation between v1 and Keras' own optimizers returns."""
+"""The result of a translation between v1 and Keras' own optimizers."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Dict, NamedTuple, Optional, Tuple
 
 from legacy_opt.core.types import KerasOptimizer
 
@@ -10,7 +10,7 @@ from . import measurement
 
 
 class Moved(NamedTuple):
-    """What became of a part of the state.
+    """A slot or shared variable of v1, and where its value went.
 
     Attributes:
       v1: the slot or shared variable of v1.
@@ -24,7 +24,7 @@ class Moved(NamedTuple):
 
 
 class TranslationReport(NamedTuple):
-    """What a translation did, and how well; `str` of it is for people.
+    """What a translation did, and how exact it is; `str(report)` is a text for people.
 
     Attributes:
       v1: the name of the v1 optimizer's class.
@@ -33,7 +33,7 @@ class TranslationReport(NamedTuple):
       variables: how many variables' state was translated; 0 if there was none.
       iterations: how many steps have been done.
       state: a tuple of `Moved`; empty if there was none.
-      figures: a tuple of `Figure`, one for each kind of training.
+      measurements: a tuple of `Measurement`, one for each kind of training.
     """
 
     v1: str
@@ -42,12 +42,12 @@ class TranslationReport(NamedTuple):
     variables: int
     iterations: int
     state: Tuple[Moved, ...]
-    figures: Tuple[measurement.Figure, ...]
+    measurements: Tuple[measurement.Measurement, ...]
 
     @property
     def grade(self) -> str:
-        """The worst grade among the figures that count."""
-        return measurement.worst(self.figures)
+        """The worst grade among the measurements that count."""
+        return measurement.worst(self.measurements)
 
     def __str__(self):
         settings = ", ".join("{}={}".format(*item) for item in sorted(self.settings.items()))
@@ -61,22 +61,35 @@ class TranslationReport(NamedTuple):
             note = "" if part.exact else ", up to rounding"
             lines.append(f"  {part.v1}: {part.keras}{note}")
         lines.append(f"largest difference in {measurement.STEPS} steps:")
-        for figure in self.figures:
-            lines.append(f"  {figure}")
-            if figure.why:
-                lines.append("    " + figure.why)
+        for each in self.measurements:
+            lines.append(f"  {each}")
+            if each.why:
+                lines.append("    " + each.why)
         return "\n".join(lines)
 
 
-class Translation(NamedTuple):
-    """An optimizer that was translated.
+class Translation:
+    """A translated optimizer.
 
     Attributes:
-      optimizer: what it became.
-      grade: "exact" (bit for bit), "rounding" or "differs", as measured.
-      report: a `TranslationReport`: the figures, and why.
+      optimizer: the new optimizer.
     """
 
-    optimizer: KerasOptimizer
-    grade: str
-    report: TranslationReport
+    def __init__(
+        self, optimizer: KerasOptimizer, make_report: Callable[[], TranslationReport]
+    ) -> None:
+        self.optimizer = optimizer
+        self._make_report = make_report
+        self._report: Optional[TranslationReport] = None
+
+    @property
+    def report(self) -> TranslationReport:
+        """A `TranslationReport`. Both optimizers train scratch variables for it when it is read."""
+        if self._report is None:
+            self._report = self._make_report()
+        return self._report
+
+    @property
+    def grade(self) -> str:
+        """How exact the translation is, as measured: "exact", "rounding" or "differs"."""
+        return self.report.grade

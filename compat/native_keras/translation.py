@@ -7,10 +7,10 @@ from typing import Iterable, Optional, Union
 from legacy_opt.core.types import KerasOptimizer, KerasVariable, V1Optimizer
 
 from .. import messages
+from ..keras_adapters import adapter_of
 from ..keras_bridge import bridge
-from ..v1_optimizers import graph_names, inspection, owned_state, serialization, supported
-from . import counterparts as translations
-from . import measurement, translators
+from ..v1_optimizers import graph_names, inspection, serialization, supported
+from . import counterparts, measurement, translators
 from .report import Moved, Translation, TranslationReport
 
 
@@ -21,12 +21,13 @@ def to_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns Keras' own optimizer that goes on where `optimizer` is, and tells how well it does.
+    """Returns one of Keras' own optimizers that continues the training of `optimizer`.
 
-    It needs this package no more, neither to train nor to be saved or loaded. Hand it to
-    ``model.compile`` anew: a train step that Keras has built already holds the old one. `optimizer`
-    stays as it is. The grade is measured at the call: with these settings, both go on from the
-    translated state of a small problem.
+    The new optimizer does not need this package to train, to be saved or to be loaded. Pass it to
+    ``model.compile`` again: a train step that Keras has already built uses the old one. `optimizer`
+    stays as it is. The grade is measured when `grade` or `report` is read for the first time: both
+    optimizers train a small problem with the settings, and from a translated state, as they are at
+    this call.
 
     Args:
       optimizer: an optimizer made by `to_keras`, which is translated with its state: slots,
@@ -48,17 +49,15 @@ def to_plain_keras(
         why.
     """
     bridged = _bridged(optimizer, api)
-    translator = translators.Translator(bridged, owned_state.original_class(bridged._adopted))
-    with translator.side.scope(bridged):
+    translator = translators.Translator(bridged, bridged._v1.original_class)
+    with translator.adapter.scope(bridged):
         variables = translator.state_variables(bridged, variables)
-        plain = translator.plain_like(bridged, translator.side.rate(bridged))
+        plain = translator.plain_like(bridged, translator.adapter.rate(bridged))
         translator.check_powers(bridged)
         carry = translator.carry if variables else None
         (carry or translator.carry_step)(bridged, plain, variables, variables)
     counts = _counts(translator, plain, sparse, learning_rate_changes)
-    figures = _figures(translator, bridged, plain, carry, counts)
-    report = _report(translator, bridged, plain, variables, figures)
-    return Translation(plain, report.grade, report)
+    return Translation(plain, _report(translator, bridged, plain, variables, carry, counts))
 
 
 def from_plain_keras(
@@ -68,7 +67,7 @@ def from_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns a bridged optimizer that goes on where Keras' own is: `to_plain_keras` backwards.
+    """Returns a bridged optimizer that continues the training of Keras' own: the reverse direction.
 
     Args:
       plain: one of Keras' own optimizers, as `to_plain_keras` returns them.
@@ -94,36 +93,35 @@ def from_plain_keras(
     supported.check_class(v1_optimizer)
     translator = translators.Translator(plain, type(v1_optimizer))
     translator.check_class(plain)
-    side = translator.side
-    with side.scope(plain):
-        bridged = bridge.to_keras(v1_optimizer, api=side.api, **side.base_arguments(plain))
-        side.configure(plain, bridged)
+    adapter = translator.adapter
+    with adapter.scope(plain):
+        bridged = bridge.to_keras(v1_optimizer, api=adapter.api, **adapter.base_arguments(plain))
+        adapter.configure(plain, bridged)
         translator.check_settings(plain, bridged)
         given = None if variables is None else list(variables)
-        variables = list(side.trained_by(plain, given))
+        variables = list(adapter.trained_by(plain, given))
         if not variables:
             translator.check_untrained(plain)
         carry = translator.carry_back if variables else None
         (carry or translator.carry_step)(plain, bridged, variables, variables)
     counts = _counts(translator, plain, sparse, learning_rate_changes)
-    figures = _figures(translator, bridged, plain, carry, counts, back=True)
-    report = _report(translator, bridged, plain, variables, figures)
-    return Translation(bridged, report.grade, report)
+    report = _report(translator, bridged, plain, variables, carry, counts, back=True)
+    return Translation(bridged, report)
 
 
 def _bridged(optimizer, api):
     """Returns the bridged optimizer that is to be translated."""
     if graph_names.is_bridged(optimizer):
-        kind, own_api = optimizer._kind
-        if api not in ("auto", own_api):
+        adapter = adapter_of(optimizer)
+        if api not in ("auto", adapter.api):
             raise ValueError(
-                f"api={api!r}: this optimizer is bridged to {kind}, where its state stays. To "
-                "go to the other Keras, take the state with save_v1_checkpoint and "
+                f"api={api!r}: this optimizer is bridged to {adapter.title}. "
+                "Move the state to the other Keras with save_v1_checkpoint and "
                 "load_v1_checkpoint."
             )
         return optimizer
     if isinstance(optimizer, inspection.BASE):
-        translations.relative_of(type(optimizer))  # tells more than to_keras, where there is none
+        counterparts.counterpart_of(type(optimizer))  # explains more than to_keras
         return bridge.to_keras(optimizer, api=api)
     inner = getattr(optimizer, "inner_optimizer", None)
     raise TypeError(
@@ -137,90 +135,91 @@ def _counts(translator, plain, sparse, learning_rate_changes):
     """Returns a dict from the kinds of training to whether they count for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
-    counts = dict.fromkeys(translations.KINDS, bool(sparse))
-    counts[translations.DENSE] = True
-    counts[translations.RATE] = bool(learning_rate_changes)
+    counts = dict.fromkeys(counterparts.KINDS, bool(sparse))
+    counts[counterparts.DENSE] = True
+    counts[counterparts.RATE] = bool(learning_rate_changes)
     return counts
 
 
-def _figures(translator, bridged, plain, carry, counts, back=False):
-    """Measures, and returns a list of `Figure`.
+def _report(translator, bridged, plain, variables, carry, counts, back=False):
+    """Returns a function that measures, and returns the `TranslationReport` of this moment.
 
     Args:
       translator: the `Translator`.
-      bridged: the bridged optimizer, one side.
-      plain: Keras' own, the other side.
+      bridged: the bridged optimizer.
+      plain: Keras' own optimizer.
+      variables: those whose state was translated.
       carry: the method that translated the state; None if there was none.
-      counts: which kinds of training count for the grade.
-      back: whether `plain` was the one to be translated.
+      counts: a dict from the kinds of training to whether they count for the grade.
+      back: whether `plain` was translated to `bridged`.
     """
-    side = translator.side
-    base = side.base_arguments(plain)
-    rate = side.rate_now(plain) or 0.01  # a warm-up may begin with 0
-    settings = bridged.get_config()["optimizer"]
-
-    def make():
-        v1_optimizer = serialization.from_config(settings)
-        scratch = bridge.to_keras(v1_optimizer, learning_rate=rate, api=side.api, **base)
-        pair = scratch, translator.plain_like(scratch, rate)
-        return pair[::-1] if back else pair
-
-    apart = base.get("global_clipnorm") is not None
-    ways = measurement.measure(make, carry, rate, apart)
-    clips = any(base.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
-    return [
-        measurement.Figure(
-            kind,
-            way.grade,
-            way.largest,
-            way.moved,
-            counts[kind],
-            _why(translator, kind, way, clips, began_anew=carry is None),
-        )
-        for kind, way in zip(translations.KINDS, ways)
-    ]
-
-
-def _why(translator, kind, way, clips, began_anew):
-    """Returns why the two differ in a kind of training, or None."""
-    if way.grade != measurement.DIFFERS:
-        return None
-    if way.error is not None:
-        return "training raises " + messages.with_class(way.error).split("\n")[0]
-    reasons = [translator.relative.reason(kind, translator.side.generation)]
-    if began_anew:
-        reasons.insert(0, translator.relative.start)
-    if clips and kind == translations.REPEATED:
-        reasons.append(translations.CLIPS)
-    return "; ".join(reason for reason in reasons if reason) or None
-
-
-def _report(translator, bridged, plain, variables, figures):
-    side = translator.side
-    settings = dict(translator.settings(bridged), **side.base_arguments(plain))
-    settings["learning_rate"] = translators.rate_text(side.rate(plain))
-    return TranslationReport(
+    adapter = translator.adapter
+    arguments = adapter.base_arguments(plain)
+    settings = dict(translator.settings(bridged), **arguments)
+    settings["learning_rate"] = translators.rate_text(adapter.rate(plain))
+    report = TranslationReport(
         translator.v1_name,
         translator.keras_name,
         settings,
         len(variables),
         translator.updates(plain),
         tuple(_moved(translator, bridged, plain, variables)),
-        tuple(figures),
+        measurements=(),
     )
+    rate = adapter.rate_now(plain) or 0.01  # a warm-up may begin with 0
+    of_v1 = bridged.get_config()["optimizer"]
+
+    def make():
+        v1_optimizer = serialization.from_config(of_v1)
+        scratch = bridge.to_keras(v1_optimizer, learning_rate=rate, api=adapter.api, **arguments)
+        pair = scratch, translator.plain_like(scratch, rate)
+        return pair[::-1] if back else pair
+
+    def measured():
+        apart = arguments.get("global_clipnorm") is not None
+        results = measurement.measure(make, carry, rate, apart)
+        clips = any(arguments.get(name) for name in ("clipnorm", "clipvalue", "global_clipnorm"))
+        measurements = tuple(
+            measurement.Measurement(
+                kind,
+                result.grade,
+                result.largest,
+                result.distance,
+                counts[kind],
+                _why(translator, kind, result, clips, without_state=carry is None),
+            )
+            for kind, result in zip(counterparts.KINDS, results)
+        )
+        return report._replace(measurements=measurements)
+
+    return measured
+
+
+def _why(translator, kind, result, clips, without_state):
+    """Returns why the two differ in a kind of training, or None."""
+    if result.grade != measurement.DIFFERS:
+        return None
+    if result.error is not None:
+        return "training raises " + messages.with_class(result.error).split("\n")[0]
+    reasons = [translator.counterpart.reason(kind, translator.adapter.generation)]
+    if without_state:
+        reasons.insert(0, translator.counterpart.start)
+    if clips and kind == counterparts.REPEATED:
+        reasons.append(counterparts.CLIPS)
+    return "; ".join(reason for reason in reasons if reason) or None
 
 
 def _moved(translator, bridged, plain, variables):
-    """Yields what became of each slot and shared variable."""
+    """Yields a `Moved` for each slot and shared variable."""
     if not variables:
         return
-    relative = translator.relative
+    counterpart = translator.counterpart
     found = [slot for slot, _ in translator.slots(plain, bridged, variables)]
-    for slot in relative.slots:
+    for slot in counterpart.slots:
         if slot in found:
-            names = {"v1": slot.v1, "keras": slot.in_keras(translator.side.generation)}
+            names = {"v1": slot.v1, "keras": slot.in_keras(translator.adapter.generation)}
             yield Moved(slot.v1, slot.formula.text % names, slot.formula.exact)
         elif slot.v1 in bridged.get_slot_names():
             yield Moved(slot.v1, f"none: v1 multiplies it by {slot.factor}=0", True)
-    for name, argument in relative.powers.items():
+    for name, argument in counterpart.powers.items():
         yield Moved(name, f"{argument} ** (iterations + 1)", False)

@@ -1,4 +1,4 @@
-"""Settings and state of a v1 optimizer as its relative in Keras has them, and back."""
+"""Translates settings and state of a v1 optimizer to its counterpart in Keras, and back."""
 
 import inspect
 import numbers
@@ -8,13 +8,13 @@ import numpy as np
 from legacy_opt import versions
 
 from .. import messages
+from ..keras_adapters import AWAITS, adapter_of
 from ..v1_optimizers import schedules
-from . import counterparts as translations
-from . import keras_optimizers
+from . import counterparts
 
 
 class Translator:
-    """Translates between a v1 optimizer's class and its relative in one Keras.
+    """Translates between a v1 optimizer's class and its counterpart in one Keras.
 
     Args:
       optimizer: an optimizer of that Keras.
@@ -22,30 +22,31 @@ class Translator:
     """
 
     def __init__(self, optimizer, v1_class):
-        self.relative = translations.relative_of(v1_class)
+        self.counterpart = counterparts.counterpart_of(v1_class)
         self.v1_name = v1_class.__name__
-        self.side = keras_optimizers.side_of(optimizer)
-        if self.side is None:
+        self.adapter = adapter_of(optimizer)
+        if self.adapter is None:
             raise TypeError(
                 "from_plain_keras takes one of Keras' own optimizers, in Keras 2 one of "
                 f"tf.keras.optimizers.legacy where there are such; got {optimizer!r}."
             )
-        self.keras_class = self.side.class_of(self.relative.keras)
+        self.adapter.check_readable()
+        self.keras_class = self.adapter.class_of(self.counterpart.keras)
 
     @property
     def keras_name(self):
         """The Keras class as users write it."""
-        home = self.side.name + ".optimizers"
-        if getattr(self.side.keras.optimizers, self.relative.keras) is not self.keras_class:
+        home = self.adapter.name + ".optimizers"
+        if getattr(self.adapter.keras.optimizers, self.counterpart.keras) is not self.keras_class:
             home += ".legacy"
-        return f"{home}.{self.relative.keras}"
+        return f"{home}.{self.counterpart.keras}"
 
     # Settings.
 
     def plain_like(self, bridged, rate):
         """Returns a new optimizer of Keras' own with the settings of `bridged`."""
         settings = self.settings(bridged)
-        settings.update(self.side.base_arguments(bridged), learning_rate=rate)
+        settings.update(self.adapter.base_arguments(bridged), learning_rate=rate)
         try:
             plain = self.keras_class(**settings)
         except (TypeError, ValueError) as error:
@@ -53,20 +54,20 @@ class Translator:
                 f"{self.keras_name} does not take these settings of {self.v1_name}: "
                 f"{messages.text_of(error)} ({settings!r})"
             ) from error
-        self.side.configure(bridged, plain)
+        self.adapter.configure(bridged, plain)
         return plain
 
     def settings(self, bridged):
         """Returns the class's own arguments, but for the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
-        if steps and bridged._by_updates:
+        if steps and bridged._v1.counts_updates:
             raise ValueError(
                 "The learning rate is a decay of v1, which counts updates, and Keras' "
                 f"schedules count batches, of which gradient_accumulation_steps={steps} make "
                 "one. Set a Keras schedule first: optimizer.learning_rate = …."
             )
-        arguments = translations.v1_arguments(bridged)
-        settings = self.relative.settings(arguments, self.side.generation)
+        arguments = counterparts.v1_arguments(bridged)
+        settings = self.counterpart.settings(arguments, self.adapter.generation)
         known = inspect.signature(self.keras_class.__init__).parameters
         for name in [name for name in settings if name not in known]:
             if settings.pop(name):
@@ -75,8 +76,8 @@ class Translator:
 
     def has_fixed_rate(self, plain):
         """Whether its learning rate is a number."""
-        rate = self.side.rate(plain)
-        return isinstance(rate, float) and "decay" not in self.side.base_arguments(plain)
+        rate = self.adapter.rate(plain)
+        return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
     def check_class(self, plain):
         """Raises a ValueError if `plain` is not of the class that the v1 optimizer becomes."""
@@ -95,7 +96,7 @@ class Translator:
             for name, value in sorted(expected.items())
             if not _equal_numbers(found.get(name, 0.0), value)
         ]
-        rates = [self.side.rate(optimizer) for optimizer in (plain, bridged)]
+        rates = [self.adapter.rate(optimizer) for optimizer in (plain, bridged)]
         if not _equal_rates(*rates):
             unlike.append("learning_rate ({}, v1: {})".format(*tuple(map(_rate_in_full, rates))))
         if unlike:
@@ -113,28 +114,27 @@ class Translator:
           ValueError: the optimizer trains others, or awaits a state that is restored when it is
             built.
         """
-        side = self.side
         given = None if given is None else list(given)
-        if side.is_built(bridged):
-            return side.variables_of(bridged, given)
+        if bridged.has_trained:
+            return self.adapter.variables_of(bridged, given)
         if given:
-            side.build(bridged, given)
+            self.adapter.build(bridged, given)
             return given
-        if side.awaits_state(bridged):
-            raise ValueError(keras_optimizers.AWAITS)
+        if bridged.awaits_state():
+            raise ValueError(AWAITS)
         return []
 
     def check_untrained(self, plain):
         """Raises a ValueError if Keras' own has done steps, though its variables are unknown."""
-        if self.relative.slots and self.updates(plain):
-            raise ValueError(keras_optimizers.AWAITS)
+        if self.counterpart.slots and self.updates(plain):
+            raise ValueError(AWAITS)
 
     def check_powers(self, bridged):
         """Raises a ValueError if v1's powers of beta are not those of `iterations` steps."""
-        arguments, steps = translations.v1_arguments(bridged), self.updates(bridged)
-        for name, argument in self.relative.powers.items():
+        arguments, steps = counterparts.v1_arguments(bridged), self.updates(bridged)
+        for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
-            expected = translations.power_after(beta, steps)
+            expected = counterparts.power_after(beta, steps)
             power = beta
             if name in bridged.non_slots:
                 power = float(versions.value_of(bridged.non_slots[name]))
@@ -151,7 +151,7 @@ class Translator:
     def updates(self, optimizer):
         """Returns how many steps an optimizer has done."""
         steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
-        first, _ = next(self.side.pairs(optimizer, optimizer))
+        first, _ = next(self.adapter.pairs(optimizer, optimizer))
         return int(versions.value_of(first)) // steps
 
     def carry(self, bridged, plain, variables, new_variables):
@@ -163,43 +163,43 @@ class Translator:
           variables: those of `bridged`.
           new_variables: those of `plain`, in the same order.
         """
-        self.side.build(plain, new_variables)
+        self.adapter.build(plain, new_variables)
         self.carry_step(bridged, plain)
-        rate = self.side.rate_now(plain)
+        rate = self.adapter.rate_now(plain)
         for slot, targets in self.slots(plain, bridged, new_variables):
             for variable, target in zip(variables, targets):
-                source = bridged.adopted_slot(versions.tf_variable(variable), slot.v1)
+                source = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
                 versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
 
     def carry_back(self, plain, bridged, variables, new_variables):
         """Gives a bridged optimizer the state of Keras' own; the arguments as for `carry`."""
-        self.side.build(bridged, new_variables)
+        self.adapter.build(bridged, new_variables)
         self.carry_step(plain, bridged)
-        rate = self.side.rate_now(plain)
+        rate = self.adapter.rate_now(plain)
         for slot, sources in self.slots(plain, bridged, variables):
             for variable, source in zip(new_variables, sources):
-                target = bridged.adopted_slot(versions.tf_variable(variable), slot.v1)
+                target = bridged.existing_slot(versions.tf_variable(variable), slot.v1)
                 versions.assign_to(target, slot.formula.to_v1(versions.value_of(source), rate))
-        arguments, steps = translations.v1_arguments(bridged), self.updates(plain)
-        for name, argument in self.relative.powers.items():
-            power = translations.power_after(arguments[argument], steps)
+        arguments, steps = counterparts.v1_arguments(bridged), self.updates(plain)
+        for name, argument in self.counterpart.powers.items():
+            power = counterparts.power_after(arguments[argument], steps)
             versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source, target, *variables):
         """Gives an optimizer `iterations`, and what else Keras itself keeps."""
         del variables
-        for old, new in self.side.pairs(source, target):
+        for old, new in self.adapter.pairs(source, target):
             versions.assign_to(new, versions.value_of(old))
 
     def slots(self, plain, bridged, variables):
-        """Returns pairs of a `Slot` and its variables in Keras' own optimizer.
+        """Returns pairs of a `SlotTranslation` and its variables in Keras' own optimizer.
 
         Raises:
           ValueError: it has no such slot.
         """
-        names = {slot: slot.in_keras(self.side.generation) for slot in self.relative.slots}
-        found = self.side.slots(plain, variables, list(names.values()))
-        arguments = translations.v1_arguments(bridged)
+        names = {slot: slot.in_keras(self.adapter.generation) for slot in self.counterpart.slots}
+        found = self.adapter.slots(plain, variables, list(names.values()))
+        arguments = counterparts.v1_arguments(bridged)
         for slot, name in names.items():
             needed = slot.factor is None or arguments[slot.factor]
             if needed and len(found.get(name, ())) != len(variables):
@@ -213,7 +213,7 @@ def _equal_numbers(one, other):
     if isinstance(one, bool) or isinstance(other, bool):
         return bool(one) == bool(other)
     one, other = np.float32(one), np.float32(other)
-    return one == other or max(abs(one), abs(other)) <= 2 * translations.SMALLEST
+    return one == other or max(abs(one), abs(other)) <= 2 * counterparts.SMALLEST
 
 
 def _equal_rates(one, other):

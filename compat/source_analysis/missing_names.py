@@ -1,4 +1,4 @@
-"""Names of TensorFlow that a script uses and that nobody provides, found without running it."""
+"""Finds the names of TensorFlow that a script uses and that are missing, without running it."""
 
 import ast
 import contextlib
@@ -13,21 +13,21 @@ from typing import NamedTuple
 from .. import old_names, plain_text
 from . import scopes, script_modules
 
-_CAUGHT = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
+_CATCHING = {"ImportError", "ModuleNotFoundError", "AttributeError", "Exception", "BaseException"}
 _VERSIONS = {"tensorflow.__version__", "tensorflow.VERSION", "tensorflow.version.VERSION"}
 _JUMPS = (ast.Return, ast.Continue, ast.Break)
 
 
 class Missing(NamedTuple):
-    """A name that nobody provides.
+    """The use of a name that neither TensorFlow nor `compat.patch_tensorflow` provides.
 
     Attributes:
       path: the file that uses it.
-      line: where, from 1.
-      name: as `old_names` writes it.
-      advice: a sentence: what to do.
-      full_name: as the file imports it.
-      is_certain: whether the script reaches it whatever happens.
+      line: its line, from 1.
+      name: the name as `old_names` writes it.
+      advice: a sentence that says what to do.
+      full_name: the name as the file imports it.
+      is_certain: whether every run of the script reaches it.
     """
 
     path: str
@@ -39,21 +39,21 @@ class Missing(NamedTuple):
 
     @property
     def text(self):
-        """All of it that people are told, on one line."""
+        """The message for users, on one line."""
         path, line, name, why = self[:4]
         return plain_text.printable(f"{path}:{line}: {name}: {why}")
 
 
 def find(path, name, tensorflow):
-    """Finds the names of TensorFlow in a script, and in the modules beside it that it imports.
+    """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Not told of is what a `try` catches, or what it does in place of what TensorFlow has, and what
-    asks for the name or for TensorFlow's version before, `hasattr(tf, "contrib")`; nor what is done
-    with a name that such code imported.
+    Guarded uses are left out: a use in a `try` that catches the error, in an `except` for a name
+    that this TensorFlow has, and after a check for the name (`hasattr(tf, "contrib")`) or for
+    TensorFlow's version. So are uses of names that such code has imported.
 
     Args:
-      path: of the script.
-      name: under which it runs: "__main__", or that of a module with its packages.
+      path: the script's path.
+      name: the name it runs under: "__main__", or the full name of a module.
       tensorflow: the module that `import tensorflow` gives to the script.
 
     Returns:
@@ -77,21 +77,23 @@ def find(path, name, tensorflow):
 def look_up(name, tensorflow):
     """Looks for a name in TensorFlow.
 
+    Attributes of classes and other objects are not checked.
+
     Args:
-      name: in full, with dots.
+      name: the full name, with dots.
       tensorflow: as in `find`.
 
     Returns:
-      The last module on the way to it, and the name that this module lacks, or None if it lacks
-      none: what a class or an object has, is its own affair.
+      The innermost module on the way to the name, and the part of the name that this module lacks,
+      or None if it lacks none.
     """
     found, parts = tensorflow, name.split(".")
-    if parts[1:2] == ["compat"]:  # of which tf.compat.v1 has another
+    if parts[1:2] == ["compat"]:  # tf.compat.v1 has a `compat` too, but another module
         found = sys.modules["tensorflow"]
     for end in range(1, len(parts)):
         try:
             inner = getattr(found, parts[end])
-        except Exception:  # of lazy loaders: any may come
+        except Exception:  # lazy loaders raise exceptions of any class
             try:
                 inner = importlib.import_module(".".join(parts[: end + 1]))
             except Exception:  # as above
@@ -103,7 +105,7 @@ def look_up(name, tensorflow):
 
 
 class _Provided:
-    """Tells what `import tensorflow` provides.
+    """A cached check whether TensorFlow has a full dotted name.
 
     Args:
       tensorflow: the module.
@@ -111,30 +113,29 @@ class _Provided:
 
     def __init__(self, tensorflow):
         self._tensorflow = tensorflow
-        self._known = {}
+        self._answers = {}
 
     def __call__(self, name):
-        """Whether there is such a name, with dots."""
-        if name not in self._known:
-            self._known[name] = look_up(name, self._tensorflow)[1] is None
-        return self._known[name]
+        if name not in self._answers:
+            self._answers[name] = look_up(name, self._tensorflow)[1] is None
+        return self._answers[name]
 
 
 class _User(ast.NodeVisitor):
-    """Goes through a module and notes what it misses.
+    """Collects the missing names that a module uses.
 
     Attributes:
-      module: an `audit_scopes.Module`.
-      missing: a set of pairs: a `Missing`, and what the name it begins with stands for.
-      expected: names that are missing too, as the code expects.
+      module: a `scopes.Module`.
+      missing: a set of pairs: a `Missing`, and the meanings of the first part of its name.
+      expected: the missing full names that the code uses behind a guard.
     """
 
     def __init__(self, module, names, provided, reached_nodes):
         self.module, self.missing, self.expected = module, set(), set()
         self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
-        self._asked_for = []  # names whose absence the code is prepared for; "" is any
-        self._there = []  # of each use of TensorFlow, in order: whether it has the name
+        self._guarded = []  # missing names that a guard around this node expects; "" means any
+        self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
 
     def visit(self, node):
         outer, self._scope = self._scope, self.module.scopes.get(node, self._scope)
@@ -142,7 +143,7 @@ class _User(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node):
-        with self._prepared_for([]):  # what an `if` adds, it adds to the block that it stands in
+        with self._guarding([]):  # visit_If extends the guards up to the end of this block
             super().generic_visit(node)
 
     def visit_Import(self, node):
@@ -163,41 +164,41 @@ class _User(ast.NodeVisitor):
         elif isinstance(node.ctx, ast.Load):
             owners = tuple(map(str, self._names.resolve(base, self._scope)))
             meanings = self._names.resolve(node, self._scope)
-            if self._scope.find(base.id) is None:  # of a star import, or of Python itself
-                there = tuple(f"{each}." for each in owners if not self._is_missing(each))
-                meanings = [each for each in meanings if str(each).startswith(there)]
+            if self._scope.find(base.id) is None:  # from a star import, or a builtin
+                existing = tuple(f"{each}." for each in owners if not self._is_missing(each))
+                meanings = [each for each in meanings if str(each).startswith(existing)]
             self._use(meanings, node, owners)
 
     def visit_Try(self, node):
-        before = len(self._there)
-        with self._prepared_for([""] if any(map(_catches, node.handlers)) else []):
+        before = len(self._uses_found)
+        with self._guarding([""] if any(map(_catches, node.handlers)) else []):
             self._visit_all(node.body + node.orelse)
-        tried = self._there[before:]
+        tried = self._uses_found[before:]
         for handler in node.handlers:
-            # Where TensorFlow has what is tried, this is for one that had not.
-            is_left_out = tried and all(tried) and _catches(handler)
-            with self._prepared_for([""] if is_left_out else []):
+            # If all names in the `try` exist, the handler is for another TensorFlow.
+            is_unused = tried and all(tried) and _catches(handler)
+            with self._guarding([""] if is_unused else []):
                 self.visit(handler)
         self._visit_all(node.finalbody)
 
     def visit_With(self, node):
         self._visit_all(node.items)
-        with self._prepared_for([""] if any(map(_suppresses, node.items)) else []):
+        with self._guarding([""] if any(map(_suppresses, node.items)) else []):
             self._visit_all(node.body)
 
     def visit_If(self, node):
-        asked = self._asks_for(node.test)
-        with self._prepared_for(asked):
+        names = self._checked_names(node.test)
+        with self._guarding(names):
             self.generic_visit(node)
         if isinstance(node.body[-1], _JUMPS):
-            self._asked_for += asked  # what follows is its `else`
+            self._guarded += names  # the rest of the block is the `else`
 
     def visit_IfExp(self, node):
-        with self._prepared_for(self._asks_for(node.test)):
+        with self._guarding(self._checked_names(node.test)):
             self.generic_visit(node)
 
     def visit_BoolOp(self, node):
-        with self._prepared_for(self._asks_for(node)):
+        with self._guarding(self._checked_names(node)):
             self.generic_visit(node)
 
     def _visit_all(self, nodes):
@@ -205,43 +206,42 @@ class _User(ast.NodeVisitor):
             self.visit(node)
 
     @contextlib.contextmanager
-    def _prepared_for(self, names):
-        before = len(self._asked_for)
-        self._asked_for += names
+    def _guarding(self, names):
+        before = len(self._guarded)
+        self._guarded += names
         yield
-        del self._asked_for[before:]
+        del self._guarded[before:]
 
-    def _asks_for(self, test):
-        """Returns the missing names that a condition asks for.
+    def _checked_names(self, test):
+        """Returns the missing names whose presence a condition checks.
 
-        [""] if it asks for the version, or for TYPE_CHECKING.
+        The answer is [""], any name, for conditions on the version or on TYPE_CHECKING.
         """
-        asked = []
+        checked = []
         for node in ast.walk(test):
-            if _last_name(node) == "TYPE_CHECKING" or self._leads_to_version(node):
+            if _last_name(node) == "TYPE_CHECKING" or self._depends_on_version(node):
                 return [""]
-            owner, text = _asked(node)
+            owner, text = _presence_check(node)
             for each in self._names.resolve(owner, self._scope) if text else ():
                 full = f"{each}.{text}"
                 if self._is_missing(full):
-                    asked.append(full)
-        return asked
+                    checked.append(full)
+        return checked
 
-    def _leads_to_version(self, node):
-        """Whether something is TensorFlow's version, or a variable or a function made of it."""
+    def _depends_on_version(self, node):
+        """Whether a name is TensorFlow's version, or a variable or function computed from it."""
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return False
         meanings = self._names.resolve(node, self._scope)
         if not _VERSIONS.isdisjoint(map(str, meanings)):
             return True
-        made_of = [(each.node, each.scope) for each in meanings if _is_function(each)]
-        for value in (self._scope.find(node.id) or ()) if isinstance(node, ast.Name) else ():
-            if hasattr(value, "expression"):
-                made_of.append((value.expression, value.scope))
+        sources = [(each.node, each.scope) for each in meanings if _is_function(each)]
+        if isinstance(node, ast.Name):
+            sources += [(value.expression, value.scope) for value in self._scope.values(node)]
         return any(
             isinstance(each, ast.Attribute)
             and not _VERSIONS.isdisjoint(map(str, self._names.resolve(each, scope)))
-            for whole, scope in made_of
+            for whole, scope in sources
             for each in ast.walk(whole)
         )
 
@@ -253,24 +253,23 @@ class _User(ast.NodeVisitor):
         )
 
     def _use(self, meanings, node, owners=()):
-        """Notes a use of a name: of the first of its meanings, if nobody provides any of them."""
+        """Records the use of a name if all its meanings are missing, under the first of them."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
         if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
-            self._there.append(not is_missing)
+            self._uses_found.append(not is_missing)
         if not is_missing:
             return
         name = meanings[0]
-        if any(not asked or (name + ".").startswith(asked + ".") for asked in self._asked_for):
+        if any(not guard or (name + ".").startswith(guard + ".") for guard in self._guarded):
             self.expected.add(name)
             return
         path, line = self.module.source.place(node.lineno)
-        told = old_names.public_name(name), _advice(name)
-        use = Missing(path, line, *told, name, node in self._reached)
-        self.missing.add((use, owners))
+        public, is_certain = old_names.public_name(name), node in self._reached
+        self.missing.add((Missing(path, line, public, _advice(name), name, is_certain), owners))
 
 
-def _asked(node):
-    """Returns the expression and the name in `hasattr(x, "name")` and `"name" in dir(x)`."""
+def _presence_check(node):
+    """Returns x and "name" of `hasattr(x, "name")` or `"name" in dir(x)`; else None, None."""
     if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
         return node.args[0], scopes.text_of(node.args[1])
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
@@ -299,29 +298,29 @@ def _advice(name):
 
 
 def _catches(handler):
-    """Whether an `except` catches the errors of names that are missing."""
+    """Whether an `except` catches the errors that a missing name raises."""
     if handler.type is None:
         return True
     types_ = getattr(handler.type, "elts", [handler.type])
-    return any(_last_name(each) in _CAUGHT for each in types_)
+    return any(_last_name(each) in _CATCHING for each in types_)
 
 
 def _suppresses(item):
-    """Whether a `with` is one of contextlib.suppress that does the same."""
+    """Whether a `with` item is contextlib.suppress of the errors that a missing name raises."""
     call = item.context_expr
     if not isinstance(call, ast.Call) or _last_name(call.func) != "suppress":
         return False
-    return any(_last_name(each) in _CAUGHT for each in call.args)
+    return any(_last_name(each) in _CATCHING for each in call.args)
 
 
 def _last_name(node):
-    """Returns the last part of a name with dots, or None."""
+    """Returns the last part of a dotted name, or None of other expressions."""
     return getattr(node, "attr", getattr(node, "id", None))
 
 
 @contextlib.contextmanager
 def _without_warnings():
-    """Keeps TensorFlow from warning of old names while they are looked up."""
+    """Silences TensorFlow's warnings about deprecated names while they are looked up."""
     logger = logging.getLogger("tensorflow")
     level = logger.level
     logger.setLevel(logging.ERROR)

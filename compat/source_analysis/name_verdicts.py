@@ -1,4 +1,4 @@
-"""What `legacy-opt audit` tells of a name: the one table of old names, and what needs no table."""
+"""Verdicts of `legacy-opt audit` on names: from the table of old names, and by rules beyond it."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple, Optional
 
 from .. import old_names
 
-STAYS, CHANGE, PERSON = "stays", "change", "person"
-KEYS = ("Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD")  # of tf.contrib.layers
+STAYS, CHANGE, MANUAL = "stays", "change", "manual"
+KEYS = ("Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD")  # optimizer=… of tf.contrib.layers
 _CLASSES_OF_KEYS = dict(
     {key: f"tf.compat.v1.train.{key}Optimizer" for key in KEYS},
     SGD="tf.compat.v1.train.GradientDescentOptimizer",
@@ -32,14 +32,14 @@ _KERAS_KEYS = [
 
 
 class Verdict(NamedTuple):
-    """What is to be done about a name.
+    """What has to be done about a name.
 
     Attributes:
-      status: STAYS, CHANGE (it is told how) or PERSON.
-      name: as the table of old names has it.
-      instead: the name to write instead, or None.
+      status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
+      name: as written in the table of old names.
+      instead: the replacement to write, or None.
       advice: a sentence, or "".
-      is_guess: nothing is known of it but that it is called an optimizer.
+      is_guess: whether only the word "Optimizer" in the code suggests that this is an optimizer.
     """
 
     status: str
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# Modules of the table that are not only of optimizers: these names in them are.
+# The names that concern optimizers, in modules of the table that have other names too.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -76,99 +76,98 @@ _SLIM_HELPERS = (
     "adaptive_clipping_fn",
     "OPTIMIZER_CLS_NAMES",
 )
-_HERE = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # besides classes
+_CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of legacy_opt.compat
 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
-# Names that are not old ones, of which something is to be known nevertheless.
-_TOLD = {
-    "tf.tpu.CrossShardOptimizer": "It takes any of these optimizers.",
-    "tf.mixed_precision.enable_mixed_precision_graph_rewrite": "It takes any of these optimizers.",
-    "tf.train.experimental.enable_mixed_precision_graph_rewrite": "It takes any of these "
-    "optimizers.",
-    "horovod.tensorflow.DistributedOptimizer": "It takes any of these optimizers.",
+# Current names, so not in the table of old names, that wrap optimizers.
+_ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also those of legacy_opt."
+_WRAPPERS = {
+    "tf.tpu.CrossShardOptimizer",
+    "tf.mixed_precision.enable_mixed_precision_graph_rewrite",
+    "tf.train.experimental.enable_mixed_precision_graph_rewrite",
+    "horovod.tensorflow.DistributedOptimizer",
 }
-_GONE = {
-    "training_ops": "It is private to TensorFlow and not in 2.21: take tf.raw_ops.",
-    "get_optimizer_instance": "It is private to Estimators, which TensorFlow has up to 2.15: call "
-    "the class.",
-    "get_optimizer_instance_v2": "It is private to Estimators, which TensorFlow has up to 2.15: "
-    "call the class.",
+_OF_ESTIMATORS = "Private to Estimators, which TensorFlow removed after 2.15: call the class."
+_REMOVED = {
+    "training_ops": "Private to TensorFlow, and removed by 2.21: use tf.raw_ops.",
+    "get_optimizer_instance": _OF_ESTIMATORS,
+    "get_optimizer_instance_v2": _OF_ESTIMATORS,
 }
 
 
 @functools.lru_cache(maxsize=None)
 def verdict(name):
-    """Tells of one name.
+    """Judges one name.
 
     Args:
-      name: in full, with dots, beginning with the package that is imported.
+      name: the full dotted name, beginning with the imported package.
 
     Returns:
-      A `Verdict`, or None of what is no optimizer, nor a helper of theirs.
+      A `Verdict`, or None if the name is neither an optimizer nor a helper for optimizers.
     """
     last = name.rpartition(".")[2]
     if name.startswith("legacy_opt."):
-        ours = _OPTIMIZER.search(last) or last in _HERE or name in _now()
+        ours = _OPTIMIZER.search(last) or last in _CONVERTERS or name in _replacements()
         return Verdict(STAYS, name, None, "") if ours else None
     keras = _KERAS.match(name)
     if keras:
         return _keras(name, keras)
-    if last in _GONE and ".python." in name and name.startswith("tensorflow"):
-        return Verdict(PERSON, name, None, _GONE[last])
+    if last in _REMOVED and ".python." in name and name.startswith("tensorflow"):
+        return Verdict(MANUAL, name, None, _REMOVED[last])
     slim = _SLIM.match(name)
     if slim and slim.group("name") in _SLIM_HELPERS:
         return _slim(name, slim.group("name"))
-    return _of_the_table(name)
+    return _from_table(name)
 
 
 def _keras(name, match):
     public = f"tf.keras.optimizers.{match.group('name')}"
     if re.search(r"\.(python|src|contrib)\.", name):
-        return Verdict(CHANGE, public, public, "The module is not public.")
+        return Verdict(CHANGE, public, public, "This module path is private to Keras.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
         return Verdict(STAYS, public, None, "Keras' base class.")
-    legacy = "Keras 2's from TensorFlow 2.11 on; with Keras 3 tf_keras has it."
-    return Verdict(STAYS, public, None, legacy if match.group("legacy") else "Keras' own.")
+    legacy = "Keras 2's, from TensorFlow 2.11 on; where tf.keras is Keras 3, in tf_keras."
+    return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
 
 
 def _slim(name, last):
     if name.startswith("tf_slim"):
-        return Verdict(STAYS, name, None, "It takes any of these optimizers.")
+        return Verdict(STAYS, name, None, _ACCEPTS_ANY)
     return Verdict(CHANGE, old_names.public_name(name), "legacy_opt." + last, "")
 
 
-def _of_the_table(name):
+def _from_table(name):
     private = _PRIVATE.match(name)
     public = old_names.public_name(name)
     last = public.rpartition(".")[2]
     if private and public.startswith("tf.python."):
         public = "tf.train." + last
-    public = _by_two_parts(public)
-    if public in _TOLD:
-        return Verdict(STAYS, public, None, _TOLD[public])
+    public = _last_two_parts(public)
+    if public in _WRAPPERS:
+        return Verdict(STAYS, public, None, _ACCEPTS_ANY)
     found = old_names.find(public)
     if found is None or found.name != public:
         return _unknown(public, found)
-    if not _is_of_optimizers(public):
+    if not _concerns_optimizers(public):
         return None
     fate = found.fate
     if fate.kind == old_names.NOBODYS:
-        return Verdict(PERSON, public, None, fate.advice)
+        return Verdict(MANUAL, public, None, fate.advice)
     if fate.kind == old_names.TENSORFLOWS and _V1.match(name):
         return Verdict(STAYS, public, None, fate.advice)
-    advice = "The module is private to TensorFlow." if private else ""
+    advice = "This module path is private to TensorFlow." if private else ""
     return Verdict(CHANGE, public, fate.now, fate.advice or advice)
 
 
-def _by_two_parts(public):
-    """`bert.optimization.X` is in the table as `optimization.X`: packages copy such files."""
+def _last_two_parts(public):
+    """Shortens `bert.optimization.X` to the table's `optimization.X`: projects copy such files."""
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public
 
 
-def _is_of_optimizers(public):
+def _concerns_optimizers(public):
     module, _, last = public.rpartition(".")
     if module in _MODULES:
         return last in _MODULES[module].split()
@@ -176,39 +175,43 @@ def _is_of_optimizers(public):
 
 
 def _unknown(public, found):
-    """Of a name that the table does not have: is it an optimizer by its name?"""
+    """Returns a `Verdict` if a name that is not in the table ends in "Optimizer", or None."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
-        return Verdict(PERSON, public, None, "It is unknown here.")
+        return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
     if not _OPTIMIZER.search(last) or not module:
         return None
     if module == "tf.train":
-        return Verdict(PERSON, public, None, "It is not TensorFlow's, nor DeepRec's: whose is it?")
+        advice = "Neither TensorFlow nor DeepRec has it: find out which package defines it."
+        return Verdict(MANUAL, public, None, advice)
     if found is not None:
-        return Verdict(PERSON, public, None, found.fate.advice)
+        return Verdict(MANUAL, public, None, found.fate.advice)
     root = public.partition(".")[0]
-    advice = f"It is unknown here: is it a v1 optimizer of {root!r}?"
-    return Verdict(PERSON, public, None, advice, is_guess=True)
+    advice = f"legacy-opt does not know this name: check whether {root!r} has a v1 optimizer."
+    return Verdict(MANUAL, public, None, advice, is_guess=True)
 
 
 @functools.lru_cache(maxsize=None)
-def _now():
+def _replacements():
     return {fate.now for fate in old_names.FATES.values()}
 
 
-def verdict_on_own(name):
-    """Tells of a function that the code base itself has: those of tf_slim and others are known."""
+def verdict_on_own_function(name):
+    """Returns the `Verdict` on a function that the audited code defines, without guesses, or None.
+
+    The audited code may be tf_slim itself, for example.
+    """
     found = verdict(name)
     return None if found is None or found.is_guess else found
 
 
 def is_module(name):
-    """Whether a name that something is told of is one of a module: its import tells it all."""
+    """Whether the name in a verdict is a module: then only its import is reported."""
     return name.endswith(".training_ops")
 
 
-def speaks_of_optimizers(words):
-    """Whether one of some names or strings has the word in it."""
+def mention_optimizers(words):
+    """Whether one of these names or strings contains "optimizer"."""
     return any("optimizer" in word.lower() for word in words)
 
 
@@ -218,74 +221,70 @@ def is_optimizers_name(name):
 
 
 def is_tensorflow(name):
-    """Whether a full name is one of TensorFlow's or Keras', of what is in no code base."""
+    """Whether a result of `Names.resolve` is a full name of TensorFlow or Keras."""
     return isinstance(name, str) and name.partition(".")[0] in ("tensorflow", "keras")
 
 
 def is_canned_estimator(name):
-    """Whether a full name is one of a model that may get its optimizer as a string."""
+    """Whether a full name is a premade Estimator, whose optimizer may be passed as a string."""
     return bool(_ESTIMATOR.match(name))
 
 
-def verdict_on_class(name):
-    """Tells of a class that a code base defines: is it one whose replacement is known by name?
-
-    Returns:
-      The name of ours, or None.
-    """
-    for known, fate in old_names.FATES.items():
-        elsewhere = not known.startswith(("tf.contrib", "tfa."))
-        if fate.kind == old_names.OURS and elsewhere and known.rpartition(".")[2] == name:
+def replacement_of_class(name):
+    """Returns the class of legacy_opt that replaces a copied class with this name, or None."""
+    for old, fate in old_names.FATES.items():
+        elsewhere = not old.startswith(("tf.contrib", "tfa."))
+        if fate.kind == old_names.OURS and elsewhere and old.rpartition(".")[2] == name:
             return fate.now
     return None
 
 
-def verdict_on_stranger(name, modules):
-    """Tells of a class that a code base defines, and whose bases do not make it an optimizer.
+def verdict_on_unrelated_class(name, modules):
+    """Judges a class of the audited code that extends no optimizer, by its name.
 
     Args:
-      name: the class's.
-      modules: the full names that its module may have.
+      name: the class's name.
+      modules: the full names under which its module may be imported.
 
     Returns:
-      A `Verdict` by the row that the table has for it, in its package or in others; or None.
+      A `Verdict` from the row of the table with this name, in this package or another; or None.
     """
-    for known, fate in old_names.FATES.items():
-        home, _, last = known.rpartition(".")
-        if last != name or known.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
+    for old, fate in old_names.FATES.items():
+        home, _, last = old.rpartition(".")
+        if last != name or old.startswith("tf.") or fate.kind == old_names.TENSORFLOWS:
             continue
-        status = PERSON if fate.kind == old_names.NOBODYS else CHANGE
+        status = MANUAL if fate.kind == old_names.NOBODYS else CHANGE
         if any((old_names.public_name(each) + ".").startswith(home + ".") for each in modules):
-            return Verdict(status, known, fate.now, fate.advice)
-        if _OPTIMIZER.search(name) and not known.startswith("tfa."):
-            advice = f"If it is the one that others know, too: {fate.advice or 'the same.'}"
-            return Verdict(status, known, fate.now, advice, is_guess=True)
+            return Verdict(status, old, fate.now, fate.advice)
+        if _OPTIMIZER.search(name) and not old.startswith("tfa."):
+            advice = f"It may be a copy of {old}. {fate.advice}".rstrip()
+            return Verdict(status, old, fate.now, advice, is_guess=True)
     return None
 
 
-def verdict_on_key(key, taker):
-    """Tells of an optimizer that is named by a string.
+def verdict_on_key(key, callee):
+    """Judges a string that may name an optimizer.
 
     Args:
       key: the string.
-      taker: the full name of what is called with it, or None.
+      callee: the full name of the function that is called with it, or None.
 
     Returns:
-      A `Verdict`, or None of a string that names no optimizer.
+      A `Verdict`, or None if the string names no optimizer.
     """
-    taker = taker or ""
-    told = repr(key)
-    helper = taker.endswith("optimize_loss")
+    callee = callee or ""
+    name = repr(key)
+    helper = callee.endswith("optimize_loss")
     if not helper and key not in KEYS and key.lower() not in _KERAS_KEYS:
         return None
-    if helper or _V1_ESTIMATOR.match(taker):
+    if helper or _V1_ESTIMATOR.match(callee):
         if key in KEYS:
-            return Verdict(STAYS, told, None, f"It is {_CLASSES_OF_KEYS[key]}.")
-        return Verdict(PERSON, told, None, f"It is none of {', '.join(KEYS)}.")
-    if _ESTIMATOR.match(taker):
-        public = "tf.compat.v1" + taker[len("tensorflow") :]
-        return Verdict(CHANGE, told, public, "In TensorFlow 2 tf.estimator takes it for Keras'.")
-    if re.search(r"(^|\.)(compile|optimizers\.get)$", taker):
-        return Verdict(STAYS, told, None, "Keras' own.")
-    whose = taker.rpartition(".")[2] or "What takes it"
-    return Verdict(STAYS, told, None, f"{whose} tells what it stands for.")
+            return Verdict(STAYS, name, None, f"It means {_CLASSES_OF_KEYS[key]}.")
+        return Verdict(MANUAL, name, None, f"It is not one of {', '.join(KEYS)}.")
+    if _ESTIMATOR.match(callee):
+        public = "tf.compat.v1" + callee[len("tensorflow") :]
+        return Verdict(CHANGE, name, public, "TensorFlow 2's tf.estimator makes a Keras optimizer.")
+    if re.search(r"(^|\.)(compile|optimizers\.get)$", callee):
+        return Verdict(STAYS, name, None, "A Keras optimizer.")
+    function = callee.rpartition(".")[2] or "the code that reads it"
+    return Verdict(STAYS, name, None, f"Which optimizer it means depends on {function}.")

@@ -1,46 +1,46 @@
-"""Finds every use of an optimizer in a code base, without running any of it.
+"""Finds every use of an optimizer in Python files and notebooks, without running them.
 
-A use is a place where an optimizer class, or a function that takes or makes optimizers, is called,
-subclassed, passed on or imported by its name, or where a string names one. Calling the methods of
-an optimizer (`minimize`) is no use of its own.
+A use is a place where an optimizer class, or a function that takes or returns optimizers, is
+called, subclassed, passed as an argument or imported by name, or where a string names an optimizer.
+Calls of an optimizer's methods, such as `minimize`, are not listed.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import re
 from typing import Any, NamedTuple, Optional
 
-from . import name_verdicts, sources
+from . import global_steps, name_verdicts, sources
 from .class_verdicts import Classes
-from .name_verdicts import CHANGE, PERSON, STAYS, Verdict
+from .name_verdicts import CHANGE, MANUAL, STAYS, Verdict
 from .scopes import Definition, Module, Names, Text, text_of, with_defaults
 
-_HOLDERS = re.compile(
+_MODULES_OF_OPTIMIZERS = re.compile(
     r"(?:tf|tfa|keras)\.(?:train|contrib\.\w+|(?:keras\.)?optimizers(?:\.legacy)?)$"
 )
-_TAKES_KEY = re.compile(r"(?:^|_)optimizer$")
-# Which positional argument is the optimizer.
+_OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
+# The position of the optimizer among the arguments of these functions.
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
-_SEVERITY = (STAYS, CHANGE, PERSON)
+_SEVERITY = (STAYS, CHANGE, MANUAL)
 
-
-# What a verdict tells, of a use: the guess whether it is one is made by then.
-_TOLD = ("status", "name", "instead", "advice")
+# Fields that a Use copies from its Verdict (all but is_guess).
+_VERDICT_FIELDS = ("status", "name", "instead", "advice")
 
 
 class Use(NamedTuple):
     """One use of an optimizer.
 
     Attributes:
-      path: the file; of a notebook's cell "x.ipynb[3]".
-      line: from 1.
-      column: from 1.
-      kind: "constructor", "subclass", "helper", "mention", "import", "string", "getattr", "star
-        import" or "unreadable".
-      status: "stays", "change" (it is told how) or "person".
+      path: the file; "x.ipynb[3]" for the third cell of a notebook.
+      line: its line, from 1.
+      column: its column, from 1.
+      kind: "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr",
+        "star import", "global step" or "unreadable".
+      status: "stays", "change" (`instead` or `advice` says how) or "manual".
       name: the optimizer or helper.
-      instead: what to write instead, or None.
+      instead: the replacement to write, or None.
       advice: sentences, or "".
     """
 
@@ -58,13 +58,13 @@ def audit(paths):
     """Audits files and folders.
 
     Args:
-      paths: see `audit_sources.find`.
+      paths: see `sources.find`.
 
     Returns:
-      A pair: the list of `Use`s, in order, and how many files there were.
+      The list of `Use`s, in the order of the paths, and the number of files.
 
     Raises:
-      ValueError: a path that is not there, or nothing to read below it.
+      ValueError: see `sources.find`.
     """
     files = sources.find(paths)
     modules, uses = [], []
@@ -90,11 +90,11 @@ def audit(paths):
 
 def _unreadable(error):
     place = (error.path, error.line, error.column)
-    return Use(*place, "unreadable", PERSON, "", None, error.why)
+    return Use(*place, "unreadable", MANUAL, "", None, error.why)
 
 
 def _too_deep(path):
-    return Use(path, 1, 1, "unreadable", PERSON, "", None, "it is nested too deeply.")
+    return Use(path, 1, 1, "unreadable", MANUAL, "", None, "it is nested too deeply.")
 
 
 def _key(use, order):
@@ -115,23 +115,29 @@ class _Finder(ast.NodeVisitor):
         self._module, self._names, self._classes = module, names, classes
         self._scope = module.scope
         self._found = {}
-        self._trains = any(map(_OF_TENSORFLOW.search, module.source.lines))
+        self._mentions_tensorflow = any(map(_TENSORFLOW.search, module.source.lines))
 
     def uses(self):
         """Returns the list of `Use`s."""
         for star, statement in self._module.stars:
             self._star(star, statement)
         self.visit(self._module.source.tree)
+        self._global_steps()
         return list(self._found.values())
 
     def _report(self, node, kind, verdict):
         path, line = self._module.source.place(node.lineno)
         place = (path, line, node.col_offset + 1)
         self._found.setdefault(
-            place, Use(*place, kind, *(getattr(verdict, name) for name in _TOLD))
+            place, Use(*place, kind, *(getattr(verdict, name) for name in _VERDICT_FIELDS))
         )
 
-    # What stands where.
+    def _global_steps(self):
+        with contextlib.suppress(RecursionError):  # names that lead through very many functions
+            for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
+                self._report(node, "global step", verdict)
+
+    # Statements and expressions.
 
     def _enter(self, node):
         outer, self._scope = self._scope, self._module.scopes[node]
@@ -141,10 +147,11 @@ class _Finder(ast.NodeVisitor):
     visit_Lambda = _enter
 
     def visit_FunctionDef(self, node: Any):
-        # Decorators, defaults and annotations belong to what is around; all they need is there.
+        # Decorators, defaults and annotations belong to the enclosing scope; from the function's
+        # scope its names are found too.
         self._enter(node)
         for argument, default in with_defaults(node.args):
-            if _TAKES_KEY.search(argument.arg):
+            if _OPTIMIZER_PARAMETER.search(argument.arg):
                 self._key(default, node.name)
 
     visit_AsyncFunctionDef = visit_FunctionDef
@@ -160,15 +167,15 @@ class _Finder(ast.NodeVisitor):
         elif verdict is None:
             verdict = self._verdict([definition])
             if verdict is not None:
-                told = verdict._replace(name=f"class {node.name}")
-                self._report(self._named_in(node, "class", node.name), "class", told)
+                verdict = verdict._replace(name=f"class {node.name}")
+                self._report(self._name_after(node, "class", node.name), "class", verdict)
         self._enter(node)
 
     def visit_Import(self, node):
         for alias in node.names:
             verdict = self._verdict([alias.name])
             if verdict is not None:
-                self._report(self._named_in(node, "import", alias.name), "import", verdict)
+                self._report(self._name_after(node, "import", alias.name), "import", verdict)
 
     def visit_ImportFrom(self, node):
         module = self._module.imported(node)
@@ -176,10 +183,10 @@ class _Finder(ast.NodeVisitor):
             names = self._names.follow(f"{module}.{alias.name}", self._module)
             verdict = self._verdict(names)
             if verdict is not None and alias.name != "*":
-                self._report(self._named_in(node, "import", alias.name), "import", verdict)
+                self._report(self._name_after(node, "import", alias.name), "import", verdict)
 
-    def _named_in(self, node, word, name):
-        """Returns where a name stands behind `import` or `class`: an alias tells from 3.10 on."""
+    def _name_after(self, node, word, name):
+        """Returns a node at the name after `import` or `class`: aliases have lines from 3.10 on."""
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
             found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
@@ -196,7 +203,7 @@ class _Finder(ast.NodeVisitor):
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node):
-        # Names of what was assigned are told of where it was assigned.
+        # A name of an assigned value is left out: the assigned expression is reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             verdict = self._verdict(self._resolve(node))
@@ -206,7 +213,7 @@ class _Finder(ast.NodeVisitor):
     def visit_Assign(self, node):
         for target in node.targets:
             name = getattr(target, "attr", getattr(target, "id", ""))
-            if _TAKES_KEY.search(name):
+            if _OPTIMIZER_PARAMETER.search(name):
                 self._key(node.value, None)
         self.generic_visit(node)
 
@@ -223,29 +230,29 @@ class _Finder(ast.NodeVisitor):
             self._getattr(node)
             return
         if getattr(node.func, "id", "") == "type" and len(node.args) == 3:
-            self._made_class(*node.args[:2])
+            self._type_call(*node.args[:2])
         for argument in node.args + [keyword.value for keyword in node.keywords]:
             self.visit(argument)
 
-    def _made_class(self, name, bases):
-        """Reports `type(name, bases, …)` where a base is told when the program runs only."""
+    def _type_call(self, name, bases):
+        """Reports `type(name, bases, …)` with a base that is known at run time only."""
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
             if verdict is not None and self._may_be(verdict):
-                told = f"class {text_of(name) or '…'}({verdict.name})"
-                self._report(base, "subclass", verdict._replace(name=told))
+                shown = f"class {text_of(name) or '…'}({verdict.name})"
+                self._report(base, "subclass", verdict._replace(name=shown))
 
     def _called(self, node, callees):
         own = [each for each in callees if isinstance(each, Definition)]
         if getattr(node.func, "attr", "") == "swapping_saver":
-            advice = "A method of MovingAverageOptimizer, of legacy_opt's too."
+            advice = "A method of MovingAverageOptimizer, also in legacy_opt."
             return Verdict(STAYS, "swapping_saver", None, advice)
         for each in own:
             if isinstance(each.node, ast.ClassDef) and self._classes.verdict(each) is not None:
                 path, line = each.module.source.place(each.node.lineno)
-                return Verdict(STAYS, each.name, None, f"Its class is in {path}:{line}.")
+                return Verdict(STAYS, each.name, None, f"The class is defined in {path}:{line}.")
         functions = [each for each in own if not isinstance(each.node, ast.ClassDef)]
-        helpers = [name_verdicts.verdict_on_own(each.full_name) for each in functions]
+        helpers = [name_verdicts.verdict_on_own_function(each.full_name) for each in functions]
         verdict = next(filter(None, helpers), None) or self._verdict(callees)
         if verdict is not None and verdict.name.startswith("tf.keras."):
             verdict = _with_keywords(verdict, {keyword.arg for keyword in node.keywords})
@@ -255,92 +262,97 @@ class _Finder(ast.NodeVisitor):
 
     def _strings(self, node, callees):
         named = (getattr(each, "full_name", each) for each in callees)
-        taker = next((each for each in named if isinstance(each, str)), None)
+        callee = next((each for each in named if isinstance(each, str)), None)
         last = getattr(node.func, "attr", getattr(node.func, "id", ""))
-        if taker == "re.compile":
+        if callee == "re.compile":
             return
         position = _POSITIONS.get(last)
-        if last == "get" and taker and taker.endswith(".optimizers.get"):
+        if last == "get" and callee and callee.endswith(".optimizers.get"):
             position = 0
         if position is not None and position < len(node.args):
-            self._key(node.args[position], taker or last)
-        if taker and name_verdicts.is_canned_estimator(taker):  # each has it somewhere else
+            self._key(node.args[position], callee or last)
+        if callee and name_verdicts.is_canned_estimator(callee):  # the position differs by class
             for argument in node.args:
-                self._key(argument, taker)
+                self._key(argument, callee)
         for keyword in node.keywords:
-            if keyword.arg and _TAKES_KEY.search(keyword.arg):
-                self._key(keyword.value, taker or last)
+            if keyword.arg and _OPTIMIZER_PARAMETER.search(keyword.arg):
+                self._key(keyword.value, callee or last)
 
-    def _key(self, node, taker):
+    def _key(self, node, callee):
         for each in self._resolve(node):
             if isinstance(each, Text) and each.module is self._module:
-                verdict = name_verdicts.verdict_on_key(each.text, taker)
+                verdict = name_verdicts.verdict_on_key(each.text, callee)
                 if verdict is not None:
                     self._report(each.node, "string", verdict)
 
     def _getattr(self, node):
-        holders = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
-        public = [name_verdicts.old_names.public_name(each) for each in holders]
-        holds = [each for each in public if _HOLDERS.match(each)]
+        owners = [each for each in self._resolve(node.args[0]) if isinstance(each, str)]
+        public = [name_verdicts.old_names.public_name(each) for each in owners]
+        modules = [each for each in public if _MODULES_OF_OPTIMIZERS.match(each)]
         name = text_of(node.args[1])
         if name is not None:
             verdict = self._verdict(self._resolve(node))
             if verdict is not None:
                 self._report(node, "getattr", verdict)
-        elif holds and not _is_of_something_else(node.args[1]):
-            advice = "Which optimizer is told when the program runs."
-            self._report(node, "getattr", Verdict(PERSON, f"getattr({holds[0]}, …)", None, advice))
+        elif modules and not _names_something_else(node.args[1]):
+            advice = "Which optimizer is known at run time only."
+            verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
+            self._report(node, "getattr", verdict)
 
     def _star(self, module, statement):
-        known = name_verdicts.old_names.public_name(module)
-        if _HOLDERS.match(known) or known in ("tf.contrib", "tfa.optimizers"):
-            advice = "Import by name what is used of it: this hides which optimizers are."
-            self._report(statement, "star import", Verdict(PERSON, known, None, advice))
+        public = name_verdicts.old_names.public_name(module)
+        if _MODULES_OF_OPTIMIZERS.match(public) or public in ("tf.contrib", "tfa.optimizers"):
+            advice = "It hides which optimizers are imported: import them by name."
+            self._report(statement, "star import", Verdict(MANUAL, public, None, advice))
 
-    # What names stand for.
+    # Meanings of names.
 
     def _may_be(self, verdict):
-        """Whether a class that is unknown may be meant: other packages have optimizers, too."""
-        return self._trains or verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
+        """Whether to report a verdict: a guess only where the file mentions TensorFlow or Keras.
+
+        Other packages have classes named "…Optimizer", too.
+        """
+        is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
+        return self._mentions_tensorflow or is_known
 
     def _resolve(self, node):
         try:
             return self._names.resolve(node, self._scope)
-        except RecursionError:  # of names through more functions than anybody can follow
+        except RecursionError:  # names that lead through very many functions
             return []
 
     def _verdict(self, names):
-        """Returns one `Verdict` on what may be several things, or None."""
+        """Returns one `Verdict` on all meanings of an expression, or None."""
         verdicts = [name_verdicts.verdict(name) for name in names if isinstance(name, str)]
         own = [each for each in names if isinstance(each, Definition)]
-        verdicts += map(self._classes.verdict_on_stranger, own)
+        verdicts += map(self._classes.verdict_on_unrelated_class, own)
         verdicts = [each for each in verdicts if each is not None and self._may_be(each)]
         if not verdicts:
             return None
-        told = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(told) == 1:  # one thing, from where it is found: the best way is open
+        short = {each.name.rpartition(".")[2] for each in verdicts}
+        if len(short) == 1:  # one optimizer, imported in several ways: the least work counts
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
-        names = ", ".join(sorted(told)[:4]) + (", …" if len(told) > 4 else "")
-        return Verdict(STAYS, names, None, "Either of them: see where each is named.")
+        names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
+        return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")
 
 
-_OF_TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
+_TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
-def _is_of_something_else(node):
-    """Whether what is added to the name says that no optimizer is meant, as in name + "Hook"."""
+def _names_something_else(node):
+    """Whether an attribute's name ends in a literal without "Optimizer", as in name + "Hook"."""
     ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
 
 
 def _with_keywords(verdict, keywords):
-    """Of a Keras optimizer: what its arguments need."""
+    """Adds to the verdict on a Keras optimizer what its arguments need."""
     advice = []
     if "lr" in keywords:
         advice.append("Write learning_rate instead of lr.")
     if "decay" in keywords and ".legacy." not in verdict.name:
         advice.append(
-            "From TensorFlow 2.11 on decay is gone: take a schedule, or …optimizers.legacy."
+            "From TensorFlow 2.11 on decay is gone: use a schedule, or …optimizers.legacy."
         )
     if not advice:
         return verdict

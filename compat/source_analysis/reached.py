@@ -1,27 +1,24 @@
-"""What a module reaches for certain when it runs, as far as reading it tells."""
+"""Finds the code of a module that every run of it reaches, without running it."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-_LEAVES = {"abort", "exit", "quit", "_exit"}  # the last part of the names of what ends a program
+_EXITS = {"abort", "exit", "quit", "_exit"}  # functions that end the program, without their modules
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def nodes(tree, is_main):
-    """Returns the nodes of a module that run whenever the module does.
+    """Returns the set of nodes of a module that run whenever the module does.
 
-    These are the statements of the module that stand in no condition, loop or `try`, up to the
-    first that may end the program, and of each what is evaluated in any case: of a function its
-    decorators and defaults, of `a and b` the first.
+    These are the statements outside of conditions, loops and `try`, up to the first that may end
+    the program. Of a statement only the parts that are always evaluated count: of a function its
+    decorators and defaults, of `a and b` the left side.
 
     Args:
       tree: the module, as `ast.parse` returns it.
       is_main: whether it runs as `__main__`.
-
-    Returns:
-      A set.
     """
     visitor = _Reached(is_main)
     visitor.visit(tree)
@@ -29,7 +26,7 @@ def nodes(tree, is_main):
 
 
 class _Reached(ast.NodeVisitor):
-    """Visits what is reached for certain, and nothing else."""
+    """Visits only the nodes that every run reaches."""
 
     def __init__(self, is_main):
         self.nodes = set()
@@ -50,7 +47,7 @@ class _Reached(ast.NodeVisitor):
                 return
 
     def _nothing(self, node):
-        """Of what may be left at any place, or is never evaluated."""
+        """Skips a node that may be left at any point, or may never be evaluated."""
 
     visit_Try = visit_TryStar = visit_Assert = visit_TypeAlias = _nothing
 
@@ -106,32 +103,31 @@ class _Reached(ast.NodeVisitor):
 
 
 def _may_leave(statement):
-    """Whether a statement, or one inside of it, may end the program or raise an error."""
+    """Whether a statement contains a `raise` or a call that may end the program."""
     waiting = [statement]
     while waiting:
         node = waiting.pop()
         if isinstance(node, _FUNCTIONS):
-            continue  # it runs when it is called
-        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _leaves(node.func)):
+            continue  # its body runs only when it is called
+        if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _exits(node.func)):
             return True
         waiting += ast.iter_child_nodes(node)
     return False
 
 
-def _leaves(function):
+def _exits(function):
     name = getattr(function, "attr", getattr(function, "id", None))
-    if name == "run":  # tf.app.run, and absl's
+    if name == "run":  # tf.app.run and absl.app.run
         owner = getattr(function, "value", None)
         return getattr(owner, "attr", getattr(owner, "id", None)) == "app"
-    return name in _LEAVES
+    return name in _EXITS
 
 
 def _is_main_guard(test):
-    """Whether this is `__name__ == "__main__"`."""
+    """Whether a condition is `__name__ == "__main__"`, in either order."""
     if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)):
         return False
-    told = {ast.dump(each) for each in [test.left] + test.comparators}
-    return told == _MAIN_GUARD
+    return {ast.dump(each) for each in [test.left] + test.comparators} == _MAIN_GUARD
 
 
 _MAIN_GUARD = {ast.dump(ast.parse(each, mode="eval").body) for each in ("__name__", "'__main__'")}

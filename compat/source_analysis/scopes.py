@@ -1,23 +1,22 @@
-"""What names stand for in Python code that is only read: imports, aliases, classes over files.
+"""Resolves names in Python code without running it: imports, aliases, classes over several files.
 
-Each name of a module, class or function is bound to what is assigned to it anywhere there, in
-whatever order: as if all branches of a `try` or an `if` were taken.
+Control flow is ignored. A name of a module, class or function may mean everything assigned to it
+anywhere there, as if all branches of a `try` or an `if` were taken.
 """
 
 from __future__ import annotations
 
 import ast
-from collections import namedtuple
 from typing import Any, NamedTuple
 
 
 class Definition(NamedTuple):
-    """A class or function that the code itself defines.
+    """A class or function that the audited code defines.
 
     Attributes:
-      name: its own, with those of what it stands in.
+      name: its qualified name, as `Outer.method`.
       node: its statement.
-      scope: what is inside.
+      scope: the `Scope` of its body.
       module: its `Module`.
     """
 
@@ -28,12 +27,12 @@ class Definition(NamedTuple):
 
     @property
     def full_name(self):
-        """With the module's in front, as others import it."""
+        """The name with its module in front, as other files import it."""
         return f"{self.module.name}.{self.name}"
 
 
 class Text(NamedTuple):
-    """A string that stands in the code.
+    """A string literal.
 
     Attributes:
       text: the string.
@@ -46,45 +45,83 @@ class Text(NamedTuple):
     module: Module
 
 
-# What a name is bound to: an expression, to be resolved in a scope; `of` says that it is one of the
-# things in the expression, or in the dict.
-_Bound = namedtuple("_Bound", "expression scope of")
+class Assigned(NamedTuple):
+    """An expression that is assigned to a name.
+
+    Attributes:
+      expression: the expression.
+      scope: the `Scope` it stands in.
+      is_element: whether the name gets an element of the expression's value, as in a `for` loop.
+    """
+
+    expression: ast.AST
+    scope: Scope
+    is_element: bool
 
 
 class Scope:
-    """The names of a module, a class or a function."""
+    """The names of a module, a class or a function.
+
+    Attributes of `self` are names of the class, with "self." in front.
+    """
 
     def __init__(self, module, parent=None, name="", of_class=False):
         self.module, self.parent, self.name, self.of_class = module, parent, name, of_class
-        self.names = {}  # name: what it is bound to: strings, `Definition`s, `_Bound`s
+        self.names = {}  # name: list of full names (strings), `Definition`s and `Assigned`s
 
     def bind(self, name, value):
-        """Adds something that a name may stand for."""
+        """Adds a meaning of a name."""
         self.names.setdefault(name, []).append(value)
 
     def find(self, name):
-        """Returns what a name is bound to here or around, or None."""
+        """Returns the meanings of a name in this scope or an enclosing one, or None."""
+        home = self._home(name)
+        return None if home is None else home.names[name]
+
+    def _home(self, name):
+        """Returns the scope that binds a name, this one or an enclosing one, or None."""
         scope = self
         while scope is not None:
             if name in scope.names and not (scope.of_class and scope is not self):
-                return scope.names[name]
+                return scope
             scope = scope.parent
         return None
 
-    def of_self(self):
-        """Returns the class that this is a method in, or None."""
+    def enclosing_class(self):
+        """Returns the scope of the class that this one belongs to, or None."""
         scope = self
         while scope is not None and not scope.of_class:
             scope = scope.parent
         return scope
 
+    def key_of(self, node):
+        """Identifies the variable that a name, or an attribute of `self`, stands for.
+
+        Returns:
+          The scope that binds it and its name there; (None, None) of other expressions, and of
+          names that this file does not bind.
+        """
+        if isinstance(node, ast.Name):
+            home, name = self._home(node.id), node.id
+        elif _is_of_self(node):
+            home, name = self.enclosing_class(), "self." + node.attr
+        else:
+            return None, None
+        return (None, None) if home is None else (home, name)
+
+    def values(self, node):
+        """Returns the `Assigned`s of a name or of an attribute of `self`."""
+        home, name = self.key_of(node)
+        meanings = [] if home is None else home.names.get(name, [])
+        return [each for each in meanings if isinstance(each, Assigned)]
+
 
 class Module:
-    """One file: its scopes by their nodes, and what it imports with a star.
+    """A file: its scopes by their nodes, and its star imports.
 
     Args:
       source: a `Source`.
-      names: by which others import it, the first being its own.
+      names: the full names under which others import it, the likeliest first.
     """
 
     def __init__(self, source, names):
@@ -98,7 +135,7 @@ class Module:
 
     @property
     def name(self):
-        """Its own name with dots."""
+        """The likeliest full name."""
         return self.names[0] if self.names else ""
 
     def imported(self, statement):
@@ -171,38 +208,38 @@ class _Binder(ast.NodeVisitor):
         self.generic_visit(node)
 
     def visit_For(self, node):
-        self._assign(node.target, node.iter, of=True)
+        self._assign(node.target, node.iter, is_element=True)
         self.generic_visit(node)
 
     def visit_comprehension(self, node):
-        self._assign(node.target, node.iter, of=True)
+        self._assign(node.target, node.iter, is_element=True)
         self.generic_visit(node)
 
-    def _assign(self, target, value, of=False):
+    def _assign(self, target, value, is_element=False):
+        assigned = Assigned(value, self.scope, is_element)
         if isinstance(target, ast.Name):
-            self.scope.bind(target.id, _Bound(value, self.scope, of))
+            self.scope.bind(target.id, assigned)
         elif isinstance(target, (ast.Tuple, ast.List)):
             values = getattr(value, "elts", ())
-            pairs = len(values) == len(target.elts) and not of
+            pairs = len(values) == len(target.elts) and not is_element
             for index, each in enumerate(target.elts):
                 self._assign(each, values[index] if pairs else ast.Pass())
-        elif _is_of_self(target) and self.scope.of_self() is not None:
-            bound = _Bound(value, self.scope, of)
-            self.scope.of_self().bind("self." + target.attr, bound)
+        elif _is_of_self(target) and self.scope.enclosing_class() is not None:
+            self.scope.enclosing_class().bind("self." + target.attr, assigned)
 
 
 def _bind_arguments(arguments, scope, outer):
-    """Binds the parameters of a function to their defaults, or to nothing that is known."""
+    """Binds the parameters of a function to their defaults; those without one have no meaning."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
-        scope.bind(argument.arg, _Bound(default, outer, False))
+        scope.bind(argument.arg, Assigned(default, outer, False))
     for argument in plain + arguments.kwonlyargs + [arguments.vararg, arguments.kwarg]:
         if argument is not None:
             scope.names.setdefault(argument.arg, [])
 
 
 def with_defaults(arguments):
-    """Returns the pairs of parameters and their defaults, of those that have one."""
+    """Returns (parameter, default) of each parameter that has a default."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     pairs = list(zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults))
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
@@ -218,38 +255,38 @@ def _is_of_self(node):
 
 
 def text_of(node):
-    """Returns the text of a string in code, or None."""
+    """Returns the text of a string literal, or None of other nodes."""
     if isinstance(node, ast.Constant) and isinstance(getattr(node, "value", None), str):
         return node.value
-    return node.s if type(node).__name__ == "Str" else None  # of Python 3.7
+    return node.s if type(node).__name__ == "Str" else None  # in Python 3.7
 
 
 class Names:
-    """Resolves names over the modules of a code base."""
+    """Resolves names over several modules."""
 
     def __init__(self, modules):
         self._modules = {}
         self._answers = {}
-        self._returns = {}  # function: the expressions that it returns
+        self._returns = {}  # function: list of the expressions that it returns
         for module in modules:
             for name in module.names:
                 self._modules.setdefault(name, []).append(module)
 
     def resolve(self, node, scope):
-        """Returns what an expression may be.
+        """Returns the possible meanings of an expression.
 
         Args:
           node: the expression.
-          scope: where it stands.
+          scope: the `Scope` it stands in.
 
         Returns:
-          A list without repetitions: full names of what is not in the code base, with dots,
-          `Definition`s and `Text`s.
+          A list without repetitions: `Definition`s, `Text`s, and the full dotted names of what
+          these modules do not define.
         """
-        return self._known_once(("resolve", node, scope), self._resolve, node, scope)
+        return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
-    def _known_once(self, key, function, *arguments):
-        """Keeps answers; of what is asked for again on the way to its answer, nothing is known."""
+    def _cached(self, key, function, *arguments):
+        """Caches results; a query that depends on its own result gets an empty list."""
         if key not in self._answers:
             self._answers[key] = []
             self._answers[key] = _once(function(*arguments))
@@ -260,23 +297,22 @@ class Names:
         if kind == "Name":
             return self._named(node.id, scope)
         if kind == "Attribute":
-            if _is_of_self(node) and scope.of_self() is not None:
-                bound = scope.of_self().names.get("self." + node.attr, ())
-                return self._bound(bound, scope.module)
+            if _is_of_self(node) and scope.enclosing_class() is not None:
+                return self._meanings(scope.values(node), scope.module)
             return self._attribute(node.value, node.attr, scope)
         if kind == "IfExp":
             return self._all((node.body, node.orelse), scope)
         if kind == "BoolOp":
             return self._all(node.values, scope)
         if kind == "Subscript":
-            key = getattr(node.slice, "value", node.slice)  # an Index up to Python 3.8
+            key = getattr(node.slice, "value", node.slice)  # up to Python 3.8 it is an ast.Index
             return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
         if text_of(node) is not None:
             return [Text(text_of(node), node, scope.module)]
         return self._called(node, scope) if kind == "Call" else []
 
     def _called(self, node, scope):
-        """What a call returns: of few functions of others, and of the code base's own."""
+        """Returns the meanings of a call: of a few known functions, and of functions read here."""
         function = node.func
         first = node.args[0] if node.args else None
         name = getattr(function, "id", getattr(function, "attr", None))
@@ -295,19 +331,26 @@ class Names:
         if name == "extend_with_decoupled_weight_decay":
             return callees
         own = [each for each in callees if isinstance(each, Definition)]
-        return _once(one for each in own for one in self._returned(each))
+        return _once(one for each in own for one in self._all(self.returned(each), each.scope))
 
-    def _returned(self, definition):
+    def returned(self, definition):
+        """Returns the list of expressions that a function returns; of a class, an empty list."""
         if isinstance(definition.node, ast.ClassDef):
             return []
         if definition.node not in self._returns:
             returns = [each for each in ast.walk(definition.node) if isinstance(each, ast.Return)]
             self._returns[definition.node] = [each.value for each in returns if each.value]
-        return self._all(self._returns[definition.node], definition.scope)
+        return self._returns[definition.node]
 
     def contents(self, node, scope, key=None):
-        """Returns what may be in a dict, list or tuple; under `key` if there is such a one."""
-        return self._known_once(("in", node, scope, key), self._contents, node, scope, key)
+        """Returns the possible elements of a dict, list or tuple: of a dict with `key`, its value.
+
+        Args:
+          node: the expression of the dict, list or tuple.
+          scope: the `Scope` it stands in.
+          key: a string, or None.
+        """
+        return self._cached(("in", node, scope, key), self._contents, node, scope, key)
 
     def _contents(self, node, scope, key):
         kind = type(node).__name__
@@ -320,15 +363,9 @@ class Names:
             return self._all(node.elts, scope)
         if kind == "Call" and isinstance(node.func, ast.Attribute) and node.func.attr == "values":
             return self.contents(node.func.value, scope)
-        bound = ()
-        if kind == "Name":
-            bound = scope.find(node.id) or ()
-        elif _is_of_self(node) and scope.of_self() is not None:
-            bound = scope.of_self().names.get("self." + node.attr, ())
         found = []
-        for value in bound:
-            if isinstance(value, _Bound):
-                found += self.contents(value.expression, value.scope, key)
+        for value in scope.values(node):
+            found += self.contents(value.expression, value.scope, key)
         return found
 
     def _all(self, nodes, scope):
@@ -337,16 +374,16 @@ class Names:
     def _named(self, name, scope):
         bound = scope.find(name)
         if bound is not None:
-            return self._bound(bound, scope.module)
+            return self._meanings(bound, scope.module)
         stars = (f"{star}.{name}" for star, _ in scope.module.stars)
         return _once(each for full in stars for each in self.follow(full, scope.module))
 
-    def _bound(self, bound, module):
+    def _meanings(self, bound, module):
         found = []
         for value in bound:
-            if isinstance(value, _Bound):
-                inside = self.contents if value.of else self.resolve
-                found += inside(value.expression, value.scope)
+            if isinstance(value, Assigned):
+                meanings = self.contents if value.is_element else self.resolve
+                found += meanings(value.expression, value.scope)
             elif isinstance(value, Definition):
                 found.append(value)
             else:
@@ -359,25 +396,25 @@ class Names:
         return _once(each for full in names for each in self.follow(full, scope.module))
 
     def follow(self, name, module):
-        """Returns what a full name may stand for, by what its module has defined or imported.
+        """Returns the possible meanings of a full name, by the module that defines or imports it.
 
         Args:
-          name: with dots.
-          module: where it is used: modules near it are meant rather than others.
+          name: the full name, with dots.
+          module: the `Module` that uses it; of several modules with one name the nearest counts.
 
         Returns:
-          A list, as `resolve`; the name itself if no module here is known to have it.
+          A list, as `resolve`; the name itself if none of these modules has it.
         """
         owner, _, last = name.rpartition(".")
         home = self._module(owner, module)
         if home is None:
             return [name]
-        return self._known_once(("follow", name, home), self._found_in, name, last, home)
+        return self._cached(("follow", name, home), self._found_in, name, last, home)
 
     def _found_in(self, name, last, home):
         bound = home.scope.names.get(last)
         if bound is not None:
-            return self._bound(bound, home)
+            return self._meanings(bound, home)
         stars = (f"{star}.{last}" for star, _ in home.stars)
         behind = [each for full in stars for each in self.follow(full, home)]
         if name in self._modules:
@@ -389,7 +426,7 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns the module of that name that is nearest to its user, or None."""
+        """Returns the module of that name whose path shares most with its user's, or None."""
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path
 

@@ -1,4 +1,4 @@
-"""The modules of a user's own that a script imports, found without running it."""
+"""Finds the local modules that a script imports, without running it."""
 
 import ast
 import os
@@ -8,15 +8,15 @@ from importlib import machinery
 
 from . import reached, scopes, sources
 
-_PYTHONS_OWN = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
+_STANDARD_LIBRARY = {sysconfig.get_path(name) + os.sep for name in ("stdlib", "platstdlib")}
 
 
 def file_of(name, folders):
     """Returns the path of a module's source, without importing anything, or None.
 
     Args:
-      name: with dots.
-      folders: in which it is looked for.
+      name: the full name, with dots.
+      folders: the folders to search, as sys.path.
     """
     for part in name.split("."):
         spec = machinery.PathFinder.find_spec(part, folders)
@@ -27,27 +27,27 @@ def file_of(name, folders):
 
 
 def is_local(path):
-    """Whether a file is a user's own, and not of Python or of a package that is installed."""
+    """Whether a file belongs to neither the standard library nor an installed package."""
     path = os.path.abspath(path)
     if {"site-packages", "dist-packages"} & set(path.split(os.sep)):
         return False
-    return not path.startswith(tuple(_PYTHONS_OWN))
+    return not path.startswith(tuple(_STANDARD_LIBRARY))
 
 
 def read(path, name):
     """Parses a script and the local files that it imports.
 
     Args:
-      path: of the script.
-      name: under which it runs: "__main__", or that of a module with its packages.
+      path: the script's path.
+      name: the name it runs under: "__main__", or the full name of a module.
 
     Returns:
-      A dict from `audit_scopes.Module` to the nodes in it that are reached for certain: none, where
-      it is not certain that the module is imported.
+      A dict from each `scopes.Module` to the set of its nodes that every run of the script reaches;
+      the set is empty if a run may not import the module.
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first = [(path, name)] + list(_local(packages))
-    found, waiting = {}, list(first)  # found: real path: module, its nodes, what each imports
+    found, waiting = {}, list(first)  # found: real path: (module, reached nodes, its imports)
     while waiting:
         path, name = waiting.pop(0)
         real = os.path.realpath(path)
@@ -56,7 +56,7 @@ def read(path, name):
         try:
             module = scopes.Module(sources.read(path), [name])
         except sources.UnreadableError:
-            continue  # Python will tell, if it comes to that
+            continue  # if the script imports it, Python reports the error
         imports = [(node, list(_local(names))) for node, names in _imports(module)]
         found[real] = module, reached.nodes(module.source.tree, not found), imports
         waiting += (each for _, local in imports for each in local)
@@ -67,7 +67,7 @@ def read(path, name):
 
 
 def _certain(found, waiting):
-    """Returns the real paths of the modules that are run for certain, beginning with some."""
+    """Returns the real paths of the modules that every run imports, starting from these paths."""
     certain = set()
     while waiting:
         real = waiting.pop()
@@ -80,7 +80,7 @@ def _certain(found, waiting):
 
 
 def _imports(module):
-    """Yields the imports of a file, and the full names of all that may be a module in each."""
+    """Yields each import statement of a file, with the full names in it that may be modules."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
             yield node, [alias.name for alias in node.names]
@@ -90,7 +90,7 @@ def _imports(module):
 
 
 def _local(names):
-    """Yields the paths and names of those modules that are files of a user's own, and of theirs."""
+    """Yields (path, full name) of those modules and their parent packages that are local files."""
     for name in names:
         parts = name.split(".")
         if parts[0] in ("", "tensorflow", "legacy_opt"):

@@ -1,4 +1,4 @@
-"""The sources that `legacy-opt audit` reads: Python files and the code of notebooks, parsed."""
+"""Finds and parses the files that `legacy-opt audit` reads: Python files and notebooks."""
 
 import ast
 import json
@@ -11,15 +11,15 @@ from typing import Callable, List, NamedTuple
 from .. import special_files
 
 _ENDINGS = (".py", ".ipynb")
-_LEFT_OUT = ("node_modules", "__pycache__")  # besides hidden folders
-# What a folder holds that is a virtual environment: other people's packages.
+_SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders
+# A folder with one of these is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
-# IPython's magics: what may stand instead of a statement, or of a value; and the cells that are
-# Python nevertheless.
+# IPython's magics in place of a statement and of a value, and the cell magics (%%time) whose cells
+# still hold Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
-# Lines that Python 3 does not take and Python 2 did.
+# Lines that only Python 2 parses.
 _PYTHON_2 = re.compile(
     r"""^\s*(?:print|exec)\s+[^\s(=.,:]   # print x
     | ^\s*raise\s+[\w.]+\s*,              # raise E, x
@@ -32,15 +32,15 @@ _OF_OPTIMIZERS = re.compile(r"Optimizer|optimize_loss|create_train_op|\.optimize
 
 
 class Source(NamedTuple):
-    """A file that Python could read.
+    """A parsed file.
 
     Attributes:
-      path: as the user will see it.
-      lines: the code's lines.
+      path: the path as shown to the user.
+      lines: the lines of code.
       tree: the module, as `ast.parse` returns it.
-      place: a function from a line of `tree` to (path, line) for the user: cells of notebooks
-        count their lines by themselves.
-      unread: the `UnreadableError`s of a notebook's cells that are not in `tree`.
+      place: a function from a line of `tree` to the (path, line) shown to the user: each cell of a
+        notebook counts its lines from 1.
+      unread: an `UnreadableError` for each cell of a notebook that is not in `tree`.
     """
 
     path: str
@@ -51,13 +51,13 @@ class Source(NamedTuple):
 
 
 class UnreadableError(Exception):
-    """Python cannot read a file.
+    """A file cannot be read or parsed.
 
     Attributes:
-      path: of the file, or the cell of the notebook.
-      line: where, from 1.
-      column: from 1.
-      why: a sentence.
+      path: the path of the file, or of the notebook with the cell's number.
+      line: the line of the error, from 1.
+      column: its column, from 1.
+      why: the reason, a sentence.
     """
 
     def __init__(self, path, line, column, why):
@@ -69,16 +69,17 @@ def find(paths):
     """Returns the files to read, each once, in order.
 
     Args:
-      paths: files, of any ending, and folders, in which Python files and notebooks are looked for;
-        what is hidden, links to folders and virtual environments are left out.
+      paths: files with any ending, and folders. Folders are searched for .py and .ipynb files,
+        except in hidden folders, links to folders and virtual environments.
 
     Raises:
-      ValueError: a path that is not there, or nothing to read below it.
+      ValueError: a path does not exist, is no regular file or folder, or is a folder without .py
+        and .ipynb files.
     """
     found = {}
     for path in paths:
         if not os.path.exists(path):
-            raise ValueError(f"There is no {path!r}.")
+            raise ValueError(f"There is no file or folder {path!r}.")
         special_files.refuse(path)
         files = list(_below(path)) if os.path.isdir(path) else [path]
         if not files:
@@ -90,30 +91,30 @@ def find(paths):
 
 def _below(folder):
     for home, folders, files in os.walk(folder):
-        folders[:] = sorted(name for name in folders if _is_of_interest(home, name))
+        folders[:] = sorted(name for name in folders if _is_searched(home, name))
         for name in sorted(files):
             if name.endswith(_ENDINGS) and not name.startswith("."):
                 yield os.path.join(home, name)
 
 
-def _is_of_interest(home, name):
-    if name.startswith(".") or name in _LEFT_OUT:
+def _is_searched(home, name):
+    if name.startswith(".") or name in _SKIPPED:
         return False
     return not any(os.path.exists(os.path.join(home, name, mark)) for mark in _ENVIRONMENTS)
 
 
 def read(path):
-    """Returns a file's `Source`.
+    """Parses a file and returns its `Source`.
 
     Raises:
-      UnreadableError: Python cannot read it.
+      UnreadableError: it cannot be read or parsed.
     """
     try:
-        special_files.refuse(path)  # as one that a folder holds
+        special_files.refuse(path)  # `find` checks only the paths it gets, not files in folders
         if path.endswith(".ipynb"):
             return _read_notebook(path)
         with tokenize.open(path) as file:
-            lines = file.read().split("\n")  # and not at form feeds
+            lines = file.read().split("\n")  # str.splitlines would split at form feeds too
     except (SyntaxError, ValueError, OSError) as error:
         raise UnreadableError(path, 1, 1, f"it cannot be read: {error}.") from error
     return Source(path, lines, _parse(path, lines), lambda line: (path, line))
@@ -127,29 +128,29 @@ def _parse(path, lines):
         why = _why(error, lines[line - 1 : line], lines)
         raise UnreadableError(path, line, max(error.offset or 1, 1), why) from error
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UnreadableError(path, 1, 1, f"Python cannot read it: {error}.") from error
+        raise UnreadableError(path, 1, 1, f"Python cannot parse it: {error}.") from error
 
 
 def _why(error, failing, lines):
     mentions = [n for n, line in enumerate(lines, 1) if _OF_OPTIMIZERS.search(line)]
     hint = ""
     if mentions:
-        told = ", ".join(map(str, mentions[:5])) + (", …" if len(mentions) > 5 else "")
-        hint = f" It speaks of optimizers in line {told}."
+        numbers = ", ".join(map(str, mentions[:5])) + (", …" if len(mentions) > 5 else "")
+        hint = f" It mentions optimizers in line {numbers}."
     if isinstance(error, TabError) or any(map(_PYTHON_2.search, failing)):
-        return f"it is Python 2: bring it to Python 3 first (lib2to3, futurize).{hint}"
+        return f"it is Python 2: convert it to Python 3 first (lib2to3, futurize).{hint}"
     version = "Python " + ".".join(map(str, sys.version_info[:2]))
-    return f"{version} cannot read it: {error.msg}.{hint}"
+    return f"{version} cannot parse it: {error.msg}.{hint}"
 
 
 def _read_notebook(path):
-    """Returns the code of a notebook as one module, without the cells that Python cannot read."""
+    """Returns the `Source` of a notebook: one module of all cells that Python can parse."""
     try:
         with open(path, encoding="utf-8") as file:
             cells = json.load(file)["cells"]
         cells = [(cell["cell_type"], "".join(cell["source"]).splitlines()) for cell in cells]
     except (ValueError, KeyError, TypeError, OSError, RecursionError) as error:
-        why = f"it is no notebook of nbformat 4: {type(error).__name__}: {error}."
+        why = f"it is not a notebook of nbformat 4: {type(error).__name__}: {error}."
         raise UnreadableError(path, 1, 1, why) from error
     lines, places, unread = [], [], []
     for number, (kind, cell) in enumerate(cells, 1):
@@ -170,9 +171,9 @@ def _read_notebook(path):
 
 
 def _without_magics(path, cell):
-    """Returns the lines of a cell with nothing in them that only IPython reads."""
+    """Returns the lines of a cell with IPython's magics replaced by Python."""
     try:
-        _parse(path, cell)  # a line of plain Python may begin with % too
+        _parse(path, cell)  # first as it is: a continued line of plain Python may begin with %
         return cell
     except UnreadableError:
         cell = [_MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line)) for line in cell]
@@ -181,10 +182,10 @@ def _without_magics(path, cell):
 
 
 def module_names(path):
-    """Returns the names by which other files may import a Python file, the likeliest first.
+    """Returns the full names under which other files may import a Python file, likeliest first.
 
-    A file in packages goes by them. Folders without `__init__.py` may be packages too, so names
-    with up to three of them in front are among the answers.
+    The first name has the packages (folders with `__init__.py`) in front. Folders without
+    `__init__.py` may be packages too: the other names add up to three of them.
     """
     folder, file = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(file)[0]

@@ -1,4 +1,4 @@
-"""Copies of v1 optimizers and of what they hold."""
+"""Copies v1 optimizers and the containers in their attributes."""
 
 import tensorflow as tf
 
@@ -6,24 +6,29 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from .nesting import parts
+from .nesting import nested_optimizers
 
 v1 = tf.compat.v1
 
 
-# What an adopted optimizer knows besides: the Keras optimizer; what that feeds it; its `Place`.
-BONDS = ("_owner", "_feed", "_place")
+# Attributes that the bridge adds to its copy of a v1 optimizer: a `V1Driver`, its `StepInputs` and
+# its `StateKey`.
+BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
 
 
 def copy_all(optimizer, make):
-    """Copies an optimizer and all inside; `make` is called with a `Part` and the state of its copy.
+    """Copies an optimizer and all that are nested in it.
+
+    Args:
+      optimizer: a v1 optimizer.
+      make: returns a copy; its arguments are a `NestedOptimizer` and the attributes of the copy.
 
     Returns:
       The copy of the optimizer.
     """
     made = {}
-    for part in reversed(parts(optimizer)):
-        made[id(part.optimizer)] = make(part, _fresh_state(part.optimizer, made))
+    for nested in reversed(nested_optimizers(optimizer)):
+        made[id(nested.optimizer)] = make(nested, _fresh_state(nested.optimizer, made))
     return made[id(optimizer)]
 
 
@@ -32,22 +37,22 @@ def _fresh_state(optimizer, copies):
 
     Args:
       optimizer: the optimizer.
-      copies: a dict from the `id` of those that it may hold to their copies.
+      copies: a dict from the `id` of optimizers nested in it to their copies.
     """
     state = {
         name: copied(value, copies)
         for name, value in vars(optimizer).items()
-        if not name.startswith("_self_")  # what TensorFlow's checkpoints note of the original
+        if not name.startswith("_self_")  # TensorFlow's records for object-based checkpoints
     }
     state.update(_slots={}, _non_slot_dict={}, _deferred_slot_restorations={})
     return state
 
 
 def chosen_variables(optimizer):
-    """Returns the variables that a wrapper's constructor was told to treat in some way."""
+    """Returns the variables that were arguments of a wrapper's constructor, a list."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
-    state = [value for name, value in vars(optimizer).items() if name not in BONDS]
+    state = [value for name, value in vars(optimizer).items() if name not in BRIDGE_ATTRIBUTES]
     return list(_variables_in(state))
 
 
@@ -60,11 +65,11 @@ def _variables_in(value):
 
 
 def copied(value, copies=()):
-    """Copies containers, which the optimizer may change, but not what they hold.
+    """Copies dicts, lists and sets, which an optimizer may change, but not the objects in them.
 
     Args:
-      value: anything.
-      copies: a dict from the `id` of optimizers to those that take their places.
+      value: any object.
+      copies: a dict from the `id` of optimizers to the optimizers that replace them.
     """
     if type(value) is dict:
         return {key: copied(item, copies) for key, item in value.items()}
@@ -81,7 +86,7 @@ def copied(value, copies=()):
 
 
 def starting_value(value):
-    """Returns what a variable that all share starts from, as a tensor: v1 takes functions, too."""
+    """Returns the initial value of a shared variable as a tensor; v1 allows a function for it."""
     if argument_checks.is_function(value):
         value = value()
     return tf.convert_to_tensor(value)  # a Python float is float32, as in v1

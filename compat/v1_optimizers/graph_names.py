@@ -1,4 +1,4 @@
-"""What the state of a v1 optimizer is called in a TF1 graph, and so in its checkpoints."""
+"""Computes the names of a v1 optimizer's state in a TF1 graph, and so in its checkpoints."""
 
 from typing import NamedTuple
 
@@ -10,7 +10,7 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import takes_step
 
 from . import inspection, owned_state, supported
-from .nesting import parts
+from .nesting import nested_optimizers
 
 v1 = tf.compat.v1
 
@@ -24,11 +24,11 @@ class Tensor(NamedTuple):
 
 
 class Names(NamedTuple):
-    """The state of an optimizer.
+    """The tensors of an optimizer's state in a TF1 checkpoint.
 
     Attributes:
       slots: a dict from (v1 name of the variable, slot name) to a `Tensor`.
-      shared: a dict from the names of the variables that all share to a `Tensor`.
+      shared: a dict from the names of shared (non-slot) variables to a `Tensor`.
     """
 
     slots: dict
@@ -36,26 +36,26 @@ class Names(NamedTuple):
 
 
 def names(optimizer, variables, originals=None):
-    """Finds out by letting the optimizer create its slots in a scratch graph.
+    """Returns the `Names` of an optimizer's state; the optimizer creates it in a scratch graph.
 
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
       variables: a dict from v1 names of the variables it trains to (shape, dtype).
       originals: a dict from these names to the variables themselves, by which a MultiOptimizer in
-        Keras chooses; None lets it choose by the v1 names.
-
-    Returns:
-      `Names`.
+        Keras selects its optimizers; with None it selects by the v1 names.
     """
-    replica = _replica(optimizer)
-    everything = parts(replica)
-    for part in everything:
-        if part.is_leaf:
-            _replace_tensors(part.optimizer)
-    known = parts(optimizer._adopted) if is_bridged(optimizer) else everything
-    for part, original in zip(everything, known):
-        if isinstance(part.optimizer, MultiOptimizer) and originals is not None:
-            _route_alike(part.optimizer, original.optimizer, originals)
+    given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
+    if given is optimizer:
+        supported.check_class(optimizer)
+    replica = owned_state.unbound_copy(given)
+    everything = nested_optimizers(replica)
+    for nested in everything:
+        if nested.is_leaf:
+            _replace_tensors(nested.optimizer)
+    known = nested_optimizers(given) if is_bridged(optimizer) else everything
+    for nested, original in zip(everything, known):
+        if isinstance(nested.optimizer, MultiOptimizer) and originals is not None:
+            _route_alike(nested.optimizer, original.optimizer, originals)
     with tf.Graph().as_default():
         made = {
             name: v1.get_variable(
@@ -63,28 +63,28 @@ def names(optimizer, variables, originals=None):
             )
             for name, (shape, dtype) in variables.items()
         }
-        for part, original in zip(everything, known):
-            _give_step(part.optimizer, original.optimizer)
-            if not part.is_leaf:
-                part.optimizer.only_dense = True  # as in Keras
+        for nested, original in zip(everything, known):
+            _set_step(nested.optimizer, original.optimizer)
+            if not nested.is_leaf:
+                nested.optimizer.only_dense = True  # as in Keras
         replica._create_slots(list(made.values()))
         slots, shared = {}, {}
-        for part in everything:
-            slots.update(_slots(part, made))
-            for (name, _), variable in part.optimizer._non_slot_dict.items():
-                shared[part.place.shared(name)] = _tensor(variable)
+        for nested in everything:
+            slots.update(_slots(nested, made))
+            for (name, _), variable in nested.optimizer._non_slot_dict.items():
+                shared[nested.key.shared(name)] = _tensor(variable)
         return Names(slots, shared)
 
 
-def _slots(part, variables):
-    """Returns the slots that are an optimizer's own, not those of optimizers inside."""
-    optimizer = part.optimizer
-    if part.is_leaf:
+def _slots(nested, variables):
+    """Returns the slots of one optimizer, without those of optimizers nested in it."""
+    optimizer = nested.optimizer
+    if nested.is_leaf:
         slot_names, slot_of = optimizer.get_slot_names(), optimizer.get_slot
     else:
         slot_names, slot_of = v1.train.Optimizer.get_slot_names(optimizer), optimizer.own_slot
     found = {
-        (name, part.place.slot(slot_name)): slot_of(variable, slot_name)
+        (name, nested.key.slot(slot_name)): slot_of(variable, slot_name)
         for slot_name in slot_names
         for name, variable in variables.items()
     }
@@ -92,7 +92,7 @@ def _slots(part, variables):
 
 
 def _route_alike(replica, original, originals):
-    """Lets the copy of a MultiOptimizer choose as the original does for variables of Keras."""
+    """Makes the copy of a MultiOptimizer select as the original does for variables of Keras."""
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
     found = original.routes_of(list(originals.values()))
@@ -103,20 +103,13 @@ def _route_alike(replica, original, originals):
     replica.routes_of = lambda variables: [(each, by_name[each.op.name]) for each in variables]
 
 
-def _replica(optimizer):
-    if is_bridged(optimizer):
-        return owned_state.fresh_copy(optimizer._adopted)
-    supported.check_class(optimizer)
-    return owned_state.fresh_copy(optimizer)
-
-
 def is_bridged(optimizer):
-    """Whether `to_keras` made this optimizer."""
-    return getattr(optimizer, "_adopted", None) is not None
+    """Whether `to_keras` made this optimizer: its `V1Driver` is `optimizer._v1`."""
+    return getattr(optimizer, "_v1", None) is not None
 
 
 def _replace_tensors(replica):
-    """Gives a copy numbers of the same dtypes for tensors, which a scratch graph does not have."""
+    """Replaces tensors in a copy's attributes by numbers: they belong to another graph."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:
@@ -128,11 +121,11 @@ def _replace_tensors(replica):
         vars(replica)[name] = value
 
 
-def _give_step(replica, original):
-    """Gives a copy a step of the graph at hand, by whose dtype its slots may go."""
-    feed = getattr(original, "_feed", None)  # of one that is adopted
-    if feed is not None:
-        attribute, dtype = feed.step, feed.step_dtype
+def _set_step(replica, original):
+    """Gives a copy a step of the default graph; dtypes of slots may depend on the step's."""
+    inputs = getattr(original, "_step_inputs", None)  # of a bridge's copy
+    if inputs is not None:
+        attribute, dtype = inputs.step, inputs.step_dtype
     else:
         attribute = inspection.STEP_ATTRIBUTE
         dtype = getattr(vars(replica).get(attribute), "dtype", tf.int64)

@@ -1,4 +1,4 @@
-"""What a bridge has to know of a v1 optimizer before it can drive it, and what it must refuse."""
+"""Finds out which attribute of a v1 optimizer is what: learning rate, step, hyperparameters."""
 
 import contextlib
 import functools
@@ -15,7 +15,7 @@ from .copying import copied
 BASE = tf.compat.v1.train.Optimizer
 LEARNING_RATE_ATTRIBUTES = ("_learning_rate", "_lr", "learning_rate", "lr")
 STEP_ATTRIBUTE = "_global_step"
-# What TensorFlow's base class keeps in an instance.
+# The attributes of TensorFlow's base class.
 _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
 
@@ -24,7 +24,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
 
     Args:
       optimizer: the v1 optimizer.
-      lr_attr: the user's word: a name; False if there is no learning rate; None to look.
+      lr_attr: the name that the user gave; False if there is no learning rate; None to search.
 
     Returns:
       A tuple; empty if there is no learning rate, or if it is None, of a `RuleOptimizer`.
@@ -41,11 +41,11 @@ def learning_rate_attributes(optimizer, lr_attr=None):
         return (lr_attr,)
     found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
     if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
-        return ()  # None: it goes by a schedule of its own, as Adafactor
+        return ()  # None: it has its own schedule, as Adafactor
     if not found:
         raise ValueError(
             f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "
-            "learning rate would stay what it is. Name its own with lr_attr=…, or pass "
+            "learning rate would never change. Name the right one with lr_attr=…, or pass "
             "lr_attr=False if it has no learning rate."
         )
     if any(state[key] is not state[found[0]] for key in found):
@@ -61,8 +61,8 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
 
     Args:
       optimizer: the v1 optimizer.
-      global_step_attr: the user's word, or None to look.
-      others: attributes that are known to be something else.
+      global_step_attr: the name that the user gave, or None to search.
+      others: attributes that are known to be no step.
 
     Raises:
       ValueError: an attribute looks like a step, but has an unknown name.
@@ -78,18 +78,18 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
         if key == STEP_ATTRIBUTE or key in others or key in _BASE_ATTRIBUTES:
             continue
         if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
-            continue  # what _prepare made of the step where the optimizer has trained already
+            continue  # the tensor of the step, from an earlier call of _prepare
         is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
-                f"{name}.{key} looks like a global step, which would stand still. Say "
-                f"global_step_attr={key!r} if it is, or keep it as a plain number if not."
+                f"{name}.{key} looks like a global step, and nothing would advance it. Pass "
+                f"global_step_attr={key!r} if it is one, or make it a plain number if not."
             )
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
 
 
 def integer_variables(optimizer):
-    """Returns the names of the attributes that hold an integer scalar variable, as a step is."""
+    """Returns the names of the attributes that are an integer scalar variable, like a step."""
     return tuple(
         name
         for name, value in vars(optimizer).items()
@@ -103,33 +103,34 @@ def _is_integer_scalar(value):
     return value.dtype.base_dtype.is_integer and value.shape.rank in (None, 0)
 
 
-def hyperparameters(optimizer, fed):
+def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    They are the numbers that `_prepare` makes tensors of anew in each step. Those that it compares
-    or reckons with in Python stay numbers, and so do those that an update method reads itself:
-    Ftrl chooses its kernel by the shrinkage, once.
+    They are the numbers that `_prepare` converts to tensors in each step. Numbers that it compares
+    or computes with in Python are not among them, nor are those that an update method reads
+    itself: Ftrl chooses its kernel by the shrinkage, once.
 
     Args:
       optimizer: the v1 optimizer.
-      fed: a dict from the names of the attributes that are fed anyway to a dtype.
+      set_in_each_step: a dict from the attributes that the bridge sets in each step to their
+        dtypes.
 
     Returns:
       A dict from the constructor's argument to its number, which is in the attribute `_<argument>`.
     """
-    reads = _reads_of_prepare(optimizer, fed) - _named_while_updating(type(optimizer))
+    reads = _reads_of_prepare(optimizer, set_in_each_step) - _named_while_updating(type(optimizer))
     parameters = constructor_arguments(type(optimizer))
     found = {}
     for key, value in vars(optimizer).items():
         is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)
         is_argument = key[:1] == "_" and key[1:] in parameters
-        if is_number and is_argument and key in reads and key not in fed:
+        if is_number and is_argument and key in reads and key not in set_in_each_step:
             found[key[1:]] = value
     return found
 
 
 def constructor_arguments(cls):
-    """Returns the names of the arguments that a class and its base classes are made with."""
+    """Returns the names of the constructor arguments of a class and its base classes."""
     names = set()
     for home in cls.__mro__[: cls.__mro__.index(BASE)]:
         if "__init__" in vars(home):
@@ -138,9 +139,9 @@ def constructor_arguments(cls):
 
 
 class _Watched(float):
-    """A number that tells when Python compares it or reckons with it and another number."""
+    """A number that calls `note` when Python compares it, or computes with it and a number."""
 
-    note = None  # called then
+    note = None
 
 
 def _watch(operation):
@@ -162,9 +163,9 @@ def _any_number(*_, **__):
     return 0.5
 
 
-def _reads_of_prepare(optimizer, fed):
-    """Returns the names of the attributes that `_prepare` reads and makes tensors of."""
-    reads, reckoned = set(), set()
+def _reads_of_prepare(optimizer, set_in_each_step):
+    """Returns the names of the attributes that `_prepare` reads and converts to tensors."""
+    reads, computed = set(), set()
 
     class Reader(type(optimizer)):
         def __getattribute__(self, name):
@@ -174,27 +175,28 @@ def _reads_of_prepare(optimizer, fed):
     reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
         if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
-            value = _any_number  # the user's may have effects, or not go with this graph
+            value = _any_number  # the user's may have side effects, or belong to another graph
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
-            value.note = functools.partial(reckoned.add, name)
+            value.note = functools.partial(computed.add, name)
         vars(reader)[name] = copied(value)
     with tf.Graph().as_default():
-        for name, dtype in fed.items():
+        for name, dtype in set_in_each_step.items():
             vars(reader)[name] = tf.zeros([], dtype)
-        # What it needs may be there only while it trains; what it has read by then is read.
+        # It may fail where it needs what exists only in training; the attributes that it has read
+        # until then are known.
         with contextlib.suppress(Exception):
             reads.clear()
             reader._prepare()
-    return reads - reckoned
+    return reads - computed
 
 
-# Methods that run before training, or tell what there is.
+# Methods that run before an update, or describe the optimizer.
 _PREPARING = ("__init__", "_prepare", "_create_slots", "slot_layouts", "non_slots", "get_config")
 
 
 def _named_while_updating(cls):
-    """Returns the names that occur in the code of a class's update methods."""
+    """Returns all names in the bytecode of a class's update methods."""
     names = set()
     for home in cls.__mro__[: cls.__mro__.index(BASE)]:
         for name, method in vars(home).items():
@@ -214,7 +216,7 @@ def _named_while_updating(cls):
 
 
 def attributes(optimizer):
-    """Yields the names and values of an optimizer's attributes, containers item by item."""
+    """Yields the names and values of an optimizer's attributes, and of each item in containers."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
             value = list(value.values()) if isinstance(value, dict) else value

@@ -1,4 +1,4 @@
-"""The optimizers that one v1 optimizer is made of: itself, and what its wrappers hold."""
+"""Finds the optimizers nested in a v1 optimizer, and gives each one keys for its state."""
 
 import collections
 from typing import Any, NamedTuple
@@ -7,73 +7,77 @@ from legacy_opt import GradientAccumulationOptimizer, MultiOptimizer
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 
-class Place(NamedTuple):
-    """Which of several parts of a kind it is: what tells their state apart.
+class StateKey(NamedTuple):
+    """Numbers that keep apart the state of optimizers nested in one another.
 
-    It goes by the order in which optimizers hold each other alone, so that a new process gives the
+    They depend only on the order in which optimizers are nested, so that a new process computes the
     same names.
 
     Attributes:
-      number: how many optimizers come before it.
-      of_slots: how many before it may have slots of the same variable under the same names.
-      of_shared: how many before it may have variables of the same names that all share.
+      number: the number of optimizers before this one.
+      slot_suffix: the number of optimizers before this one that may create slots of the same
+        names for the same variable.
+      shared_suffix: the number of optimizers before this one that may create shared (non-slot)
+        variables of the same names.
     """
 
     number: int = 0
-    of_slots: int = 0
-    of_shared: int = 0
+    slot_suffix: int = 0
+    shared_suffix: int = 0
 
     def slot(self, name):
-        """Returns the name under which the owner of all state keeps a slot of this part."""
-        return _numbered(name, self.of_slots)
+        """Returns the name under which the Keras optimizer keeps a slot of this optimizer."""
+        return _numbered(name, self.slot_suffix)
 
     def shared(self, name):
-        """Returns the name under which it keeps a variable that all share."""
-        return _numbered(name, self.of_shared)
+        """Returns the name under which the Keras optimizer keeps a shared variable of this one."""
+        return _numbered(name, self.shared_suffix)
 
 
-class Part(NamedTuple):
-    """An optimizer, and its place among those that belong together."""
+class NestedOptimizer(NamedTuple):
+    """An optimizer and the key of its state."""
 
     optimizer: Any
-    place: Place
+    key: StateKey
 
     @property
     def is_leaf(self):
-        """Whether it updates variables itself."""
+        """Whether the optimizer updates variables itself: it is no wrapper."""
         return not isinstance(self.optimizer, OptimizerWrapper)
 
 
-def parts(optimizer):
-    """Returns an optimizer and all inside it, each before those that it holds, as `Part`s."""
-    return list(_parts(optimizer, collections.Counter(), collections.Counter(), set()))
+def nested_optimizers(optimizer):
+    """Returns an optimizer and all that are nested in it, outer ones first: `NestedOptimizer`s."""
+    return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 
 def leaves(optimizer):
-    """Returns those that update variables; an optimizer that is no wrapper is its only one."""
-    return [part.optimizer for part in parts(optimizer) if part.is_leaf]
+    """Returns the optimizers that update variables; without wrappers, `optimizer` alone."""
+    return [nested.optimizer for nested in nested_optimizers(optimizer) if nested.is_leaf]
 
 
-def accumulates(part):
-    """Whether a part makes one update of several steps."""
-    return isinstance(part.optimizer, GradientAccumulationOptimizer) and part.optimizer.steps > 1
+def accumulates(nested):
+    """Whether a `NestedOptimizer` sums the gradients of several steps for one update."""
+    optimizer = nested.optimizer
+    return isinstance(optimizer, GradientAccumulationOptimizer) and optimizer.steps > 1
 
 
-def _parts(optimizer, of_slots, of_shared, seen):
+def _nested(optimizer, slot_counts, shared_counts, seen):
     if id(optimizer) in seen:
         return
-    part = Part(optimizer, Place())
-    kind = "leaf" if part.is_leaf else type(optimizer).__name__
-    yield part._replace(place=Place(len(seen), of_slots[kind], of_shared[kind]))
+    nested = NestedOptimizer(optimizer, StateKey())
+    kind = "leaf" if nested.is_leaf else type(optimizer).__name__
+    yield nested._replace(key=StateKey(len(seen), slot_counts[kind], shared_counts[kind]))
     seen.add(id(optimizer))
-    of_slots[kind] += 1
-    of_shared[kind] += 1
-    if part.is_leaf:
+    slot_counts[kind] += 1
+    shared_counts[kind] += 1
+    if nested.is_leaf:
         return
     for inner in optimizer.wrapped:
-        # No two optimizers of a MultiOptimizer train the same variable.
-        of_its_own = isinstance(optimizer, MultiOptimizer)
-        yield from _parts(inner, of_slots.copy() if of_its_own else of_slots, of_shared, seen)
+        # No two optimizers of a MultiOptimizer train the same variable, so their slots may have
+        # the same names.
+        alone = isinstance(optimizer, MultiOptimizer)
+        yield from _nested(inner, slot_counts.copy() if alone else slot_counts, shared_counts, seen)
 
 
 def _numbered(name, number):

@@ -1,10 +1,10 @@
-"""A v1 optimizer whose state variables belong to a Keras optimizer.
+"""Makes copies of v1 optimizers whose state variables belong to a Keras optimizer.
 
-`adopt` takes any `tf.compat.v1.train.Optimizer` and returns a copy with `Adopted` in front of its
-class. The copy runs the optimizer's own code through TF1's contract (`_create_slots`, `_prepare`,
-`_resource_apply_*`, `_finish`); what it wants to create or look up goes to its owner, the Keras
-optimizer, which names, saves and restores the variables. The original is not touched. What an
-`OptimizerWrapper` holds is adopted with it.
+`copy_with_state_in` takes any `tf.compat.v1.train.Optimizer` and returns a copy whose class has
+`StateInKeras` as first base class. The copy runs the optimizer's own code through TF1's contract
+(`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`); wherever that code creates or looks
+up a variable, the Keras optimizer does it, which names, saves and restores the variables. The
+original stays as it is. Optimizers nested in it are copied likewise.
 """
 
 import copy
@@ -17,22 +17,26 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.wrappers.base import OptimizerWrapper
 
-from .copying import BONDS, chosen_variables, copy_all
+from .copying import BRIDGE_ATTRIBUTES, chosen_variables, copy_all
 
 v1 = tf.compat.v1
 
 
-class Adopted:
-    """Sends an optimizer's state variables to `self._owner`; mixed in before its class."""
+class StateInKeras:
+    """First base class of a copy of a v1 optimizer: keeps its variables in a Keras optimizer.
 
-    only_dense = True  # tells what sums gradients to make its slots beforehand
+    The Keras optimizer is `self._driver.owner`.
+    """
 
-    def _adopt_slot(self, var, slot_name, *arguments):
-        return self._owner.adopt_slot(var, self._place.slot(slot_name), *arguments)
+    only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
+
+    def _slot(self, var, slot_name, *arguments):
+        key = self._state_key.slot(slot_name)
+        return self._driver.owner.get_or_create_slot(var, key, *arguments)
 
     def _get_or_make_slot(self, var, val, slot_name, op_name):
         del op_name
-        return self._adopt_slot(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
+        return self._slot(var, slot_name, val.shape, val.dtype.base_dtype, lambda: val)
 
     def _get_or_make_slot_with_initializer(
         self, var, initializer, shape, dtype, slot_name, op_name
@@ -47,27 +51,27 @@ class Adopted:
                 return initializer(shape.as_list(), dtype=dtype)
             return initializer()
 
-        return self._adopt_slot(var, slot_name, shape, dtype, initial_value)
+        return self._slot(var, slot_name, shape, dtype, initial_value)
 
     def _zeros_slot(self, var, slot_name, op_name):
         del op_name
         dtype = var.dtype.base_dtype
         zeros = functools.partial(tf.zeros, var.shape, dtype)
-        return self._adopt_slot(var, slot_name, var.shape, dtype, zeros)
+        return self._slot(var, slot_name, var.shape, dtype, zeros)
 
     def _create_non_slot_variable(self, initial_value, name, colocate_with):
         del colocate_with
-        return self._owner.adopt_non_slot(self._place, name, initial_value)
+        return self._driver.owner.get_or_create_shared(self._state_key, name, initial_value)
 
     def _get_non_slot_variable(self, name, graph=None):
         del graph
-        return _component(self._owner.non_slots.get(self._place.shared(name)))
+        return _component(self._driver.owner.non_slots.get(self._state_key.shared(name)))
 
     def _non_slot_variables(self):
-        return list(self._owner.non_slots.values())
+        return list(self._driver.owner.non_slots.values())
 
     def own_slot(self, var, name):
-        return _component(self._owner.adopted_slot(var, self._place.slot(name)))
+        return _component(self._driver.owner.existing_slot(var, self._state_key.slot(name)))
 
     def get_slot(self, var, name):
         slot = self.own_slot(var, name)
@@ -76,16 +80,17 @@ class Adopted:
         return slot
 
     def decays(self, variable):
-        return self._owner.decays(variable)
+        # v1's decay_var_list and Keras' exclude_from_weight_decay must both allow weight decay.
+        return super().decays(variable) and self._driver.owner.decays(variable)
 
     def variable_name(self, variable):
-        return self._owner.name_of(variable)
+        return self._driver.owner.variable_name(variable)
 
     def get_slot_names(self):
-        return sorted(self._owner.get_slot_names())
+        return sorted(self._driver.owner.get_slot_names())
 
     def variables(self):
-        return list(self._owner.weights)
+        return list(self._driver.owner.weights)
 
     def _slot_dict(self, slot_name):
         raise ValueError(
@@ -97,86 +102,89 @@ class Adopted:
     def __reduce__(self):
         if chosen_variables(self):
             raise pickle.PicklingError(
-                f"{type(self).__name__} was made for certain variables, which in another "
-                "process are others. Make it anew there."
+                f"{type(self).__name__} was made for certain variables, which do not exist in "
+                "another process. Make a new one there."
             )
-        return _readopt, (type(self).__bases__, vars(self).copy())
+        return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
         for variable in chosen_variables(self):
-            memo.setdefault(id(variable), variable)  # unless that has been copied, too
-        return _readopt(type(self).__bases__, copy.deepcopy(vars(self), memo))
+            memo.setdefault(id(variable), variable)  # unless the variable is copied, too
+        return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
 
 
-class AdoptedInside(Adopted):
-    """The same for what updates variables inside a wrapper, which calls its `apply_gradients`."""
+class NestedStateInKeras(StateInKeras):
+    """The same for an optimizer nested in a wrapper, which calls its `apply_gradients`."""
 
     def _create_slots(self, var_list):
-        with self._owner.step_fed_to(self):  # there: slots are made outside of functions
+        with self._driver.with_step_of(self):  # here: TensorFlow creates slots in init_scope
             super()._create_slots(var_list)
 
     def _prepare(self):
-        with self._owner.hyperparameters_fed():
+        with self._driver.with_hyperparameters():
             super()._prepare()
 
     def _resource_apply_dense(self, grad, handle):
-        return self._owner.update_dense(self, super()._resource_apply_dense, grad, handle)
+        return self._driver.run_dense(self, super()._resource_apply_dense, grad, handle)
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices):
         update = super()._resource_apply_sparse_duplicate_indices
-        return self._owner.update_sparse(self, update, grad, handle, indices)
+        return self._driver.run_sparse(self, update, grad, handle, indices)
 
 
-def adopt(optimizer, owner, feeds):
-    """Returns a copy of `optimizer` whose state belongs to `owner`.
+def copy_with_state_in(optimizer, driver, step_inputs):
+    """Returns a copy of `optimizer` whose state belongs to the owner of `driver`.
 
     Args:
       optimizer: the v1 optimizer.
-      owner: the Keras optimizer.
-      feeds: a dict from the `id` of each optimizer that belongs together to its `feeding.Feed`.
+      driver: the `V1Driver` of the copy.
+      step_inputs: a dict from the `id` of the optimizer, and of each one nested in it, to its
+        `StepInputs`.
     """
 
-    def adopted(part, state):
-        each = part.optimizer
-        mixin = AdoptedInside if part.is_leaf and each is not optimizer else Adopted
-        state.update(_owner=owner, _feed=feeds[id(each)], _place=part.place)
-        return _readopt((mixin, type(each)), state)
+    def make(nested, state):
+        each = nested.optimizer
+        is_nested = nested.is_leaf and each is not optimizer
+        base = NestedStateInKeras if is_nested else StateInKeras
+        bonds = driver, step_inputs[id(each)], nested.key
+        state.update(zip(BRIDGE_ATTRIBUTES, bonds))
+        return _restored((base, type(each)), state)
 
-    return copy_all(optimizer, adopted)
+    return copy_all(optimizer, make)
 
 
-def fresh_copy(optimizer):
-    """Returns a copy of a v1 optimizer without its variables, not adopted if the original is."""
+def unbound_copy(optimizer):
+    """Returns a copy of a v1 optimizer without variables; of a bridge's copy, of its own class."""
 
-    def plain(part, state):
-        cls = type(part.optimizer)
-        if isinstance(part.optimizer, Adopted):
-            cls = original_class(part.optimizer)
-            state = {name: value for name, value in state.items() if name not in BONDS}
+    def make(nested, state):
+        cls = type(nested.optimizer)
+        if isinstance(nested.optimizer, StateInKeras):
+            cls = original_class(nested.optimizer)
+            state = {name: value for name, value in state.items() if name not in BRIDGE_ATTRIBUTES}
         made = object.__new__(cls)
         vars(made).update(state)
-        if not part.is_leaf:
+        if not nested.is_leaf:
             made.track_wrapped()
         return made
 
-    return copy_all(optimizer, plain)
+    return copy_all(optimizer, make)
 
 
-def original_class(adopted):
-    """Returns the class of the optimizer that was adopted."""
-    return type(adopted).__bases__[1]
+def original_class(bound):
+    """Returns the class of the optimizer that `copy_with_state_in` copied."""
+    return type(bound).__bases__[1]
 
 
 @functools.lru_cache(maxsize=None)
-def _adopted_class(mixin, original):
-    # The same name: error messages of the optimizer tell it.
-    return type(original.__name__, (mixin, original), {"__doc__": original.__doc__})
+def _class_with_state_in_keras(base, original):
+    # The name stays the same, because error messages of the optimizer show it.
+    return type(original.__name__, (base, original), {"__doc__": original.__doc__})
 
 
-def _readopt(bases, state):
-    adopted = object.__new__(_adopted_class(*bases))
-    vars(adopted).update(state)
-    return adopted
+def _restored(bases, state):
+    bound = object.__new__(_class_with_state_in_keras(*bases))
+    vars(bound).update(state)
+    return bound
 
 
 def _takes_nothing(function):
@@ -187,7 +195,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns the component to update, where one replica of many is being updated."""
+    """Returns the component of this replica where a distribution strategy updates replicas."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)

@@ -1,8 +1,7 @@
-"""Learning rates of v1 optimizers as Keras takes them: what goes by a global step goes on."""
+"""Converts v1 learning rates to Keras ones; schedules of the global step read `iterations`."""
 
 import functools
 import inspect
-import weakref
 
 import tensorflow as tf
 
@@ -14,7 +13,7 @@ from legacy_opt.core.user_warnings import warn
 
 
 class ByIterations:
-    """A v1 schedule that goes by the optimizer's `iterations` in place of a global step."""
+    """A v1 schedule that reads the optimizer's `iterations` instead of a global step."""
 
     def __init__(self, schedule, optimizer):
         self.schedule = schedule
@@ -30,7 +29,7 @@ def for_keras(rate, optimizer, keras):
     Args:
       rate: a number, tensor, variable, Keras schedule, callable without arguments, or what
         `tf.compat.v1.train.exponential_decay(…, global_step, …)` and its like return.
-      optimizer: the Keras optimizer, whose `iterations` take the global step's place.
+      optimizer: the Keras optimizer, whose `iterations` replace the global step.
       keras: that optimizer's Keras.
 
     Raises:
@@ -48,8 +47,8 @@ def for_keras(rate, optimizer, keras):
                 f"({keras.__name__}). Pass one of {keras.__name__}.optimizers.schedules."
             )
         return translated
-    # Executing eagerly, v1's decay functions return their schedule with the step bound to it. The
-    # bridge advances iterations, so bound to that variable it would stand still.
+    # In eager execution, v1's decay functions return a partial of the schedule and the step. The
+    # bridge advances `iterations`, so the schedule must read these.
     if is_v1_decay(rate):
         return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
@@ -74,7 +73,7 @@ def at_step(schedule, step):
 
 
 def is_v1_decay(rate):
-    """Whether `rate` is what v1's decay functions return while executing eagerly."""
+    """Whether `rate` is a partial as v1's decay functions return it in eager execution."""
     if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
         return False
     (step,) = rate.args
@@ -82,19 +81,20 @@ def is_v1_decay(rate):
 
 
 def _of_this_keras(schedule, keras):
-    """Returns this Keras' own schedule of the same name and settings, which can be saved, or None.
+    """Returns this Keras' schedule of the same name and settings, or None if it has none.
 
-    v1's decay functions use the schedules of an older Keras, inside TensorFlow.
+    It can be saved; v1's decay functions use the schedules of an older Keras inside TensorFlow.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
 
 
 def in_plain_numbers(schedule, cls=None):
-    """Returns a schedule of the same settings that holds no tensors and so fits every graph.
+    """Returns a schedule of the same settings with numbers for tensors, so that it fits any graph.
 
     Args:
-      schedule: what v1's decay functions bind to a step; one without settings is returned as it is.
+      schedule: the function that v1's decay functions bind to a step; one without settings is
+        returned as it is.
       cls: the class to make; None takes the schedule's own.
     """
     if not hasattr(schedule, "get_config"):
@@ -131,44 +131,14 @@ def step_behind(rate):
     if len(steps) > 1:
         raise ValueError(
             f"learning_rate={rate!r} is computed from several integer variables: "
-            f"{', '.join(step.name for step in steps)}. Which of them is the step? Make it "
-            "the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
+            f"{', '.join(step.name for step in steps)}. It is not clear which one is the step: "
+            "use the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
         )
     return steps[0] if steps else None
 
 
-# For each graph the optimizers that advance a step, by the name of the step.
-_drivers = weakref.WeakKeyDictionary()
-
-
-def advance_steps_behind(rates, optimizer, by=1):
-    """Advances the steps from which learning rates are computed, which nothing else does in Keras.
-
-    Of several optimizers that go by one step, only the first does.
-
-    Args:
-      rates: the learning rates of one Keras optimizer.
-      optimizer: that optimizer.
-      by: the number to advance by.
-
-    Returns:
-      A list of operations.
-    """
-    steps = {}
-    for rate in rates:
-        step = step_behind(rate)
-        if step is not None:
-            drivers = _drivers.setdefault(rate.graph, {})
-            driver = drivers.get(step.name, lambda: None)()
-            if driver is None:
-                drivers[step.name] = weakref.ref(optimizer)
-            if driver is None or driver is optimizer:
-                steps[step.name] = step
-    return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
-
-
 def _warn_of_a_step(function):
-    """Warns where a learning rate function reads an integer variable, as a global step is."""
+    """Warns if a learning rate function reads an integer variable: it may be a global step."""
     try:
         names = inspect.getclosurevars(function)
     except (TypeError, ValueError):
@@ -178,7 +148,7 @@ def _warn_of_a_step(function):
             warn(
                 f"The learning rate is a function that reads the variable {name} "
                 f"({value.name}). If that is a step, Keras does not advance it, and the "
-                "learning rate stays what it is. Pass the decay itself or a Keras schedule, "
-                "which go by iterations.",
+                "learning rate never changes. Pass the decay itself or a Keras schedule, "
+                "which read iterations.",
                 GlobalStepWarning,
             )

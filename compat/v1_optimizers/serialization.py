@@ -1,7 +1,7 @@
-"""Turns v1 optimizers into plain data and back, through a registry of classes.
+"""Converts v1 optimizers to plain data and back, through a registry of classes.
 
-Nothing is imported by a name that stands in a file: a class must be TensorFlow's, this package's
-or registered with `register_optimizer` before a file that mentions it is read.
+Nothing is imported by a name from a file: a class must be TensorFlow's, this package's or
+registered with `register_optimizer` before a file that names it is read.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from .inspection import BASE
 
 _registered = {}  # name -> class
-# What constructors of wrappers call the optimizer that they hold, if it is one.
+# The names of the argument of a wrapper's constructor that is the nested optimizer.
 _HELD = ("optimizer", "opt")
-# Before the names of classes of tf.contrib.opt, whose own names are this package's, too.
+# Prefix of tf.contrib.opt classes in saved configurations: this package has classes of the same
+# names.
 _CONTRIB = "contrib.opt>"
 
 
@@ -41,11 +42,11 @@ def register_optimizer(
 def register_optimizer(
     cls: Optional[OptimizerClass] = None, name: Optional[str] = None
 ) -> Union[OptimizerClass, Callable[[OptimizerClass], OptimizerClass]]:
-    """Registers a v1 optimizer class of your own, so that saved models can name it.
+    """Registers your own v1 optimizer class, so that saved models can name it.
 
-    Also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. What the
-    constructor was given is read from the attributes `_<argument>` (or `<argument>`), as in
-    TensorFlow's own classes. A class that keeps it otherwise defines ``get_config(self)``, which
+    Also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. Saving
+    reads the constructor's arguments from the attributes `_<argument>` (or `<argument>`), as in
+    TensorFlow's own classes. A class with other attributes defines ``get_config(self)``, which
     returns the constructor's arguments as plain numbers, strings, lists and dicts, and, if calling
     the class with them is not enough, the class method ``from_config(cls, config)``.
 
@@ -68,7 +69,7 @@ def register_optimizer(
         )
     name = cls.__name__ if name is None else name
     known = _find(name)
-    # A notebook cell that is run again makes the same class anew.
+    # A notebook cell that runs twice defines the same class twice.
     if known is not None and _origin(known) != _origin(cls):
         raise ValueError(
             f"{name!r} is the name of {known!r} already: pass another name=… for {cls!r}."
@@ -97,13 +98,13 @@ def _find(name):
 
 
 def _homes():
-    """Returns the modules whose classes need no registering."""
+    """Returns the modules whose classes need no registration."""
     contrib = [tf.contrib.opt] if legacy_opt.versions.has_contrib() else []
     return [legacy_opt, tf.compat.v1.train] + contrib
 
 
 def name_of(cls):
-    """Returns the name under which `cls` is saved; registers a class of the user's own.
+    """Returns the name under which `cls` is saved; registers a user's class.
 
     Raises:
       ValueError: another class has that name.
@@ -120,15 +121,15 @@ def name_of(cls):
     return cls.__name__
 
 
-def to_config(optimizer, cls, overrides, skip, told_inside=None):
+def to_config(optimizer, cls, overrides, skip, nested_config=None):
     """Returns a v1 optimizer as plain data.
 
     Args:
       optimizer: the optimizer.
       cls: its class.
-      overrides: constructor arguments that have other values by now.
-      skip: attributes whose arguments are left out, as the global step.
-      told_inside: a function that returns an optimizer inside as plain data.
+      overrides: a dict of constructor arguments whose values have changed.
+      skip: attributes whose arguments are omitted, such as the global step.
+      nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:
       ValueError: an argument cannot be read or is no plain data.
@@ -140,8 +141,8 @@ def to_config(optimizer, cls, overrides, skip, told_inside=None):
     arguments.update({key: value for key, value in overrides.items() if key in _parameters(cls)})
 
     def plain(value, argument):
-        if told_inside is not None and isinstance(value, BASE):
-            return told_inside(value)
+        if nested_config is not None and isinstance(value, BASE):
+            return nested_config(value)
         if isinstance(value, (list, tuple)) and any(isinstance(item, BASE) for item in value):
             return [plain(item, argument) for item in value]
         return _plain(value, argument, cls)
@@ -163,7 +164,7 @@ def from_config(data):
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )
-    # An option that is off, and that this version of the class does not have.
+    # An option that is off may be missing in this version of the class.
     known = _parameters(cls)
     arguments = {
         key: _with_optimizers(value)
@@ -172,14 +173,14 @@ def from_config(data):
     }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
-    for name, parameter in _parameters(cls).items():  # steps belong to a graph; the bridge has one
+    for name, parameter in _parameters(cls).items():  # a global step: the bridge has its own
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
 
 
 def _with_optimizers(value):
-    """Makes anew what `to_config` has told of optimizers inside."""
+    """Makes the optimizers that are nested in plain data."""
     if isinstance(value, dict) and set(value) == {"class_name", "config"}:
         return from_config(value)
     return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
@@ -206,7 +207,7 @@ def _arguments(optimizer, cls, known):
         for attribute in ("_" + name, name):
             if attribute in state:
                 value, default = state[attribute], parameter.default
-                # Off by default and off: other versions of the class may not know it.
+                # An option that is off by default may be missing in other versions of the class.
                 off = type(value) is type(default) and value == default and not value
                 if not off:
                     yield name, value
@@ -222,7 +223,7 @@ _CANNOT_READ = (
 
 
 def _plain(value, argument, cls):
-    """Returns `value` as what JSON can hold."""
+    """Converts `value` to a type that JSON can represent."""
     if value is None or isinstance(value, (bool, str)):
         return value
     if isinstance(value, (np.bool_, np.integer, np.floating)):
@@ -235,7 +236,7 @@ def _plain(value, argument, cls):
         return {key: _plain(item, argument, cls) for key, item in value.items()}
     raise ValueError(
         f"{cls.__name__} cannot be saved or translated: its argument {argument} is {value!r}, "
-        f"which is no plain data. {_way_out(value)} a class of your own a method "
+        f"which is no plain data. {_way_out(value)} your own class a method "
         "get_config(self) that returns its arguments as numbers, strings, lists and dicts."
     )
 

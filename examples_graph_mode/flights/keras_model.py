@@ -1,4 +1,4 @@
-"""The late-arrival model in tf.keras, whichever Keras that is, and its training with `fit`."""
+"""The late-arrival model in tf.keras (Keras 2 or Keras 3), and its training with `fit`."""
 
 import numpy as np
 import tensorflow as tf
@@ -16,7 +16,7 @@ class Wide(keras.layers.Layer):
     """A bias and one weight per id: ids [batch, fields] to logits [batch, 1]."""
 
     def __init__(self, vocabulary_size, **arguments):
-        # Without a dtype, the Keras of TensorFlow 1 makes the weights int32, as the ids are.
+        # Without a dtype, Keras in TensorFlow 1 creates int32 weights, the dtype of the ids.
         super().__init__(dtype="float32", **arguments)
         self.vocabulary_size = vocabulary_size
 
@@ -27,15 +27,15 @@ class Wide(keras.layers.Layer):
 
     def call(self, ids):
         logits = self.bias + tf.reduce_sum(tf.nn.embedding_lookup(self.wide, ids), axis=1)
-        # Where TensorFlow knows that all parts of a sum have one shape, it may add the bias last;
-        # it does not look across this reshaping.
+        # If all terms of a sum have the same known shape, TensorFlow may reorder them and add the
+        # bias last; it does not reorder across this reshape.
         return tf.expand_dims(logits, axis=1)
 
 
 class AddBias(keras.layers.Layer):
     """Adds a bias, as Dense does, but with a plain addition.
 
-    Dense takes BiasAdd, whose gradient adds up the batch in another order.
+    Dense uses BiasAdd, whose gradient sums the batch in another order.
     """
 
     def build(self, input_shape):
@@ -49,9 +49,9 @@ class AddBias(keras.layers.Layer):
 def build_model(fields, features, vocabulary_size, embedding_dim, activation="relu"):
     """Returns the Keras model, from ids and dense features to logits [batch, 1].
 
-    It adds up in the order of `flights.model.build_logits`, as float addition is not associative
-    and other last bits would not be the optimizer's doing. Hence two layers that the model could
-    do without: with Embedding and Dense's own biases it learns the same but for rounding.
+    It sums in the order of `flights.model.build_logits`: float addition is not associative, and
+    other last bits would hide whether the optimizers are equal. The layers `Wide` and `AddBias` are
+    needed for this only; with Embedding and the biases of Dense, the model differs by rounding.
     """
     layers = keras.layers
     ids = keras.Input([fields], dtype="int32", name="ids")
@@ -68,7 +68,7 @@ def build_model(fields, features, vocabulary_size, embedding_dim, activation="re
     return keras.Model([ids, dense], layers.Add()(parts))
 
 
-# Each layer's weights under the names of the session example's variables.
+# For each layer the names of its weights in flights_session.py.
 WEIGHTS = {
     "wide": ["bias", "wide"],
     "wide_dense": ["wide_dense"],
@@ -80,9 +80,10 @@ WEIGHTS = {
 
 
 class Predictions(keras.metrics.Metric):
-    """Keeps the probability that `fit` predicts for each example of one epoch, in their order.
+    """A metric that records the predicted probability of each example of one epoch, in order.
 
-    A metric sees the outputs of the model from before the step: no prediction has seen its label.
+    Keras passes a metric the model's outputs from before the step, so each prediction is made
+    before the training on its label.
     """
 
     def __init__(self, examples):
@@ -102,14 +103,14 @@ class Predictions(keras.metrics.Metric):
         return tf.identity(self.seen)
 
     def reset_state(self):
-        """Does nothing: before the only epoch all is zero."""
+        """Does nothing: there is one epoch only, which starts from zeros."""
 
-    reset_states = reset_state  # its name up to TensorFlow 2.4
+    reset_states = reset_state  # the method's name up to TensorFlow 2.4
 
 
 def value_of(variable):
-    """Returns the value of a variable of Keras as an array."""
-    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return it as it is
+    """Returns the value of a Keras variable as an array."""
+    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return the variable
 
 
 def new_model(flights, settings):
@@ -119,7 +120,7 @@ def new_model(flights, settings):
 
 
 def weights_of(model):
-    """Returns a dict from the session example's variable names to the weights of `build_model`."""
+    """Returns a dict from the variable names of flights_session.py to a model's weights."""
     weights = {}
     for layer, names in WEIGHTS.items():
         weights.update(zip(names, model.get_layer(layer).weights))
@@ -127,31 +128,31 @@ def weights_of(model):
 
 
 def set_weights(model, values):
-    """Gives the weights these values, a dict by the session example's variable names."""
+    """Sets the weights to `values`, a dict by the variable names of flights_session.py."""
     for layer, names in WEIGHTS.items():
         model.get_layer(layer).set_weights([values[name] for name in names])
 
 
 def fit(model, optimizer, flights, batch_size, label=KERAS):
-    """Trains with one pass over the flights; returns their predictions, from before each step."""
+    """Trains with one pass over the flights; returns the predictions made before each step."""
     predictions = Predictions(flights.size)
     model.compile(
         optimizer=optimizer,
         loss=keras.losses.BinaryCrossentropy(from_logits=True),
         metrics=[predictions],
     )
-    model.jit_compile = False  # Keras 3 takes XLA on GPUs; it rounds in other places
+    model.jit_compile = False  # Keras 3 uses XLA on GPUs, which rounds differently
     dataset = tf.data.Dataset.from_tensor_slices(((flights.ids, flights.dense), flights.late))
     dataset = dataset.batch(batch_size)  # in time order: no shuffle
     with tqdm(desc=label, total=-(-flights.size // batch_size), unit="batch") as bar:
         progress = keras.callbacks.LambdaCallback(on_batch_end=lambda batch, logs: bar.update())
-        # shuffle=False as Keras 3 warns that it cannot shuffle a dataset
+        # shuffle=False because Keras 3 warns that it cannot shuffle a dataset
         model.fit(dataset, callbacks=[progress], verbose=0, shuffle=False)
     return value_of(predictions.values)
 
 
 def run_of(predictions, model, optimizer):
-    """Returns the `Run` that ends with the model and its bridged optimizer as they are now."""
+    """Returns a `Run` with the current values of the model and its bridged optimizer."""
     weights = weights_of(model)
     slots = {
         (name, slot): optimizer.get_slot(weight, slot)

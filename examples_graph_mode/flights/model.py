@@ -1,8 +1,8 @@
-"""The late-arrival model, as a TF1 graph: sparse embedding table, small MLP, wide part.
+"""The late-arrival model as a TF1 graph: an embedding table, a small MLP and a wide part.
 
-`flights_session.py` builds it for a Session, `estimator_flights.py` for an Estimator. It uses no
-more than `get_variable`, `matmul` and `embedding_lookup`: tf.layers and tf.contrib are gone from
-new TensorFlow, these are not.
+`flights_session.py` builds it for a Session, `estimator_flights.py` for an Estimator. It uses only
+`get_variable`, `matmul` and `embedding_lookup`, which new TensorFlow versions still have, unlike
+tf.layers and tf.contrib.
 """
 
 import dataclasses
@@ -13,10 +13,10 @@ import tensorflow.compat.v1 as tf
 from flights.optimizers import CATALOGUE
 
 HIDDEN_UNITS = 32
-OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # those that most of the examples train with
+OPTIMIZERS = ("Adagrad", "AdagradDecay", "SGD")  # the optimizers of most of the examples
 MODELS = ("mlp", "logistic")
 
-# What won `flights_session.py --sweep`, which looks at January to June only.
+# The best learning rates of `flights_session.py --sweep`, which uses January to June only.
 LEARNING_RATES = {
     "mlp": {name: CATALOGUE[name].learning_rate for name in OPTIMIZERS},
     "logistic": {"Adagrad": 0.575, "AdagradDecay": 0.323, "SGD": 0.323},
@@ -27,7 +27,7 @@ DECAY_RATE = 0.7
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What one model is trained with; `decay_step` and `decay_rate` concern AdagradDecay alone."""
+    """The settings of one training; `decay_step` and `decay_rate` are for AdagradDecay only."""
 
     optimizer: str
     learning_rate: float
@@ -36,12 +36,12 @@ class Settings:
     model: str = "mlp"
     embedding_dim: int = 8
     seed: int = 0
-    activation: str = "relu"  # any function of tf.nn
+    activation: str = "relu"  # the name of a function in tf.nn
 
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """One model with its optimizer, in a variable scope of its own."""
+    """A model with its optimizer, in its own variable scope."""
 
     prediction: Any
     loss: Any
@@ -55,10 +55,10 @@ def build_logits(ids, dense, vocabulary_size, settings):
     """Returns the logits [batch] of "arrives late".
 
     Args:
-        ids: int32 tensor [batch, fields], rows of the common embedding table.
-        dense: float32 tensor [batch, features].
-        vocabulary_size: number of rows of the table.
-        settings: `Settings`; model "logistic" is the wide part alone.
+      ids: int32 tensor [batch, fields], row numbers of the embedding table that all fields share.
+      dense: float32 tensor [batch, features].
+      vocabulary_size: number of rows of the table.
+      settings: `Settings`; the model "logistic" is the wide part alone.
     """
     fields, features = ids.shape[1], dense.shape[1]
     bias = tf.get_variable("bias", [], initializer=tf.zeros_initializer())
@@ -71,7 +71,7 @@ def build_logits(ids, dense, vocabulary_size, settings):
         return logits
 
     def normal(name, shape, stddev, number):
-        # A seed for every variable: all optimizers then start from the same numbers.
+        # A seed for every variable: all optimizers then start from the same values.
         initializer = tf.random_normal_initializer(stddev=stddev, seed=10 * settings.seed + number)
         return tf.get_variable(name, shape, initializer=initializer)
 
@@ -88,7 +88,7 @@ def build_logits(ids, dense, vocabulary_size, settings):
 
 
 def build_loss(logits, late):
-    """Mean log-loss of the batch."""
+    """Returns the mean log-loss of the batch."""
     return tf.reduce_mean(tf.nn.sigmoid_cross_entropy_with_logits(labels=late, logits=logits))
 
 
@@ -101,10 +101,10 @@ def build_optimizer(settings, global_step):
 
 
 def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimizer=build_optimizer):
-    """Builds model and optimizer in variable scope `scope`, with a global step of its own.
+    """Builds model and optimizer in the variable scope `scope`, with a separate global step.
 
-    One global step for all would make AdagradDecay's clock depend on which optimizer advances it.
-    `make_optimizer` is called with the settings and the global step.
+    A global step shared with other optimizers would advance several times per step, and the decays
+    of AdagradDecay depend on it. `make_optimizer` is called with the settings and the global step.
     """
     with tf.variable_scope(scope):
         global_step = tf.get_variable(
@@ -119,9 +119,10 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimiz
 
 
 def decay_steps(steps, decay_step):
-    """The steps in `range(steps)` at which AdagradDecay's period changes.
+    """Returns the steps in `range(steps)` at which AdagradDecay's period changes.
 
-    The period is (global_step + 1) // decay_step, with the global step before the update. Dense
-    variables decay right then, a row of a sparse table at its next visit.
+    The period is (global_step + 1) // decay_step, with the global step before the update. The
+    accumulators of dense variables decay in that step, a row of a sparse table when it is next
+    updated.
     """
     return range(decay_step - 1, steps, decay_step)

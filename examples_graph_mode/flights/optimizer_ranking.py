@@ -14,15 +14,15 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that are nearer to each other everywhere share a line of the legend
-CUT = 0.06  # how far above the best the ranking of log-loss reaches
-TOP = 0.15  # how far above the reference the curves do
+SAME = 1e-4  # curves that differ by less everywhere share a legend entry
+CUT = 0.06  # range of log-loss above the best in the plot of the ranking
+TOP = 0.15  # range of log-loss above the reference in the plots over time
 
 
 def scored(flights):
-    """Which flights the ranking is by, and a name for them.
+    """Returns a mask of the flights that the ranking uses, and a name for them.
 
-    Of the whole year these are July to December: the learning rates were tuned on what is before.
+    Of the whole year these are July to December: the learning rates were tuned on January to June.
     """
     if flights.month[-1] == 12:
         return flights.month >= 7, "July-December"
@@ -30,12 +30,12 @@ def scored(flights):
 
 
 def ranking(flights, outcomes, settings):
-    """One row per optimizer, the best log-loss first and what diverged last.
+    """Returns one row per optimizer, sorted by log-loss; diverged ones are last.
 
     Args:
-        flights: `Flights`.
-        outcomes: dict from name to `compare_optimizers.Outcome`.
-        settings: dict from name to `Settings`.
+      flights: `Flights`.
+      outcomes: dict from name to `compare_optimizers.Outcome`.
+      settings: dict from name to `Settings`.
     """
     inside, _ = scored(flights)
     rows = {}
@@ -53,7 +53,7 @@ def ranking(flights, outcomes, settings):
 
 
 def format_ranking(flights, table):
-    """The table as text for a person."""
+    """Returns the table as text."""
     inside, period = scored(flights)
     late = flights.late[inside]
     shown = pd.DataFrame(
@@ -68,7 +68,7 @@ def format_ranking(flights, table):
     )
     constant = score(late, np.full(late.shape, late.mean()))[0]
     lines = [
-        f"Predictions of {period}, each made before its flight was learned from:",
+        f"Predictions of {period}, each made before training on its flight:",
         shown.to_string(),
         f"Always predicting the share of late flights would score {constant:.4f}.",
     ]
@@ -76,12 +76,12 @@ def format_ranking(flights, table):
 
 
 def write_over_time(path, flights, predictions):
-    """Running log-loss, and by family how much it is above that of the reference.
+    """Plots the running log-loss, and for each family its difference from the reference.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        predictions: dict from name to array [flights].
+      path: the path of the PNG.
+      flights: `Flights`.
+      predictions: dict from name to array [flights].
     """
     reference = REFERENCE if REFERENCE in predictions else next(iter(predictions))
     window = max(1, min(WINDOW, flights.size // 4))
@@ -92,7 +92,7 @@ def write_over_time(path, flights, predictions):
     }
     times = flights.time[shown]
     figure = Figure(figsize=(14, 8))
-    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
     axes = figure.subplots(2, 3, sharex=True)
     gaps = {name: (loss - running[reference]).to_numpy() for name, loss in running.items()}
     top = axes.flat[0]
@@ -112,7 +112,7 @@ def write_over_time(path, flights, predictions):
             stock = any(CATALOGUE[name].stock for name in names)
             style = {"color": f"C{number}", "linestyle": "--" if stock else "-"}
             gap, label = gaps[names[0]], " = ".join(names)
-            if not float(np.max(gap)) < TOP:  # or NaN, which NumPy would warn of
+            if not float(np.max(gap)) < TOP:  # also for NaN
                 label += " (goes off the top)"
             each.plot(times, gap, label=label, **style)
         low, high = limits([0], gaps)
@@ -123,9 +123,10 @@ def write_over_time(path, flights, predictions):
             each.legend(loc="lower left", fontsize=8)
     locator = AutoDateLocator(maxticks=8)
     top.xaxis.set_major_locator(locator)
-    # By the unit of the ticks, years to seconds: each day tells its month.
+    # One format per unit of the ticks, from years to seconds; days are shown with their month.
     by_unit = ["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"]
-    begins = ["%Y", "%b", "%d %b", "%d %b", "%H:%M", "%H:%M"]  # where the larger unit begins
+    # For ticks at which a larger unit begins.
+    begins = ["%Y", "%b", "%d %b", "%d %b", "%H:%M", "%H:%M"]
     top.xaxis.set_major_formatter(
         ConciseDateFormatter(locator, formats=by_unit, zero_formats=begins, show_offset=False)
     )
@@ -137,7 +138,7 @@ def write_over_time(path, flights, predictions):
 
 
 def limits(around, gaps):
-    """Limits of an axis that hold what is near `around` and leave out what is far above it."""
+    """Returns axis limits that include `around` and values at most `TOP` above it."""
     finite = np.concatenate([gap[np.isfinite(gap)] for gap in gaps.values()] + [[0.0]])
     low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), TOP)
     margin = 0.05 * (high - low) + 1e-6
@@ -145,7 +146,7 @@ def limits(around, gaps):
 
 
 def together(names, curves):
-    """Groups the names whose curves lie on each other."""
+    """Groups names with equal curves, up to `SAME`."""
     groups = []
     for name in names:
         for group in groups:
@@ -158,7 +159,7 @@ def together(names, curves):
 
 
 def write_ranking(path, flights, table):
-    """Log-loss, time per step and state of every optimizer, a row for each, the best on top."""
+    """Plots log-loss, time per step and state of every optimizer, the best on top."""
     _, period = scored(flights)
     table = table.iloc[::-1]
     figure = Figure(figsize=(12, 1.8 + 0.27 * len(table)))
@@ -205,8 +206,8 @@ def dots(axis, values):
 
 
 def off_the_edge(axis, row, name, value):
-    """Draws an arrow at the right edge for a value beyond it, with the value beside it."""
-    edge = axis.get_yaxis_transform()  # x goes from 0 to 1, y is the row
+    """Draws an arrow at the right edge for a value outside the plot, with the value beside it."""
+    edge = axis.get_yaxis_transform()  # x is from 0 to 1, y is the row
     axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
     text = "diverged" if np.isnan(value) else f"{value:.4f}"
     place = {"xytext": (-8, 0), "textcoords": "offset points", "ha": "right", "va": "center"}
@@ -214,7 +215,7 @@ def off_the_edge(axis, row, name, value):
 
 
 def colors(name):
-    """The colours of an optimizer's marker: its family's, hollow if it is TensorFlow's own."""
+    """Returns the colours of an optimizer's marker: by family; hollow for TensorFlow's own."""
     choice = CATALOGUE[name]
     color = COLORS[choice.family]
     return {"color": color, "markerfacecolor": "white" if choice.stock else color}

@@ -1,6 +1,6 @@
-"""How the flights model is trained by each optimizer: those of the package, and TensorFlow's own.
+"""Arguments and learning rates of each optimizer, the package's and TensorFlow's, for the flights.
 
-`flights_session.py` compares three of them at length, `compare_optimizers.py` all.
+`flights_session.py` compares three of them in detail, `compare_optimizers.py` all.
 """
 
 from typing import Any, Callable, NamedTuple, Tuple
@@ -9,22 +9,22 @@ import tensorflow.compat.v1 as tf
 
 import legacy_opt
 
-# Weight decay that is not multiplied by the learning rate, as tf.contrib's: per step.
+# Weight decay per step, not multiplied by the learning rate, as in tf.contrib.
 DECAY_PER_STEP = 1e-5
-# Weight decay that is (BERT's), as in BERT.
+# Weight decay that is multiplied by the learning rate, with BERT's value.
 DECAY_RATE_OF_BERT = 0.01
 
 
 class Choice(NamedTuple):
-    """One optimizer.
+    """An optimizer and its arguments.
 
     Attributes:
-        family: whom it is shown with.
-        make: called with `Settings` and the global step, returns the optimizer.
-        learning_rate: the default: what won `compare_optimizers.py --sweep` (of Adagrad,
-            AdagradDecay and SGD `flights_session.py --sweep`), which sees January to June only.
-        rates: the lowest and the highest learning rate that a sweep tries.
-        stock: whether it is TensorFlow's own, to compare with.
+      family: the group in which plots show it.
+      make: a function from `Settings` and the global step to the optimizer.
+      learning_rate: the default, which is the best of `compare_optimizers.py --sweep` (for Adagrad,
+        AdagradDecay and SGD of `flights_session.py --sweep`) on January to June.
+      rates: the lowest and the highest learning rate that a sweep tries.
+      stock: whether it is one of TensorFlow's own, for comparison.
     """
 
     family: str
@@ -35,10 +35,10 @@ class Choice(NamedTuple):
 
 
 def adagrad_decay(optimizer):
-    """Returns a `Choice.make` for one of the two layouts of AdagradDecay.
+    """Returns a `Choice.make` for AdagradDecay or AdagradDecayV2.
 
-    DeepRec's default decay step of 100,000 suits streams of months. This one ends after 5,115
-    batches: with the default nothing would ever decay, and AdagradDecay would be Adagrad.
+    DeepRec's default decay step of 100,000 is for months of training data. This training ends after
+    5,115 batches: with the default nothing would decay, and AdagradDecay would equal Adagrad.
     """
 
     def make(settings, step):
@@ -53,19 +53,19 @@ def adagrad_decay(optimizer):
 
 
 def plain(optimizer, **arguments):
-    """Returns a `Choice.make` for an optimizer that does not go by the global step."""
+    """Returns a `Choice.make` for an optimizer without the argument `global_step`."""
     return lambda settings, step: optimizer(learning_rate=settings.learning_rate, **arguments)
 
 
 def stepped(optimizer, **arguments):
-    """Returns a `Choice.make` for an optimizer that goes by the global step."""
+    """Returns a `Choice.make` for an optimizer with the argument `global_step`."""
     return lambda settings, step: optimizer(
         global_step=step, learning_rate=settings.learning_rate, **arguments
     )
 
 
 def adafactor(settings, step):
-    """Returns Adafactor with its usual decay rate, by this step instead of the graph's own."""
+    """Returns Adafactor with its usual decay rate, as a function of `step`."""
     decay_rate = legacy_opt.adafactor_decay_rate_pow(0.8)(step)
     return legacy_opt.AdafactorOptimizer(
         learning_rate=settings.learning_rate, decay_rate=decay_rate
@@ -77,8 +77,8 @@ NORMS, MOMENTUM = "BERT's and tensor2tensor's", "Momentum's and signs"
 
 AdagradWOptimizer = legacy_opt.extend_with_decoupled_weight_decay(tf.train.AdagradOptimizer)
 
-# Arguments that are not given have their defaults. Those with one rule have one rate: the V2 that
-# of AdagradDecay, RegAdagrad Adagrad's, LazyAdamGS and AdamAsync LazyAdam's, AdamGS Adam's.
+# Optimizers with the same rule have the same rate: AdagradDecayV2 that of AdagradDecay, RegAdagrad
+# that of Adagrad, LazyAdamGS and AdamAsync that of LazyAdam, AdamGS that of Adam.
 CATALOGUE = {
     "Adagrad": Choice(ADAGRAD, plain(tf.train.AdagradOptimizer), 0.391, (0.02, 2.0), stock=True),
     "AdagradDecay": Choice(

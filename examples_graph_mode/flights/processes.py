@@ -1,4 +1,4 @@
-"""Processes of a cluster on this machine: starts them, stops them, leaves none behind.
+"""Starts and stops the processes of a cluster on this machine.
 
 Run as a program, it is a server: a parameter server, or a worker of a `ParameterServerStrategy`.
 """
@@ -16,31 +16,31 @@ import threading
 import time
 
 ENDING = (signal.SIGINT, signal.SIGTERM)
-STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # in the environment of what `Cluster` starts
+STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # environment variable of processes started by `Cluster`
 
 
 class Cluster:
-    """Processes with addresses on loopback, all of which are gone when the `with` block ends.
+    """Processes with loopback addresses, all of which are stopped at the end of the `with` block.
 
-    What they print is seen at once; what they write to stderr is kept for an error message.
+    Their stdout is shown; their stderr is stored for an error message.
 
     Args:
-        seconds: how long `wait` waits.
-        **jobs: the number of tasks of each job, as worker=2.
+      seconds: the time limit of `wait`.
+      **jobs: the number of tasks of each job, for example worker=2.
     """
 
     def __init__(self, seconds, **jobs):
         self.seconds = seconds
         self.tasks = [(job, index) for job, count in jobs.items() for index in range(count)]
-        addresses = iter(free_addresses(len(self.tasks)))  # at once, lest two jobs get the same
+        addresses = iter(free_addresses(len(self.tasks)))  # in one call, so that all are different
         self.addresses = {job: [next(addresses) for _ in range(jobs[job])] for job in jobs}
-        self.processes = {}  # "worker 0" -> (process, the file that its stderr goes to)
+        self.processes = {}  # "worker 0" -> (process, file of its stderr)
 
     def __enter__(self):
         return self
 
     def start(self, job, program, *arguments):
-        """Starts a Python program for every task of a job; TF_CONFIG tells it which one it is."""
+        """Starts a Python program for every task of a job, with the task in TF_CONFIG."""
         for index in range(len(self.addresses[job])):
             place = {"cluster": self.addresses, "task": {"type": job, "index": index}}
             with signals_held():
@@ -57,7 +57,7 @@ class Cluster:
         """Waits for the processes of some jobs.
 
         Raises:
-            SystemExit: if some process fails, or if they take too long.
+          SystemExit: if a process fails, or at the time limit.
         """
         stop = time.time() + self.seconds
         waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] in jobs]
@@ -82,16 +82,16 @@ class Cluster:
 
 
 def describe_failure(name, process, errors):
-    """Returns a sentence about a process that has failed; `errors` is what it wrote to stderr."""
-    if process.returncode < 0:  # it had no time to say anything
+    """Returns a sentence about a process that has failed; `errors` is the file of its stderr."""
+    if process.returncode < 0:  # killed, so stderr has no error message
         return f"{name} was killed by {signal.Signals(-process.returncode).name}."
     return f"{name} failed. {last_line(errors)}"
 
 
 def last_line(file):
-    """Returns the last line of a file that begins as an exception does, or else the last one.
+    """Returns the last line of a file that looks like an exception, or else the last line.
 
-    TensorFlow 1.15 adds to a message where the operation was made.
+    TensorFlow 1.15 appends to a message the place where the operation was created.
     """
     file.seek(0)
     lines = file.read().strip().splitlines()
@@ -100,7 +100,7 @@ def last_line(file):
 
 
 def free_addresses(count):
-    """Returns addresses of this machine at which nobody listens."""
+    """Returns unused addresses of this machine."""
     with contextlib.ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for each in sockets:
@@ -109,13 +109,13 @@ def free_addresses(count):
 
 
 def my_place():
-    """Returns this process' cluster, job and index."""
+    """Returns the cluster, job and index of this process, from TF_CONFIG."""
     place = json.loads(os.environ["TF_CONFIG"])
     return place["cluster"], place["task"]["type"], place["task"]["index"]
 
 
 def end_on_signals():
-    """Lets Ctrl-C and SIGTERM end a program with one line, after its `with` blocks."""
+    """Makes Ctrl-C and SIGTERM raise SystemExit, so that `with` blocks stop the processes."""
 
     def end(number, frame):
         sys.exit(f"{signal.Signals(number).name}: all processes are stopped.")
@@ -126,25 +126,27 @@ def end_on_signals():
 
 @contextlib.contextmanager
 def signals_held():
-    """Lets Ctrl-C and SIGTERM wait for the end of the `with` block."""
-    came = []
-    handlers = {each: signal.signal(each, lambda number, _: came.append(number)) for each in ENDING}
+    """Delays Ctrl-C and SIGTERM until the end of the `with` block."""
+    received = []
+    handlers = {
+        each: signal.signal(each, lambda number, _: received.append(number)) for each in ENDING
+    }
     try:
         yield
     finally:
         for number, handler in handlers.items():
             signal.signal(number, handler)
-        for number in came:
+        for number in received:
             os.kill(os.getpid(), number)
 
 
 def stop_with_parent():
-    """Ends this process as soon as the `Cluster` that started it is gone, however it ended."""
-    if STARTED not in os.environ:  # somebody else has, and looks after it
+    """Ends this process as soon as the process of the `Cluster` that started it has ended."""
+    if STARTED not in os.environ:  # not started by a `Cluster`
         return
 
     def wait():
-        sys.stdin.read()  # until the other end of the pipe is closed
+        sys.stdin.read()  # returns when the other end of the pipe is closed
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()

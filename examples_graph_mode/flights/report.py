@@ -1,4 +1,4 @@
-"""Log-loss and AUC of the predictions: tables, a CSV, a plot, and a sentence that sums them up."""
+"""Log-loss and AUC of the predictions, as tables, a CSV, a plot and a summary in words."""
 
 import calendar
 
@@ -17,15 +17,15 @@ COLORS = {"Adagrad": "tab:blue", "AdagradDecay": "tab:red", "SGD": "tab:green"}
 
 
 def clipped(predictions):
-    """float64 probabilities, kept off 0 and 1 by float32's resolution.
+    """Returns float64 probabilities, clipped to float32's resolution away from 0 and 1.
 
-    scikit-learn's own clipping depends on its version.
+    The clipping of scikit-learn depends on its version.
     """
     return np.clip(np.asarray(predictions, np.float64), 1e-7, 1 - 1e-7)
 
 
 def score(late, predictions):
-    """(log-loss, AUC) of some flights; the AUC is nan where all or none of them are late."""
+    """Returns (log-loss, AUC); the AUC is nan if all or none of the flights are late."""
     if not np.isfinite(predictions).all():  # diverged
         return float("nan"), float("nan")
     probability = clipped(predictions)
@@ -35,16 +35,16 @@ def score(late, predictions):
 
 
 def metrics_table(flights, predictions, names):
-    """Scores by month and period.
+    """Computes the scores of each month and period.
 
     Args:
-        flights: `Flights`.
-        predictions: array [names, flights].
-        names: name of each row of `predictions`.
+      flights: `Flights`.
+      predictions: array [names, flights].
+      names: name of each row of `predictions`.
 
     Returns:
-        DataFrame with index period ("Jan" to "Dec" and those of `PERIODS`, as far as there are
-        flights in them) and columns flights, late, (log-loss, name), ..., (AUC, name), ...
+      DataFrame with index period ("Jan" to "Dec" and those of `PERIODS`, without periods that have
+      no flights) and columns flights, late, (log-loss, name), ..., (AUC, name), ...
     """
     periods = {calendar.month_abbr[month]: [month] for month in range(1, 13)}
     periods.update(PERIODS)
@@ -65,20 +65,20 @@ def metrics_table(flights, predictions, names):
 
 
 def format_table(table):
-    """The table as text for a person."""
+    """Returns the table as text."""
     return table.to_string(float_format="{:.4f}".format)
 
 
 def summary(table, names, settings, steps):
-    """What the table says, in words: who won, by how much, and where decay lost."""
+    """Returns a summary of the table in words: the best optimizer, and AdagradDecay's losses."""
     period = "Jul-Dec" if "Jul-Dec" in table.index else table.index[-1]
     losses = table.loc[period, "log-loss"]
     ranked = sorted(names, key=lambda name: losses[name])
     lines = [f"{period} log-loss: {', '.join(f'{name} {losses[name]:.4f}' for name in ranked)}."]
     if "AdagradDecay" in names and "Adagrad" in names:
         lines.append(compare(table, period, "AdagradDecay", "Adagrad"))
-        if settings["Adagrad"].model != "logistic":  # which starts from zeros, whatever the seed
-            lines.append("This is one seed; --sweep prints how much log-loss varies with it.")
+        if settings["Adagrad"].model != "logistic":  # its initial values are zeros for any seed
+            lines.append("This is one seed; --sweep prints how log-loss varies with the seed.")
     if "AdagradDecay" in names:
         decay_step = settings["AdagradDecay"].decay_step
         lines.append(
@@ -87,32 +87,32 @@ def summary(table, names, settings, steps):
         )
         if steps < 100000 and decay_step != 100000:
             lines[-1] += (
-                f" DeepRec's default of 100000 would not have decayed once in these {steps} steps."
+                f" With DeepRec's default of 100000 it would not have decayed in {steps} steps."
             )
     return "\n".join(lines)
 
 
 def compare(table, period, ours, other):
-    """A sentence on `ours` against `other`, in the period and month by month."""
+    """Returns a sentence that compares `ours` with `other`, in the period and month by month."""
     months = [month for month in table.index if month in list(calendar.month_abbr)]
     gap = table["log-loss", ours] - table["log-loss", other]
     worse = [month for month in months if gap[month] > 0]
     size = abs(gap[period])
     if size < 0.00005:
-        text = f"{ours} and {other} are equal to four digits in {period}; "
+        text = f"{ours} and {other} are equal to four decimals in {period}; "
     else:
         verdict = "better" if gap[period] < 0 else "worse"
         share = 100 * size / table.loc[period, ("log-loss", other)]
         names = ours, verdict, other, size, share, period
         text = "{} is {} than {} by {:.4f} ({:.2f} %) in {}; ".format(*names)
     if not worse:
-        return text + f"by month {ours} loses nowhere."
+        return text + f"{ours} is worse in no month."
     lost = ", ".join(f"{month} (+{gap[month]:.5f})" for month in worse)
-    return text + f"by month {ours} loses in {len(worse)} of {len(months)}: {lost}."
+    return text + f"{ours} is worse in {len(worse)} of {len(months)} months: {lost}."
 
 
 def write_csv(path, table):
-    """One line per period and optimizer."""
+    """Writes a CSV with one line per period and optimizer."""
     metrics = table[["log-loss", "AUC"]]
     lines = [
         dict(
@@ -131,24 +131,24 @@ def write_csv(path, table):
 
 
 def loss_per_flight(late, predictions):
-    """The log-loss of every single flight, float64."""
+    """Returns the log-loss of each flight, float64."""
     probability = clipped(predictions)
     return -np.log(np.where(late > 0, probability, 1 - probability))
 
 
 def write_plot(path, flights, predictions, settings, batch_size):
-    """Running log-loss of each optimizer, and its mean so far against the first optimizer's.
+    """Plots each optimizer's running log-loss, and its mean so far minus the first optimizer's.
 
     Args:
-        path: the PNG.
-        flights: `Flights`.
-        predictions: array [names, flights].
-        settings: dict from name to `Settings`, in the order of `predictions`.
-        batch_size: flights per step.
+      path: the path of the PNG.
+      flights: `Flights`.
+      predictions: array [names, flights].
+      settings: dict from name to `Settings`, in the order of `predictions`.
+      batch_size: flights per step.
     """
     names = list(settings)
     figure = Figure(figsize=(11, 7.5))
-    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
     top, bottom = figure.subplots(2, 1, sharex=True, gridspec_kw={"height_ratios": [3, 2]})
     if "AdagradDecay" in settings:
         steps = decay_steps(-(-flights.size // batch_size), settings["AdagradDecay"].decay_step)
@@ -164,7 +164,7 @@ def write_plot(path, flights, predictions, settings, batch_size):
     for name, loss in zip(names[1:], losses[1:]):
         gap = np.cumsum(loss - losses[0]) / count
         bottom.plot(flights.time[settled], gap[settled], color=COLORS[name], label=name)
-    top.set_title("Late arrivals 2013, each batch predicted before it is learned from")
+    top.set_title("Late arrivals 2013, each batch predicted before training on it")
     top.set_ylabel(f"log-loss, mean of the last {window:,} flights")
     top.legend(loc="lower left")
     bottom.axhline(0, color=COLORS[names[0]])
@@ -176,7 +176,7 @@ def write_plot(path, flights, predictions, settings, batch_size):
 
 
 def mark_decays(axes, times):
-    """Grey lines where AdagradDecay's accumulator decays."""
+    """Draws grey lines where AdagradDecay's accumulator decays."""
     for each in axes:
         for number, time in enumerate(times):
             label = "accumulator decays" if number == 0 else None

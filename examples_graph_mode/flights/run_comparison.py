@@ -1,4 +1,4 @@
-"""What a training leaves behind, and the comparison of two of them, bit for bit."""
+"""The results of a training, and the comparison of two trainings bit for bit."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from flights.training import Trainer
 
 
 class Run(NamedTuple):
-    """What one of the two trainings left behind.
+    """The results of a training.
 
     Attributes:
-        predictions: float32 [flights], each made before its flight was learned from.
-        variables: dict from the session example's variable name to the value at the end.
-        slots: dict from (variable name, slot name) to the value at the end.
+      predictions: float32 [flights], each made before the training on its flight.
+      variables: dict from the variable name in flights_session.py to the value at the end.
+      slots: dict from (variable name, slot name) to the value at the end.
     """
 
     predictions: np.ndarray
@@ -23,9 +23,9 @@ class Run(NamedTuple):
 
 
 def make_trainer(flights, settings, batch_size, scope=None):
-    """Builds the TF1 graph with the ref variables that a TF1 program has.
+    """Returns a `Trainer` whose TF1 graph has ref variables, as in a TF1 program.
 
-    Its variable scope is `scope`, or the optimizer's name.
+    The variable scope is `scope`, or the optimizer's name.
     """
     before = tf.compat.v1.resource_variables_enabled()
     tf.compat.v1.disable_resource_variables()
@@ -37,7 +37,7 @@ def make_trainer(flights, settings, batch_size, scope=None):
 
 
 def run_of_session(predictions, trainer, session):
-    """Returns the `Run` of a trainer's only tower that ends with its values in the session."""
+    """Returns a `Run` with the session's current values of a trainer's only tower."""
     (tower,) = trainer.towers
     variables = {variable.op.name.split("/")[-1]: variable for variable in tower.variables}
     slots = {
@@ -50,13 +50,13 @@ def run_of_session(predictions, trainer, session):
 
 
 def first_difference(one, other, batch_size, names=("the Session", "Keras")):
-    """Compares two `Run`s: a sentence on the first difference, or None if there is none.
+    """Returns a sentence about the first difference of two `Run`s, or None if they are equal.
 
     Args:
-        one: a `Run`.
-        other: another.
-        batch_size: flights per step.
-        names: what the sentence calls them.
+      one: a `Run`.
+      other: another `Run`.
+      batch_size: flights per step.
+      names: names of the two runs, for the sentence.
     """
     if not np.array_equal(one.predictions, other.predictions):
         flight = int(np.argmax(one.predictions != other.predictions))
@@ -77,7 +77,7 @@ def first_difference(one, other, batch_size, names=("the Session", "Keras")):
 
 
 def how_much(one, two, names=("the Session", "Keras")):
-    """Says how much two unequal arrays differ."""
+    """Returns in words how much two unequal arrays differ."""
     if one.shape != two.shape:
         return f"its shape is {one.shape} in {names[0]} and {two.shape} in {names[1]}"
     gap = np.abs(one.astype(np.float64) - two)

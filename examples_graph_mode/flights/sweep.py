@@ -1,6 +1,6 @@
-"""Tunes every optimizer with the same number of trials, then measures the winners over seeds.
+"""Tunes every optimizer with the same number of trials, then measures the best over several seeds.
 
-Tuning looks at January to June only; July to December is touched once, with what tuning chose.
+Tuning uses January to June only; July to December is used once, with the chosen settings.
 """
 
 import dataclasses
@@ -24,9 +24,9 @@ MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # one tower, one step of 64, on t
 def trials(optimizer, count, base):
     """Returns `count` settings of one optimizer to try.
 
-    Learning rates are spread evenly over the logarithm of the optimizer's range, which is the same
-    for all of a kind. AdagradDecay gets no more trials for its two extra knobs: each learning rate
-    comes with one decay step and decay rate, drawn at random.
+    Learning rates are evenly spaced on a logarithmic scale over the optimizer's range, which
+    similar optimizers share. AdagradDecay gets no additional trials for its two additional
+    hyperparameters: each learning rate has one decay step and decay rate, drawn at random.
     """
     random = np.random.RandomState(base.seed)
     low, high = np.log(CATALOGUE[optimizer].rates)
@@ -46,7 +46,7 @@ def trials(optimizer, count, base):
 
 
 def run_towers(flights, settings, batch_size, label):
-    """Trains all `settings` side by side in one graph; returns their predictions."""
+    """Trains with all `settings` in one graph, in parallel; returns their predictions."""
     trainer = Trainer(
         flights, {f"tower_{number}": one for number, one in enumerate(settings)}, batch_size
     )
@@ -58,10 +58,10 @@ def tune(flights, optimizers, count, seeds, batch_size, base):
 
     One seed is enough to drop bad trials, but not to rank good ones: between neighbouring learning
     rates the log-loss differs less than between seeds. So the `FINALISTS` best of each optimizer
-    run again over `seeds`, and their mean decides.
+    are trained again with all `seeds`, and the best mean is chosen.
 
     Returns:
-        A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
+      A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
     """
     first_half = flights.first(int((flights.month <= 6).sum()))
 
@@ -87,7 +87,7 @@ def tune(flights, optimizers, count, seeds, batch_size, base):
 
 
 def measure(flights, best, seeds, batch_size):
-    """July to December over several seeds: a DataFrame with one row per optimizer and seed."""
+    """Returns the scores of July to December, one row per optimizer and seed."""
     runs = [
         (name, dataclasses.replace(one, seed=seed)) for name, one in best.items() for seed in seeds
     ]
@@ -101,7 +101,7 @@ def measure(flights, best, seeds, batch_size):
 
 
 def spread(table, optimizers):
-    """Mean, standard deviation and range over the seeds, one line per optimizer."""
+    """Returns mean, standard deviation and range over the seeds, one row per optimizer."""
     rows = {}
     for name in optimizers:
         runs = table[table["optimizer"] == name]
@@ -115,7 +115,7 @@ def spread(table, optimizers):
 
 
 def verdict(table, optimizers):
-    """How the optimizer with the best mean compares with the others, seed by seed."""
+    """Returns sentences that compare the optimizer with the best mean with each other one."""
     losses = table.pivot(index="seed", columns="optimizer", values="log-loss")
     best = min(optimizers, key=lambda name: losses[name].mean())
     lines = []
@@ -139,7 +139,7 @@ def sweep(flights, optimizers, count, seed_count, batch_size, base):
         f"each of {', '.join(optimizers)}; about {seconds} s."
     )
     begin = time.time()
-    # Not the seeds of the measurement: nothing of it shall have taken part in the choice.
+    # Tuning uses other seeds than the measurement.
     measured = range(base.seed, base.seed + seed_count)
     tuned = range(base.seed + seed_count, base.seed + 2 * seed_count)
     best, table = tune(flights, optimizers, count, tuned, batch_size, base)
@@ -152,7 +152,7 @@ def sweep(flights, optimizers, count, seed_count, batch_size, base):
     print(f"\nJuly-December, {seed_count} seeds, mean ± standard deviation:")
     print(spread(results, optimizers).to_string())
     if base.model == "logistic":
-        print("The wide part starts from zeros: all seeds give the same run, hence no spread.")
+        print("The initial values are zeros: all seeds give the same run, hence no deviation.")
     print(verdict(results, optimizers))
     print(f"{time.time() - begin:.0f} s.")
     return table, results

@@ -1,4 +1,4 @@
-"""Progressive validation in a Session: predict a batch, then learn from it; save and resume."""
+"""Progressive validation in a Session: predicts each batch, then trains on it; can resume."""
 
 import contextlib
 import dataclasses
@@ -20,10 +20,10 @@ PREDICTIONS = "predictions.npz"
 
 @contextlib.contextmanager
 def replacing(path):
-    """Yields a temporary path and renames it to `path` when all went well.
+    """Yields a temporary path, and renames the file to `path` if no exception was raised.
 
-    The temporary name keeps the ending, by which writers of images and arrays go; each process has
-    its own.
+    The temporary name keeps the extension, from which writers of images and arrays choose the
+    format, and contains the process id.
     """
     directory, name = os.path.split(path)
     temporary = os.path.join(directory, f".writing-{os.getpid()}-{name}")
@@ -36,24 +36,24 @@ def replacing(path):
 
 
 def progress_pace():
-    """How often a progress bar is drawn: in a log once a minute, as it is no line that moves."""
+    """Returns the arguments of tqdm that update the bar once a minute if stderr is no terminal."""
     return {} if sys.stderr.isatty() else {"mininterval": 60, "maxinterval": 60}
 
 
 class Trainer:
-    """A TF1 graph with one tower per `Settings`, all fed the same batches.
+    """A TF1 graph with one tower per `Settings`, all trained on the same batches.
 
-    Each tower has its own variables, optimizer and global step; they share nothing but the
-    placeholders, so each learns what it would learn in a program of its own.
+    Each tower has its own variables, optimizer and global step. The towers share only the
+    placeholders, so each one trains as it would in a separate program.
 
     Args:
-        flights: `Flights`, the stream to learn from.
-        settings: dict from name to `Settings`; the name is the tower's variable scope.
-        batch_size: flights per step.
-        make_optimizer: called with one of the settings and a global step; returns the optimizer.
+      flights: `Flights`, the training data.
+      settings: dict from name to `Settings`; the name is the tower's variable scope.
+      batch_size: flights per step.
+      make_optimizer: called with one of the settings and a global step; returns the optimizer.
 
     Attributes:
-        step_seconds: how long each training step took that has run so far.
+      step_seconds: list of the seconds of each training step so far.
     """
 
     def __init__(self, flights, settings, batch_size, make_optimizer=build_optimizer):
@@ -79,30 +79,30 @@ class Trainer:
 
     @property
     def steps(self):
-        """Steps in one pass over the stream."""
+        """The number of steps in one pass over the flights."""
         return -(-self.flights.size // self.batch_size)
 
     def session(self):
-        """Returns a Session in which equal runs give equal bits.
+        """Returns a Session in which repeated runs give equal bits.
 
-        More than one intra-op thread may split a sum differently from run to run, and float
-        addition is not associative. Runs with 2 and 8 threads happened to be equal as well (batches
-        of 64 and 1024, TensorFlow 1.15, 2.10, 2.21), but nothing promises that, and one thread is
-        no slower here. Threads between ops only decide which tower goes first.
+        Several intra-op threads may split a sum differently from run to run, and float addition is
+        not associative. Runs with 2 and 8 threads happened to be equal, too (batches of 64 and
+        1024, TensorFlow 1.15, 2.10, 2.21), but that is not guaranteed, and one thread is not
+        slower here. Inter-op threads only affect the order of the towers.
         """
         config = tf.ConfigProto(intra_op_parallelism_threads=1)
         return tf.Session(graph=self.graph, config=config)
 
     def train(self, session, predictions, start, stop, after_step=None, label="flights"):
-        """Runs steps `start` to `stop` and writes each batch's predictions into `predictions`.
+        """Runs the steps in `range(start, stop)`, and writes the predictions into `predictions`.
 
         Args:
-            session: a Session of this graph.
-            predictions: float32 array [towers, flights].
-            start: first step.
-            stop: step to stop before.
-            after_step: called with the number of steps done so far.
-            label: title of the progress bar.
+          session: a Session of this graph.
+          predictions: float32 array [towers, flights].
+          start: the first step.
+          stop: the step to stop before.
+          after_step: called after each step with the number of steps done so far.
+          label: the title of the progress bar.
         """
         pace = progress_pace()
         for step in tqdm(range(start, stop), label, stop, unit="batch", initial=start, **pace):
@@ -112,7 +112,7 @@ class Trainer:
                 self.dense: self.flights.dense[batch],
                 self.late: self.flights.late[batch],
             }
-            # Two calls, so that no prediction can have seen its own batch's update.
+            # Two calls, so that the prediction is computed before the update of its batch.
             predictions[:, batch] = session.run(self.predictions, feed)
             begin = time.perf_counter()
             self.train_op.run(session=session, feed_dict=feed)
@@ -121,11 +121,11 @@ class Trainer:
                 after_step(step + 1)
 
     def new_predictions(self):
-        """Room for one prediction of every tower for every flight; nan until predicted."""
+        """Returns an array for the predictions of all towers and flights, filled with nan."""
         return np.full([len(self.settings), self.flights.size], np.nan, np.float32)
 
     def train_once(self, label="flights"):
-        """One pass from new variables, without checkpoints; returns the predictions."""
+        """Trains one pass from initial values, without checkpoints; returns the predictions."""
         predictions = self.new_predictions()
         with self.session() as session:
             session.run(self.initializer)
@@ -133,7 +133,7 @@ class Trainer:
         return predictions
 
     def state_bytes(self):
-        """What the optimizers keep: all variables but those they train and the global steps."""
+        """Returns the bytes of all variables except trained variables and global steps."""
         with self.graph.as_default():
             every = {each.op.name: each for each in tf.global_variables()}
         for tower in self.towers:
@@ -143,18 +143,18 @@ class Trainer:
         return sum(sizes)
 
     def variables(self, session):
-        """All variables, slots and global steps included, as a dict of arrays."""
+        """Returns all variables, slots and global steps included, as a dict of arrays."""
         with self.graph.as_default():
             return session.run({each.op.name: each for each in tf.global_variables()})
 
 
 class CheckpointedRun:
-    """A `Trainer` whose variables and predictions so far survive the process.
+    """Runs a `Trainer`, and saves its variables and predictions in checkpoints.
 
     Args:
-        trainer: the `Trainer`.
-        directory: where checkpoints and predictions go.
-        every: steps between checkpoints.
+      trainer: the `Trainer`.
+      directory: the directory of checkpoints and predictions.
+      every: steps between checkpoints.
     """
 
     def __init__(self, trainer, directory, every):
@@ -171,13 +171,13 @@ class CheckpointedRun:
         """Trains up to step `stop`.
 
         Args:
-            stop: step to stop before.
-            resume: go on from the latest checkpoint, if there is one. Without it the run starts
-                over and replaces what the directory holds.
-            save_at_end: False leaves the directory as a process leaves it that was killed.
+          stop: step to stop before.
+          resume: whether to continue from the latest checkpoint, if there is one. If not, the run
+            starts over and replaces the checkpoints in the directory.
+          save_at_end: whether to save after the last step; False simulates a killed process.
 
         Returns:
-            The predictions [towers, flights so far], and all variables as a dict of arrays.
+          The predictions [towers, flights so far], and all variables as a dict of arrays.
         """
         with self.trainer.session() as session:
             start, predictions = self._restore(session) if resume else self._start(session)
@@ -191,7 +191,7 @@ class CheckpointedRun:
             return predictions[:, :done], self.trainer.variables(session)
 
     def _start(self, session):
-        # An interrupted new run must not be resumed from an older run's checkpoint.
+        # If this run is interrupted, it must not be resumed from a checkpoint of an older run.
         for pattern in ("checkpoint", CHECKPOINT + "-*"):
             for path in glob.glob(os.path.join(glob.escape(self.directory), pattern)):
                 os.remove(path)
@@ -209,8 +209,8 @@ class CheckpointedRun:
         self.trainer.saver.restore(session, state.model_checkpoint_path)
         # Without this, max_to_keep would not count the checkpoints of earlier processes.
         self.trainer.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
-        # The checkpoint alone says where in the stream we are. The predictions were written just
-        # before it, or before a later one that was never finished: they reach at least as far.
+        # The checkpoint determines the step. The file of predictions may be newer, because it is
+        # written before each checkpoint: it contains at least the predictions up to this step.
         start = int(session.run(self.trainer.global_step))
         print(f"Resuming from {state.model_checkpoint_path}, step {start}.")
         return start, predictions
@@ -223,9 +223,9 @@ class CheckpointedRun:
         ]
         if different:
             raise ValueError(
-                f"--resume: the checkpoint in {self.directory} is of a run with other "
+                f"--resume: the checkpoint in {self.directory} is from a run with other "
                 f"arguments ({'; '.join(different)}); use the same ones, or another --out, or "
-                "leave --resume out to start over"
+                "omit --resume to start over"
             )
 
     def _save(self, session, predictions, steps):

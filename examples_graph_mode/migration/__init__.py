@@ -1,1 +1,1 @@
-"""The migration example: its stages, and what they hand over."""
+"""The modules of migration_story.py: its stages, their files, and the report."""

@@ -1,12 +1,12 @@
-"""What the stages of the migration hand to each other, from TensorFlow to TensorFlow, in files.
+"""The files through which the stages of the migration pass on their results.
 
-The folder of a story holds::
+The folder of a `Story` contains::
 
-    story.json, flights.npz                     what all stages train on
+    story.json, flights.npz                     the training data of all stages
     Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
     Adagrad/moved/Jul-Aug.npz                   a `Run` of one period: its predictions, and all
     Adagrad/never moved/Jul-Aug.npz             values at its end
-    Adagrad/rows/1 Jul-Aug.json                 what a stage has found
+    Adagrad/rows/1 Jul-Aug.json                 the results of a stage, a row of the table
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ ARRAYS = ("ids", "dense", "late", "month", "time")
 
 
 class Period(NamedTuple):
-    """Steps `start` to `stop` of the year, both without the other."""
+    """The steps in `range(start, stop)` of the year."""
 
     name: str
     start: int
@@ -40,12 +40,12 @@ class Period(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Story:
-    """A folder, and how the flights are divided.
+    """A run of the migration: its folder, and the periods of the flights.
 
     Attributes:
-        directory: the folder.
-        batch_size: flights per step.
-        periods: tuple of `Period`, in time order.
+      directory: the folder.
+      batch_size: flights per step.
+      periods: tuple of `Period`, in time order.
     """
 
     directory: str
@@ -53,13 +53,13 @@ class Story:
     periods: tuple
 
     def path(self, optimizer, *names):
-        """Returns a path of an optimizer's folder, which is made."""
+        """Returns a path in an optimizer's folder, and creates its directory."""
         path = os.path.join(self.directory, optimizer, *names)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         return path
 
     def period(self, name):
-        """Returns a period, and the one before it."""
+        """Returns a period and the previous one."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 
@@ -81,7 +81,7 @@ class Story:
             np.savez(temporary, **arrays)
 
     def load_run(self, optimizer, who, period):
-        """Reads what `save_run` has written."""
+        """Reads a `Run` that `save_run` has written."""
         run = Run(None, {}, {})
         with np.load(self.path(optimizer, who, period.name + ".npz")) as file:
             for key in file.files:
@@ -93,14 +93,14 @@ class Story:
         return run
 
     def save_row(self, optimizer, name, row):
-        """Writes what a stage has found, a dict."""
+        """Writes the results of a stage, a dict."""
         with replacing(self.path(optimizer, "rows", name + ".json")) as temporary, open(
             temporary, "w"
         ) as file:
             json.dump(row, file, indent=2)
 
     def load_rows(self, optimizer):
-        """Returns what the stages have found, in the order of the rows' names."""
+        """Returns the results of all stages, sorted by the names of the rows."""
         rows = []
         directory = os.path.dirname(self.path(optimizer, "rows", ""))
         for name in sorted(os.listdir(directory)):
@@ -110,10 +110,10 @@ class Story:
 
 
 def write_story(story, flights):
-    """Writes what all stages read.
+    """Writes the `Story` and its flights for all stages.
 
-    They read the same arrays: another NumPy might take another logarithm, and that would be no
-    difference of the training.
+    The stages read the same arrays instead of computing them, because the logarithm of another
+    NumPy version may differ in the last bits.
     """
     with replacing(os.path.join(story.directory, "flights.npz")) as temporary:
         arrays = {name: getattr(flights, name) for name in ARRAYS}
@@ -137,7 +137,7 @@ def read_story(directory):
 
 
 def periods_of(flights, batch_size):
-    """Returns the `Period`s; a batch with flights of two of them belongs to the earlier one."""
+    """Returns the `Period`s; a batch with flights of two periods belongs to the earlier one."""
     periods, start = [], 0
     for name, last_month in LAST_MONTHS.items():
         stop = -(-int(np.sum(flights.month <= last_month)) // batch_size)

@@ -1,10 +1,10 @@
-"""The model that moves, with its optimizers; `legacy-opt convert --model` takes it from here, too.
+"""The migrated model and its optimizers, also for `legacy-opt convert --model`.
 
-It is the network of flights_session.py with softsign where that has relu. Two TensorFlows round
-differently, and relu has a kink: once a rounding puts a unit on the other side of it, two trainings
-part for good (after 1,400 steps or so, by 0.1 in a prediction), although one is as right as the
-other. Without a kink a rounding stays one, so that anything else shows. (With tanh or sigmoid some
-TensorFlows round otherwise when they only predict than when they train.)
+It is the network of flights_session.py with softsign in place of relu. Two TensorFlow versions
+round differently. With relu, a rounding error that changes the sign of a unit's input makes two
+trainings diverge (after about 1,400 steps, by 0.1 in a prediction), although neither is wrong.
+Softsign is smooth: rounding errors stay small, so that other differences show. (With tanh or
+sigmoid, some TensorFlow versions round differently in prediction and in training.)
 """
 
 from flights.keras_model import build_model, keras, weights_of
@@ -17,18 +17,18 @@ SETTINGS = {
     name: Settings(name, LEARNING_RATES["mlp"][name], activation="softsign")
     for name in ("Adagrad", "AdagradDecay")
 }
-# The functions below, for each optimizer.
+# For each optimizer, the function below that `legacy-opt convert --model` calls.
 FUNCTIONS = {"Adagrad": "migration.model:adagrad", "AdagradDecay": "migration.model:adagrad_decay"}
 
 
 def v1_optimizer(name):
-    """Returns the optimizer as the TF1 program makes it, for `to_keras`."""
+    """Returns the v1 optimizer of the TF1 program, for `to_keras`."""
     return build_optimizer(SETTINGS[name], global_step=None)
 
 
 def model_and_optimizer(name):
-    """Returns the Keras model, new, and the optimizer of that name as one of Keras."""
-    keras.backend.clear_session()  # or the weights of a second model have other names
+    """Returns a new Keras model, and the optimizer of that name converted to Keras."""
+    keras.backend.clear_session()  # otherwise the weights of a second model get other names
     settings = SETTINGS[name]
     sizes = FIELDS, FEATURES, VOCABULARY_SIZE, settings.embedding_dim
     return build_model(*sizes, activation=settings.activation), to_keras(v1_optimizer(name))
@@ -45,14 +45,14 @@ def adagrad_decay():
 
 
 def names_in_graph(model):
-    """Returns a dict from what Keras calls the weights and the step to what the graph calls them.
+    """Returns a dict from Keras' names of the weights and the step to the names in the graph.
 
-    The names of the slots follow from those.
+    The names of the slots are derived from these.
     """
     names = {keras_name(weight): f"{SCOPE}/{name}" for name, weight in weights_of(model).items()}
     return dict(names, global_step=SCOPE + "/global_step")
 
 
 def keras_name(weight):
-    """Returns the name that Keras gives to a weight: "wide/bias"."""
+    """Returns Keras' name of a weight, such as "wide/bias"."""
     return getattr(weight, "path", None) or weight.name.split(":")[0]

@@ -14,29 +14,29 @@ from migration.files import MOVED, NUDGED, SESSION, STAYED
 
 NO_EXIT = ("AdagradDecay",)  # Keras has no such optimizer of its own
 KINDS = ("variables", "slots", "predictions")
-# What `format_rows` does not say.
+# Explains the columns of `format_rows`.
 NOTES = """\
-the Session: one on the same TensorFlow, started from the same state without the bridge. bit-equal:
-all predictions, variables and slots are, by np.array_equal, on arrival and after the months.
-of bound: two TensorFlows round differently in each step. n roundings have no common sign, so they
-add up to about sqrt(n) of them; twice that is allowed. What becomes of one rounding is measured: at
-A another run of the old program is nudged, each number of its state by one unit in the last place,
-and followed to December. Counts of steps and decays must be equal."""
+the Session: a training on the same TensorFlow, from the same state, without the bridge. bit-equal:
+all predictions, variables and slots are equal by np.array_equal, at the hand-over and at the end.
+of bound: two TensorFlow versions round differently in each step. n rounding errors of random sign
+add up to about sqrt(n) of one; twice that is allowed. The size of one is measured with a second run
+of the old program: at A each number of its state is changed by one unit in the last place, and the
+run continues to December. Counts of steps and decays must be equal."""
 
 
 class Difference:
-    """How far a `Run` is from another, and what part of the bound that is.
+    """The differences between two `Run`s, also as shares of the bound.
 
     Args:
-        run: the `Run`.
-        reference: what it is compared with.
-        growth: what became of a nudge, as `gaps` returns it.
-        steps: the steps in which roundings differed.
+      run: the `Run`.
+      reference: the `Run` that it is compared with.
+      growth: the differences that a nudge has grown to, as `gaps` returns them.
+      steps: the number of steps in which rounding differed.
 
     Attributes:
-        largest: dict from each of `KINDS` to the largest difference.
-        share: the largest share of the bound.
-        where: what has that share, or None if there is no difference.
+      largest: dict from each of `KINDS` to the largest difference.
+      share: the largest share of the bound.
+      where: the name of the array with that share, or None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):
@@ -54,7 +54,7 @@ def gaps(run, reference):
     """Returns the largest difference of each array, by kind and name.
 
     Raises:
-        ValueError: if they have not the same arrays.
+      ValueError: if they do not have the same arrays.
     """
     found = {}
     for kind in KINDS:
@@ -75,7 +75,7 @@ def named(run, kind):
 
 
 def bound(reference, growth, steps):
-    """Returns how far an array may be from `reference`, for the reason that `NOTES` tells."""
+    """Returns how much an array may differ from `reference`; `NOTES` explains the formula."""
     if not np.issubdtype(reference.dtype, np.floating):
         return 0.0
     unit = np.finfo(reference.dtype).eps * np.max(np.abs(reference))
@@ -98,7 +98,7 @@ def judge(story, flights, optimizer):
 
 
 def judge_row(story, flights, row):
-    """Adds differences, log-losses and problems to a row that a stage has left."""
+    """Adds differences, log-losses and problems to a row that a stage has written."""
     title = "{optimizer}, {stage}, to {to}".format(**row)
     for what in ("arrived", "difference"):
         if row.get(what):
@@ -135,7 +135,7 @@ def judge_row(story, flights, row):
 
 
 def loss(late, run):
-    """The mean log-loss of a `Run`'s predictions."""
+    """Returns the mean log-loss of a `Run`'s predictions."""
     return float(loss_per_flight(late, run.predictions).mean())
 
 
@@ -143,7 +143,7 @@ TITLES = ("", "months", "from -> to", "tensors", "the Session") + KINDS + ("of b
 
 
 def format_rows(rows):
-    """The tables for a person: the hand-overs, and the exits with what their grade says."""
+    """Returns the tables as text: the hand-overs, and the exits with their reports."""
     moves = [cells_of(row) for row in rows if row["stage"] != "exit"]
     exits = [row for row in rows if row["stage"] == "exit"]
     cells = [TITLES + ("not moved",), *moves]
@@ -160,7 +160,7 @@ def format_rows(rows):
 
 
 def verdict(judged):
-    """Returns what is not as it has to be, in sentences, and a sentence for when all is."""
+    """Returns a list of problems, and a sentence to print if there are none."""
     rows = [row for rows in judged.values() for row in rows]
     problems = [problem for row in rows for problem in row["problems"]]
     moves = [row for row in rows if "difference" in row]
@@ -174,7 +174,7 @@ def verdict(judged):
 
 
 def cells_of(row):
-    """The cells of a row, as text."""
+    """Returns the cells of a row as text."""
     if not row["from"]:
         return ["", row["period"], row["to"]] + [""] * 6 + [f"{row['loss']:.5f}", ""]
     cells = [row["stage"], row["period"], f"{row['from']} -> {row['to']}"]
@@ -188,7 +188,7 @@ def cells_of(row):
 
 
 def aligned(rows):
-    """Returns the rows as lines: the first three columns to the left, the others to the right."""
+    """Returns the rows as lines: three columns aligned to the left, the others to the right."""
     widths = [max(map(len, column)) for column in zip(*rows)]
     return [
         "  ".join(
@@ -206,16 +206,16 @@ EXIT_STYLES = (dict(color="tab:red"), dict(color="tab:cyan", linestyle=(0, (2, 2
 
 
 def write_plot(path, story, flights, judged):
-    """Running log-loss of the run that moved and of the one that never did; their difference.
+    """Plots the log-loss of the migrated and of the not migrated run, and their difference.
 
     Args:
-        path: the PNG.
-        story: the `Story`.
-        flights: its `Flights`.
-        judged: dict from optimizer to its rows, as `judge` returns them.
+      path: the path of the PNG.
+      story: the `Story`.
+      flights: its `Flights`.
+      judged: dict from optimizer to its rows, as `judge` returns them.
     """
     figure = Figure(figsize=(7.5 * len(judged), 8))
-    FigureCanvasAgg(figure)  # no pyplot: a window system is neither needed nor asked for
+    FigureCanvasAgg(figure)  # not pyplot, which may look for a display
     axes = figure.subplots(2, len(judged), sharex=True, sharey="row", squeeze=False)
     for column, (optimizer, rows) in zip(axes.T, judged.items()):
         runs = read_runs(story, optimizer, rows)
@@ -237,9 +237,9 @@ def write_plot(path, story, flights, judged):
 
 
 def read_runs(story, optimizer, rows):
-    """Returns the predictions of the year, by what the legend calls them; nan where there is none.
+    """Returns a dict from names in the legend to predictions of the year; nan where there is none.
 
-    Those of the run that never moved are the first.
+    The run that never moved comes first.
     """
     exits = [row["run"] for row in rows if row["stage"] == "exit" and "refused" not in row]
     names = {"never moved": STAYED, "moved": MOVED, "never moved, nudged": NUDGED, SESSION: SESSION}
@@ -249,9 +249,9 @@ def read_runs(story, optimizer, rows):
         parts = []
         for number, period in enumerate(story.periods):
             size = len(story.load_run(optimizer, STAYED, period).predictions)
-            there = STAYED if who in (MOVED, NUDGED) and number == 0 else who
-            if there in (STAYED, MOVED, NUDGED) or number == len(story.periods) - 1:
-                parts.append(story.load_run(optimizer, there, period).predictions)
+            source = STAYED if who in (MOVED, NUDGED) and number == 0 else who
+            if source in (STAYED, MOVED, NUDGED) or number == len(story.periods) - 1:
+                parts.append(story.load_run(optimizer, source, period).predictions)
             else:
                 parts.append(np.full(size, np.nan))
         result[name] = np.concatenate(parts)
@@ -259,7 +259,7 @@ def read_runs(story, optimizer, rows):
 
 
 def exits_among(runs):
-    """Returns the names of the exits."""
+    """Returns the names of the runs with Keras' own optimizers."""
     return [name for name in runs if name.startswith("exit")]
 
 
@@ -279,9 +279,9 @@ def draw_losses(axes, flights, runs):
     for name, style in zip(exits_among(runs), EXIT_STYLES):
         styles[name] = dict(style, linewidth=1.5)
     for name, style in styles.items():
-        # What went to Keras' own optimizer had been the moved run before.
-        known = np.where(np.isnan(runs[name]), runs["moved"], runs[name])
-        loss = pd.Series(loss_per_flight(flights.late, known))
+        # Before the exit, a run with Keras' own optimizer was the moved run.
+        predictions = np.where(np.isnan(runs[name]), runs["moved"], runs[name])
+        loss = pd.Series(loss_per_flight(flights.late, predictions))
         running = loss.rolling(window).mean().to_numpy().copy()
         running[np.isnan(runs[name])] = np.nan
         axes.plot(flights.time[shown], running[shown], label=name, **style)
@@ -299,7 +299,7 @@ def draw_differences(axes, story, flights, runs, rows):
         gap = pd.Series(np.abs(runs[name].astype(np.float64) - runs[reference]))
         largest = gap.groupby(day).max()
         label = f"{name} - {reference}"
-        # A logarithm has no place for 0, which is what most of it is for one TensorFlow.
+        # Zeros, which are most differences on a single TensorFlow, have no logarithm.
         axes.plot(largest.index, largest.where(largest > 0), label=label, **style)
     label = "bound"
     for row in rows:
@@ -313,7 +313,7 @@ def draw_differences(axes, story, flights, runs, rows):
 
 
 def shade(axes, story, flights, rows, labels):
-    """Marks the hand-overs, and where the moved run was; `labels` says whether in words."""
+    """Marks the hand-overs and the periods of Session and Keras; with text if `labels`."""
     for row in rows:
         if row["stage"] == "exit":
             continue

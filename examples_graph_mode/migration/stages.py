@@ -1,7 +1,7 @@
-"""The stages of the migration: what happens on one TensorFlow before the next hand-over.
+"""The stages of the migration, each of which runs on one TensorFlow.
 
-Each takes a `Story`, its flights and an optimizer's name, reads what the stage before has left in
-the story's folder, and leaves a row of the table and what the next stage needs.
+Each takes a `Story`, its flights and an optimizer's name, reads the files of the previous stage in
+the story's folder, and writes a row of the table and the files for the next stage.
 """
 
 import importlib.util
@@ -26,16 +26,16 @@ SESSION_HERE = TENSORFLOW + " Session"
 KERAS_HERE = f"{TENSORFLOW} {KERAS}"
 
 
-# --- training in the graph of old
+# --- training in the TF1 graph
 
 
 class OldProgram:
-    """The TF1 program that has always trained this model: graph, Session, Saver.
+    """The TF1 program: graph, Session and Saver.
 
     Args:
-        story: the `Story`.
-        flights: its flights.
-        optimizer: the optimizer's name.
+      story: the `Story`.
+      flights: its flights.
+      optimizer: the optimizer's name.
     """
 
     def __init__(self, story, flights, optimizer):
@@ -45,7 +45,7 @@ class OldProgram:
         self.predictions = self.trainer.new_predictions()
 
     def session(self):
-        """Returns a Session of its graph."""
+        """Returns a Session of the program's graph."""
         return self.trainer.session()
 
     def state(self, session, predictions=None):
@@ -54,7 +54,7 @@ class OldProgram:
         return with_step(run, session.run(self.trainer.global_step))
 
     def train(self, session, period, label):
-        """Trains with the flights of a period; returns the `Run`."""
+        """Trains on the flights of a period; returns the `Run`."""
         label = f"{label}, {period.name}"
         self.trainer.train(session, self.predictions, period.start, period.stop, label=label)
         rows = slice(period.start * self.story.batch_size, period.stop * self.story.batch_size)
@@ -65,10 +65,10 @@ class OldProgram:
         return self.trainer.graph.get_collection(tf.compat.v1.GraphKeys.GLOBAL_VARIABLES)
 
     def assign(self, session, run):
-        """Gives all variables the values of a `Run`.
+        """Assigns the values of a `Run` to all variables.
 
         Raises:
-            ValueError: if the `Run` has not as many values as there are variables.
+          ValueError: if the `Run` does not have one value per variable.
         """
         (tower,) = self.trainer.towers
         values = {tower.global_step: run.variables["global_step"]}
@@ -89,10 +89,10 @@ def with_step(run, step):
 
 
 def stay(story, flights, optimizer, first):
-    """Trains from January on, leaves June's checkpoint, and goes on as if nothing had happened.
+    """Trains without migration from January to December, and writes a checkpoint in June.
 
-    A second run goes on from that checkpoint, too, with each number of its state off by one unit in
-    the last place. It tells what becomes of a rounding.
+    A second run continues from that checkpoint after each number of its state has been changed by
+    one unit in the last place. It shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
@@ -114,7 +114,7 @@ def stay(story, flights, optimizer, first):
 
 
 def nudge(variables, session):
-    """Takes each float to the next one above or below."""
+    """Replaces each float by the next larger or smaller one, at random."""
     random = np.random.RandomState(0)
     for variable in variables:
         value = session.run(variable)
@@ -131,9 +131,9 @@ class KerasProgram:
     """The same model in Keras.
 
     Args:
-        story: the `Story`.
-        flights: its flights.
-        optimizer: the optimizer's name.
+      story: the `Story`.
+      flights: its flights.
+      optimizer: the optimizer's name.
     """
 
     def __init__(self, story, flights, optimizer):
@@ -148,20 +148,20 @@ class KerasProgram:
         return with_step(run, keras.backend.get_value(optimizer.iterations))
 
     def train(self, optimizer, period, label):
-        """Trains with the flights of a period; returns the predictions."""
+        """Trains on the flights of a period; returns the predictions."""
         flights = self.story.flights_of(self.flights, period)
         label = f"{label}, {period.name}"
         return fit(self.model, optimizer, flights, self.story.batch_size, label)
 
 
 def go_to_keras(story, flights, optimizer, period_name):
-    """Loads the old program's checkpoint, and trains a period with `fit`.
+    """Loads the TF1 program's checkpoint into Keras, and trains a period with `fit`.
 
-    Beside it, the old program restores that checkpoint by its Saver on the same TensorFlow, and
-    trains with the same flights. At the end a checkpoint is saved that the old program can restore.
+    For comparison, the TF1 program restores that checkpoint with its Saver on the same TensorFlow,
+    and trains on the same flights. At the end Keras saves a checkpoint for the TF1 program.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
     program = KerasProgram(story, flights, optimizer)
@@ -192,19 +192,19 @@ def go_to_keras(story, flights, optimizer, period_name):
 
 
 def roll_back(story, flights, optimizer, period_name):
-    """Restores what Keras left in the graph of old, and trains a period there.
+    """Restores Keras' checkpoint in the TF1 program, and trains a period there.
 
-    Beside it, Keras' values, as arrays that have been in no checkpoint, are assigned to the
-    variables of another such graph, which trains with the same flights.
+    For comparison, Keras' values are assigned as arrays, without a checkpoint, to the variables of
+    a second TF1 program, which trains on the same flights.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
-    left_behind = story.load_run(optimizer, MOVED, before)
+    saved_run = story.load_run(optimizer, MOVED, before)
     witness = OldProgram(story, flights, optimizer)
     with witness.session() as session:
-        witness.assign(session, left_behind)
+        witness.assign(session, saved_run)
         expected = witness.train(session, period, f"{optimizer}, Session of arrays")
     program = OldProgram(story, flights, optimizer)
     with program.session() as session:
@@ -215,11 +215,11 @@ def roll_back(story, flights, optimizer, period_name):
         program.trainer.saver.save(session, checkpoint, write_meta_graph=False)
     story.save_run(run, optimizer, MOVED, period)
     names = "Keras", "the restored Session"
-    left_behind = left_behind._replace(predictions=None)
+    saved_run = saved_run._replace(predictions=None)
     return {
         "to": SESSION_HERE,
         "tensors": len(program.all_variables()),
-        "arrived": first_difference(left_behind, restored, story.batch_size, names),
+        "arrived": first_difference(saved_run, restored, story.batch_size, names),
         "difference": first_difference(
             expected, run, story.batch_size, ("the Session of arrays", "the restored one")
         ),
@@ -231,12 +231,12 @@ def roll_back(story, flights, optimizer, period_name):
 
 
 def leave(story, flights, optimizer, period_name):
-    """Goes over to Keras' own optimizer, and trains a period with that.
+    """Switches to Keras' own optimizer, and trains a period with it.
 
-    The old program's checkpoint comes to Keras by the command line this time.
+    The TF1 program's checkpoint is converted for Keras by the command line.
 
     Returns:
-        The row of the table.
+      The row of the table.
     """
     period, before = story.period(period_name)
     try:
@@ -246,7 +246,7 @@ def leave(story, flights, optimizer, period_name):
     converted = convert(story, optimizer, before)
     program = KerasProgram(story, flights, optimizer)
     variables = program.model.trainable_variables
-    # Keras makes step and slots when it first needs them. What this does to them is restored over.
+    # Keras creates step and slots in the first update; the checkpoint then overwrites all values.
     zeros = [tf.zeros(variable.shape) for variable in variables]
     program.optimizer.apply_gradients(zip(zeros, variables))
     checkpoint = tf.train.Checkpoint(model=program.model, optimizer=program.optimizer)
@@ -254,13 +254,13 @@ def leave(story, flights, optimizer, period_name):
     if not tf.executing_eagerly():
         status.initialize_or_restore(keras.backend.get_session())
     restored = story.load_run(optimizer, MOVED, before)._replace(predictions=None)
-    names = "the Session", "what was converted"
+    names = "the Session", "the converted checkpoint"
     arrived = first_difference(restored, program.state(), story.batch_size, names)
-    there = compat.to_plain_keras(program.optimizer, variables=variables)
-    predictions = program.train(there.optimizer, period, f"{optimizer}, {KERAS}'s own")
-    # On the way back Keras' slots have the names that they have in the Session.
+    plain = compat.to_plain_keras(program.optimizer, variables=variables)
+    predictions = program.train(plain.optimizer, period, f"{optimizer}, {KERAS}'s own")
+    # Converting back gives the slots the same names as in the Session.
     v1_optimizer = migration_model.v1_optimizer(optimizer)
-    back = compat.from_plain_keras(there.optimizer, v1_optimizer, variables=variables)
+    back = compat.from_plain_keras(plain.optimizer, v1_optimizer, variables=variables)
     run = program.state(predictions, back.optimizer)
     story.save_run(run, optimizer, KERAS, period)
     return {
@@ -268,19 +268,19 @@ def leave(story, flights, optimizer, period_name):
         "tensors": len(restored.variables) + len(restored.slots),
         "arrived": arrived,
         "run": KERAS,
-        "grade": there.grade,
-        "report": str(there.report),
+        "grade": plain.grade,
+        "report": str(plain.report),
         "other_keras": other_keras(),
     }
 
 
 def other_keras():
-    """Whether Keras 2 is there as well."""
+    """Whether Keras 2 is installed besides Keras 3."""
     return FACTS["generation"] == 3 and importlib.util.find_spec("tf_keras") is not None
 
 
 def convert(story, optimizer, period):
-    """Makes a checkpoint of Keras of one of the old program with `legacy-opt`; returns its path."""
+    """Converts a checkpoint of the TF1 program for Keras with `legacy-opt`; returns its path."""
     model, _ = migration_model.model_and_optimizer(optimizer)
     names = migration_model.names_in_graph(model)
     checkpoint = story.checkpoint(optimizer, period)
@@ -295,10 +295,10 @@ def convert(story, optimizer, period):
 
 
 def legacy_opt(*words):
-    """Runs the command line.
+    """Runs the command `legacy-opt`.
 
     Raises:
-        SystemExit: if it does not end with 0.
+      SystemExit: if its exit code is not 0.
     """
     print("$ legacy-opt " + " ".join(words), flush=True)
     code = cli.main(list(words))
@@ -306,9 +306,9 @@ def legacy_opt(*words):
         raise SystemExit(f"legacy-opt {words[0]} ended with {code}")
 
 
-# --- all of them
+# --- all stages
 
-# What a stage does, by name: a function and its period.
+# Each stage's function and period, by name.
 STAGES = {
     "stay": (stay, "Jan-Jun"),
     "A": (go_to_keras, "Jul-Aug"),
@@ -319,7 +319,7 @@ STAGES = {
 
 
 def run_stage(name, story, flights, optimizer):
-    """Runs a stage, which leaves its row of the table in the story's folder."""
+    """Runs a stage, and writes its row of the table to the story's folder."""
     function, period = STAGES[name]
     what = function.__doc__.splitlines()[0]
     print(f"\n{optimizer}, {name}, {period}, on TensorFlow {TENSORFLOW}: {what}", flush=True)

@@ -1,4 +1,4 @@
-"""Checks of constructor arguments: wrong values fail where they are written, by name."""
+"""Checks constructor arguments; errors name the argument and the value."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from legacy_opt.core.types import V1Optimizer
+from legacy_opt.core.user_warnings import warn
 
 _LARGEST = float(np.finfo(np.float32).max)
 _SMALLEST = float(np.finfo(np.float32).tiny)
@@ -19,7 +20,7 @@ _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A wrong type where the original raises a ValueError: code that catches either goes on."""
+    """A TypeError that is also a ValueError, because the original optimizers raise a ValueError."""
 
 
 def is_tensor_like(value: Any) -> bool:
@@ -28,14 +29,14 @@ def is_tensor_like(value: Any) -> bool:
 
 
 def is_function(value: Any) -> bool:
-    """Whether `value` is to be called: the variables of some TensorFlows are callable, too."""
+    """Whether `value` is callable, and no variable: some TensorFlow versions make them callable."""
     return callable(value) and not is_tensor_like(value)
 
 
 def number(name: str, value: Any) -> Any:
     """Returns `value` if it is a finite number, not a bool.
 
-    What TensorFlow does not take, as `fractions.Fraction` and `np.longdouble`, becomes a float.
+    Types that TensorFlow rejects, such as `fractions.Fraction` and `np.longdouble`, become floats.
 
     Raises:
       TypeError: if it is no number.
@@ -45,18 +46,18 @@ def number(name: str, value: Any) -> Any:
         raise WrongTypeError(f"{name} must be a number, got {value!r} of type {_type(value)}.")
     try:
         finite = math.isfinite(value)
-    except OverflowError:  # an integer that is infinite as a float
+    except OverflowError:  # an integer that is too large for a float
         finite = False
     if not finite:
         raise ValueError(f"{name} must be finite, got {value!r}.")
-    known = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
-    return value if known else float(value)
+    accepted = isinstance(value, (numbers.Integral, float, np.float16, np.float32))
+    return value if accepted else float(value)
 
 
 def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; see `number` for what is raised.
 
-    What float32 takes for zero is not above it: to divide by that makes NaN.
+    A number that is zero in float32 is refused, too: dividing by it gives NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -69,7 +70,7 @@ def positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int if it is an integer above zero.
 
     Raises:
-      TypeError: if it is no integer (100.0 is none either: write 100).
+      TypeError: if it is no integer; 100.0 is refused, too.
       ValueError: if it is zero or less.
     """
     number(name, value)
@@ -90,7 +91,7 @@ def open_unit_interval(name: str, value: Any) -> float:
 
 
 def decay_factor(name: str, value: Any) -> Any:
-    """Returns `value` if it can be a hyperparameter that is, if a number, from 0 to below 1.
+    """Returns `value` if it is a hyperparameter; a number must be at least 0 and less than 1.
 
     Raises:
       TypeError: see `hyperparameter`.
@@ -103,7 +104,7 @@ def decay_factor(name: str, value: Any) -> Any:
 
 
 def not_negative(name: str, value: Any) -> Any:
-    """Returns `value` if it can be a hyperparameter that is not a number below 0.
+    """Returns `value` if it is a hyperparameter; a number must not be negative.
 
     Raises:
       TypeError: see `hyperparameter`.
@@ -116,7 +117,7 @@ def not_negative(name: str, value: Any) -> Any:
 
 
 def positive_hyperparameter(name: str, value: Any) -> Any:
-    """Returns `value` if it can be a hyperparameter that is, if a number, above 0.
+    """Returns `value` if it is a hyperparameter; a number must be above 0.
 
     Raises:
       TypeError: see `hyperparameter`.
@@ -127,20 +128,22 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 
 
 def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
-    """Returns `value` if it can be a hyperparameter: a number, tensor, variable or callable.
+    """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
 
-    Callables take no arguments and are called each time gradients are applied.
+    Callables take no arguments and are called each time gradients are applied. A negative number as
+    learning rate gives a warning.
 
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      largest: how large a number it may be.
+      largest: the largest absolute value of a number.
 
     Raises:
       TypeError: if it is something else, or a tensor that is not numeric.
-      ValueError: if it is NaN, infinite or beyond float32, which most become whatever the variable
-        is (TensorFlow's own optimizers refuse such numbers in eager code, and in graphs take them
-        for infinite); or a tensor that is not a scalar.
+      ValueError: if it is a number that is NaN, infinite or too large for float32, or a tensor that
+        is not a scalar. Most hyperparameters become float32 tensors, whatever the variable's dtype.
+        (TensorFlow's own optimizers refuse too large numbers in eager code; in graphs they become
+        infinite.)
     """
     if is_function(value):
         return without_arguments(name, value)
@@ -149,7 +152,8 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
             value = value.item()  # a NumPy scalar
         value = number(name, value)
         if abs(value) > largest:
-            raise ValueError(f"{name} must not be beyond float32, got {value!r}.")
+            raise ValueError(f"{name} must fit into float32, got {value!r}.")
+        _warn_of_negative_learning_rate(name, value)
         # TensorFlow takes integers up to 64 bits.
         return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
@@ -160,11 +164,20 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     return value
 
 
+def _warn_of_negative_learning_rate(name, value):
+    if name in ("learning_rate", "lr") and value < 0:
+        warn(
+            f"{name}={value!r} is negative: steps would go uphill and increase the loss. Pass a "
+            "positive number; to maximize an objective, minimize its negative.",
+            UserWarning,
+        )
+
+
 def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], Any]:
     """Returns `function` if it can be called without arguments.
 
     Raises:
-      TypeError: if it cannot, as a Keras schedule.
+      TypeError: if it needs an argument, as a Keras schedule does.
     """
     try:
         inspect.signature(function).bind()
@@ -229,12 +242,12 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
 
 
 def integer_step(name: str, value: Any, constant: bool = False) -> Any:
-    """Returns `value` if it can be a global step: None, or an integer scalar variable or tensor.
+    """Returns `value` if it is a global step: None, or an integer scalar variable or tensor.
 
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      constant: whether it may be a number as well, and of a floating point dtype.
+      constant: whether numbers and floating point tensors are allowed, too.
 
     Raises:
       TypeError: if it is something else.
@@ -252,7 +265,7 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
         raise WrongTypeError(
             f"{name} must be an int32 or int64 variable (as "
             "tf.compat.v1.train.get_or_create_global_step() makes it) or None for the "
-            f"graph's own, got {value!r} of type {_type(value)}."
+            f"graph's global step, got {value!r} of type {_type(value)}."
         )
     if value.dtype.base_dtype not in (tf.int32, tf.int64):
         raise WrongTypeError(f"{name} must be int32 or int64, got {value.dtype.base_dtype.name}.")
@@ -272,8 +285,16 @@ def _type(value):
     return type(value).__name__
 
 
-def optimizer(holder: str, value: Any) -> V1Optimizer:
-    """Returns `value` if it is a v1 optimizer, which `holder`, an optimizer's name, can hold."""
+def optimizer(wrapper: str, value: Any) -> V1Optimizer:
+    """Returns `value` if it is a v1 optimizer.
+
+    Args:
+      wrapper: the class name of the optimizer that contains it, for the message.
+      value: the argument.
+
+    Raises:
+      TypeError: if it is something else.
+    """
     if isinstance(value, tf.compat.v1.train.Optimizer):
         return value
     hint = ""
@@ -282,6 +303,6 @@ def optimizer(holder: str, value: Any) -> V1Optimizer:
     elif hasattr(value, "iterations"):
         hint = " It is a Keras optimizer; legacy_opt.compat.to_v1 makes a v1 optimizer of one."
     raise TypeError(
-        f"{holder} holds tf.compat.v1.train.Optimizer instances, got {value!r} of type "
+        f"{wrapper} wraps tf.compat.v1.train.Optimizer instances, got {value!r} of type "
         f"{_type(value)}.{hint}"
     )

@@ -1,10 +1,10 @@
-"""Sparse gradients whose ids repeat, with the rows of equal ids summed."""
+"""Sums the rows of duplicate ids in sparse gradients."""
 
 import tensorflow as tf
 
 
 def summed(slices):
-    """Returns a sparse gradient with one row for each id, the sum of all that it has."""
+    """Returns a sparse gradient with distinct ids, whose rows are summed."""
     ids, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
     return tf.IndexedSlices(values, ids, slices.dense_shape)
@@ -13,9 +13,9 @@ def summed(slices):
 def gathered(grads_and_vars):
     """Returns the pairs with the sum of an id's rows in its first row, and zeros in its others.
 
-    Who clips each occurrence of an id by itself lets the row's real gradient, their sum, be larger
-    than the limit. The ids stay as they are: optimizers look for distinct ids themselves, and where
-    XLA does so twice, it takes what pads its first answer for rows of id 0.
+    Clipping each occurrence of an id separately would let the sum, which is the real gradient of
+    the row, exceed the limit. The ids are kept: optimizers call tf.unique again. XLA pads the
+    result of tf.unique with zeros; applied twice, the padding would look like rows of id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

@@ -16,8 +16,8 @@ def find(kernel, variable, sparse):
 
     Args:
       kernel: the kernel's name without its prefixes, as in "Adagrad".
-      variable: the variable to update; ref and resource variables have ops of their own.
-      sparse: whether the gradient comes as rows.
+      variable: the variable to update; ref and resource variables have different ops.
+      sparse: whether the gradient is sparse.
     """
     if kernel in _NOT_IN_BFLOAT16 and variable.dtype.base_dtype == tf.bfloat16:
         return None
@@ -26,7 +26,7 @@ def find(kernel, variable, sparse):
 
 
 def apply(kernel, update, use_locking=False, **arguments):
-    """Hands one variable's update to the kernel.
+    """Updates one variable with a fused kernel.
 
     Args:
       kernel: the kernel's name, as in "Adagrad".

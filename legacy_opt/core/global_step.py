@@ -1,4 +1,4 @@
-"""The global step: which one is meant, a new one where there is none, and where it ends."""
+"""Finds, creates and checks the global step."""
 
 import contextlib
 import threading
@@ -14,10 +14,10 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def advancing(global_step):
-    """Tells optimizers that apply gradients meanwhile which step will be advanced afterwards.
+    """Scope in which inner optimizers see the step that their wrapper will advance afterwards.
 
     Args:
-      global_step: the variable; None leaves it at what an outer wrapper tells.
+      global_step: the variable; None means the one of an outer wrapper, if any.
     """
     outer = advanced_by_wrapper()
     _local.step = outer if global_step is None else global_step
@@ -33,10 +33,10 @@ def advanced_by_wrapper():
 
 
 def step_below_the_end(optimizer_name, step):
-    """Returns a step with a check, when it runs, that an int32 step can advance once more.
+    """Returns `step` with a runtime check that an int32 step does not overflow when it advances.
 
-    Past its largest value it is negative: powers of beta are infinite, decays start anew or never
-    come. A step of 64 bits does not get there.
+    After an overflow the step is negative: powers of beta become infinite, and decays start again
+    or never happen. An int64 step does not overflow in practice.
 
     Args:
       optimizer_name: for the message.
@@ -55,7 +55,7 @@ def step_below_the_end(optimizer_name, step):
 
 
 def of_graph():
-    """Returns the step of the graph that is being built or of one around it; None without one."""
+    """Returns the global step of the current graph or of an outer one; None if there is none."""
     step = v1.train.get_global_step()
     if step is None:
         with tf.init_scope():
@@ -64,57 +64,61 @@ def of_graph():
 
 
 def of_this_graph(optimizer_name, step):
-    """Returns a step; raises a ValueError if it is of another graph than the one being built."""
+    """Returns `step` if it belongs to the graph that is being built.
+
+    Raises:
+      ValueError: it belongs to another graph.
+    """
     in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_graph and step.graph is not v1.get_default_graph():
         raise ValueError(
             f"{optimizer_name}: global_step={step!r} belongs to another graph than the one being "
-            "built. Pass None to go by each graph's own."
+            "built. Pass global_step=None to use the global step of each graph."
         )
     return step
 
 
 def warn_if_it_stands_still(optimizer_name, given, step, advanced):
-    """Warns of a step that nobody is known to advance.
+    """Warns if an optimizer reads a step that is not the one advanced with its updates.
 
     Args:
       optimizer_name: for the message.
-      given: the `global_step` of the constructor.
+      given: the `global_step` passed to the constructor.
       step: the step that the optimizer reads.
       advanced: the step that is advanced after this update, or None.
     """
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
     if isinstance(given, (int, float)):
-        problem = f"goes by the constant global_step={given!r}"
+        problem = f"reads the constant global_step={given!r}"
         remedy = "Pass the graph's global step to the constructor: global_step=…"
     elif advanced is None:
         problem = "was given no global_step to advance"
     elif step is advanced or not isinstance(step, tf.Variable):
         return
     elif tf.executing_eagerly() or step.name != advanced.name:
-        problem = f"goes by {step.name}, but is given {advanced.name} to advance"
+        problem = f"reads the step {step.name}, but advances {advanced.name}"
     else:
         return
     warn(
-        f"{optimizer_name} {problem}. Unless something else advances it, the step stays where it "
-        "is: bias corrections, decays and intervals that go by it never advance. "
+        f"{optimizer_name} {problem}. Unless something else advances it, the step stays constant, "
+        "and with it bias corrections, decays and intervals. "
         f"{remedy}, or set optimizer.global_step_is_advanced = True.",
         GlobalStepWarning,
     )
 
 
 class NewStep:
-    """A step for where there is none.
+    """Creates a global step where there is none.
 
-    TensorFlow finds the step of a TF1 graph again, and that of eager code; not one that is made
-    while a `tf.function` is traced, which it notes in the collection of that trace.
+    TensorFlow finds the global step of a TF1 graph or of eager code again. It does not find one
+    that was created while a `tf.function` is traced: that is in the trace's own collection.
     """
 
     def __init__(self):
         self._of_eager_code = None
 
     def get(self):
-        """Returns the step, made once a graph, and once for eager code and `tf.function`s."""
+        """Returns the step: one per graph, and one for eager code and `tf.function`s together."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

@@ -1,4 +1,4 @@
-"""Checks of gradients, of the variables that they are of, and of classes that apply them."""
+"""Checks gradients, dtypes of variables, and subclasses of optimizers."""
 
 import tensorflow as tf
 
@@ -6,20 +6,20 @@ from legacy_opt.core.argument_checks import WrongTypeError
 
 
 def refuse_hooks(cls, hooks):
-    """Refuses a class that overrides what nobody would call, for `__init_subclass__`.
+    """Refuses subclasses that override methods which are never called; for `__init_subclass__`.
 
     Args:
       cls: the class.
-      hooks: a dict from the name of a method that the original of the class calls, and this package
-        does not, to what to do instead.
+      hooks: a dict from names of methods, which the original optimizer calls and this package does
+        not, to what to do instead.
 
     Raises:
-      TypeError: the class has one of these methods from outside of this package.
+      TypeError: one of these methods is defined outside this package.
     """
     package = __name__.partition(".")[0] + "."
-    theirs = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
+    users = [each for each in cls.__mro__ if not each.__module__.startswith(package)]
     for name, instead in hooks.items():
-        if any(name in vars(each) for each in theirs):
+        if any(name in vars(each) for each in users):
             raise TypeError(
                 f"{cls.__name__}.{name} would never be called here, unlike in the original: "
                 f"{instead}."
@@ -31,13 +31,13 @@ def gradient(optimizer_name, grad, variable, sparse):
 
     Args:
       optimizer_name: for the message.
-      grad: the gradient; the values of the rows if `sparse`.
+      grad: the gradient; of a sparse gradient its values.
       variable: the variable it is for.
-      sparse: whether `grad` holds rows.
+      sparse: whether `grad` is the values of a sparse gradient.
 
     Returns:
-      The gradient; where its static shape does not tell, with a check that runs, because
-      arithmetic would broadcast it silently.
+      The gradient. If its static shape is not fully known, it has a runtime check of the shape,
+      because arithmetic would broadcast a wrong one silently.
 
     Raises:
       TypeError: if the dtypes differ.
@@ -61,9 +61,9 @@ def gradient_dtype(optimizer_name, grad, variable):
     """Checks that a gradient has its variable's dtype.
 
     Raises:
-      TypeError: if it has not.
+      TypeError: if the dtypes differ.
     """
-    # A mixed precision policy shows a variable in the dtype that it is cast to.
+    # Under a mixed precision policy `dtype` is the one that the variable is cast to when read.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(
@@ -76,7 +76,7 @@ def trainable_dtype(optimizer_name, variable, valid):
     """Checks that an optimizer can train a variable of this dtype.
 
     Raises:
-      WrongTypeError: if it cannot.
+      WrongTypeError: if the optimizer does not support the dtype.
     """
     if variable.dtype.base_dtype not in valid:
         raise WrongTypeError(

@@ -1,4 +1,4 @@
-"""The (gradient, variable) pairs that an optimizer is given: checked, and safe from its writes."""
+"""Checks (gradient, variable) pairs, and protects the gradients from writes to variables."""
 
 import contextlib
 
@@ -15,11 +15,11 @@ v1 = tf.compat.v1
 
 @contextlib.contextmanager
 def given(optimizer, grads_and_vars):
-    """The scope in which an optimizer applies gradients.
+    """Scope in which an optimizer applies gradients; yields the checked pairs.
 
-    A gradient may be a variable's or slot's own value, as `tf.identity(w)` is. Nothing in the scope
-    runs before all such gradients are read, and where one is the memory of a ref variable it is
-    copied, so that no write changes a gradient.
+    A gradient may be the value of a variable or slot, as `tf.identity(w)` is. No operation of the
+    scope runs before all such gradients are read. A gradient that shares the memory of a ref
+    variable is copied, so that no write changes it.
 
     Args:
       optimizer: the name of the optimizer's class, for messages.
@@ -29,8 +29,8 @@ def given(optimizer, grads_and_vars):
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 
     Raises:
-      TypeError: these are no pairs; a variable is none, or is Keras'; or a gradient's dtype is not
-        its variable's.
+      TypeError: `grads_and_vars` are no pairs; a variable is no `tf.Variable`, or one of Keras 3;
+        or a gradient's dtype is not its variable's.
       ValueError: a gradient's shape does not fit its variable.
     """
     values = []
@@ -50,8 +50,8 @@ def given(optimizer, grads_and_vars):
 def checked(optimizer, grads_and_vars):
     """Returns the pairs with gradients as tensors; see `given`.
 
-    All who wait for a dense gradient wait for the check of its shape: the check alone may be left
-    out of a graph, if nothing takes what it returns.
+    A dense gradient is the output of its shape check: a check whose output is not used would be
+    pruned from the graph.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:
@@ -69,10 +69,10 @@ def _as_gradient(optimizer, grad, variable):
 
 
 def check_variables(optimizer, var_list):
-    """Refuses what cannot be trained in the `var_list` of `minimize`, which may be nested.
+    """Checks that the `var_list` of `minimize`, which may be nested, can be trained.
 
     Raises:
-      TypeError: there is a variable of Keras 3, or what is no variable nor tensor.
+      TypeError: an item is a variable of Keras 3, or neither a variable nor a tensor.
     """
     for each in tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
@@ -84,7 +84,7 @@ def check_variables(optimizer, var_list):
 
 
 def _only_variable(optimizer, variable, grad):
-    """Refuses a variable of Keras 3, which is no `tf.Variable`, and what is none at all."""
+    """Refuses variables of Keras 3, which are no `tf.Variable`, and all that is no variable."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
         return
@@ -92,7 +92,7 @@ def _only_variable(optimizer, variable, grad):
     if versions.is_keras_3_variable(grad) or is_variable(grad):
         hint = " The gradient comes first."
     elif is_partitioned(variable):
-        hint = " Pass the parts of a partitioned one."
+        hint = " Pass the parts of a partitioned variable."
     raise TypeError(
         f"{optimizer} takes (gradient, variable) pairs, and {variable!r} is no variable.{hint}"
     )
@@ -102,6 +102,6 @@ def _refuse_keras_3(optimizer, variable):
     if versions.is_keras_3_variable(variable):
         raise TypeError(
             f"{optimizer} got {variable.name!r}, a variable of Keras 3, which v1 optimizers "
-            "cannot update. Make a Keras optimizer of it: "
+            "cannot update. Convert the optimizer to Keras: "
             "legacy_opt.compat.to_keras(optimizer)."
         )

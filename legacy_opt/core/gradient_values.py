@@ -1,4 +1,4 @@
-"""The values of dense and sparse gradients: read, replaced, scaled, cast, checked, their norms."""
+"""Scales, casts, clips and checks gradients, dense or sparse."""
 
 import math
 
@@ -11,20 +11,20 @@ v1 = tf.compat.v1
 
 
 def clip_by_global_norm(grads_and_vars, clip_norm, norm=None):
-    """Clips all gradients by their global norm, which may have different dtypes."""
+    """Clips gradients, also of different dtypes, by their global norm."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     clipped, _ = tf.clip_by_global_norm(
         [_cast(grad, dtype) for grad in gradients], in_dtype(clip_norm, dtype), norm
     )
     return [
-        (grad if grad is None else _cast(short, grad.dtype), variable)
-        for short, (grad, variable) in zip(clipped, grads_and_vars)
+        (grad if grad is None else _cast(value, grad.dtype), variable)
+        for value, (grad, variable) in zip(clipped, grads_and_vars)
     ]
 
 
 def global_norm(grads_and_vars):
-    """Returns the norm of all gradients together, in the widest of their dtypes."""
+    """Returns the global norm of the gradients, in the widest of their dtypes."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     return tf.linalg.global_norm([_cast(grad, dtype) for grad in gradients])
@@ -38,24 +38,24 @@ def _common_dtype(gradients):
 
 
 def values_of(grad):
-    """Returns the rows of a sparse gradient, any other as it is."""
+    """Returns the values of a sparse gradient; a dense gradient unchanged."""
     return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
 def with_values(grad, values):
-    """Returns a gradient like another one, with other values."""
+    """Returns a gradient with the indices of `grad`, if it is sparse, and these values."""
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
     return values
 
 
 def changed(grad, function):
-    """Returns a gradient whose values a function has changed."""
+    """Returns a gradient with `function` applied to its values; None stays None."""
     return grad if grad is None else with_values(grad, function(values_of(grad)))
 
 
 def check_numerics(loss, grads_and_vars, with_gradients=True):
-    """Checks that all of a step is finite, before anything is done with any of it.
+    """Checks that the loss and all gradients are finite before any of them is used.
 
     Args:
       loss: the loss, a tensor.
@@ -63,8 +63,8 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
       with_gradients: False to check the loss alone.
 
     Returns:
-      The pairs, with gradients that wait until the loss and all of them have been found finite;
-      and the operations that check, for whatever else has to wait.
+      The pairs, whose gradients depend on all checks; and a list of the operations that check, to
+      be used as control dependencies of other operations.
     """
 
     def checked(values, variable):
@@ -73,7 +73,7 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
 
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
-        with tf.control_dependencies(checks):  # if all is wrong it is the loss that is told
+        with tf.control_dependencies(checks):  # the error names the loss if both are not finite
             for grad, variable in grads_and_vars:
                 if grad is not None and with_gradients:
                     checks.append(checked(values_of(grad), variable).op)
@@ -91,7 +91,7 @@ def _cast(grad, dtype):
 
 
 def in_dtype(value, dtype):
-    """Returns a tensor in this dtype; a number as it is, which fits any."""
+    """Casts a tensor to `dtype`; returns a Python number unchanged."""
     if not argument_checks.is_tensor_like(value) or value.dtype.base_dtype == dtype.base_dtype:
         return value
     return tf.cast(value, dtype)
@@ -101,10 +101,10 @@ def in_dtype(value, dtype):
 
 
 def in_graphs_only(what):
-    """Refuses code that runs eagerly or in a `tf.function`.
+    """Checks that the caller runs neither eagerly nor in a `tf.function`.
 
     Raises:
-      RuntimeError: it does.
+      RuntimeError: it runs eagerly or in a `tf.function`.
     """
     if versions.runs_in_order():
         raise RuntimeError(
@@ -112,16 +112,16 @@ def in_graphs_only(what):
             "does not work eagerly or in a tf.function. Build the model inside `with "
             "tf.Graph().as_default():`, in an Estimator's model_fn or in "
             "tf.compat.v1.wrap_function. In eager code call optimizer.minimize(lambda: "
-            "loss()), or change what a tf.GradientTape returns and call "
+            "loss()), or change the gradients of a tf.GradientTape and call "
             "optimizer.apply_gradients."
         )
 
 
 def pairs_of(what, grads_and_vars):
-    """Returns a list of (gradient, variable) pairs.
+    """Returns `grads_and_vars` as a list of (gradient, variable) pairs.
 
     Raises:
-      TypeError: it is none.
+      TypeError: it does not consist of pairs.
     """
     try:
         return [(grad, variable) for grad, variable in grads_and_vars]
@@ -133,41 +133,38 @@ def pairs_of(what, grads_and_vars):
 
 
 def some_gradients(what, grads_and_vars):
-    """Returns a list of (gradient, variable) pairs in which there is a gradient.
+    """Returns a list of (gradient, variable) pairs, at least one of which has a gradient.
 
     Raises:
       TypeError: see `pairs_of`.
-      ValueError: there is none.
+      ValueError: all gradients are None.
     """
     pairs = pairs_of(what, grads_and_vars)
     if all(grad is None for grad, _ in pairs):
         names = ", ".join(repr(variable.name) for _, variable in pairs)
-        raise ValueError(
-            f"{what}: no variable has a gradient. The loss depends on none of "
-            f"{names or 'an empty list'}."
-        )
+        reason = f"The loss depends on none of {names}." if names else "The list is empty."
+        raise ValueError(f"{what}: no variable has a gradient. {reason}")
     return pairs
 
 
 def scalar(name, value):
-    """Returns `value` if it is a finite number, or a tensor or variable that is a scalar."""
+    """Returns `value` if it is a finite number, or a scalar tensor or variable."""
     if callable(value) and not argument_checks.is_tensor_like(value):
         raise argument_checks.WrongTypeError(
             f"{name} must be a number or a scalar tensor, got {value!r}."
         )
-    return argument_checks.hyperparameter(
-        name, value, math.inf
-    )  # it takes the dtype of the gradients
+    # It may be larger than float32 allows, as it is cast to the dtype of the gradients.
+    return argument_checks.hyperparameter(name, value, math.inf)
 
 
 def positive_scalar(name, value):
-    """Returns `value` if it is a `scalar` and, where that is known, above zero."""
+    """Returns `value` if it is a positive number, or a scalar tensor or variable."""
     value = scalar(name, value)
     return value if argument_checks.is_tensor_like(value) else argument_checks.positive(name, value)
 
 
 def scope_name(name):
-    """Returns `name` if it is None or names a variable scope; "" is the current one."""
+    """Returns `name` if it is None or a variable scope, or its name; "" is the current scope."""
     if name is None or name == "" or isinstance(name, v1.VariableScope):
         return name
     return argument_checks.text("name", name)

@@ -1,8 +1,8 @@
-"""Walks through the operations of a graph."""
+"""Traverses the operations of a graph."""
 
 
 def operations_behind(tensors):
-    """Returns the operations that tensors are computed from, a set."""
+    """Returns the set of operations that compute these tensors, inputs of inputs included."""
     found, waiting = set(), [tensor.op for tensor in tensors]
     while waiting:
         operation = waiting.pop()

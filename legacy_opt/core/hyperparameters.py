@@ -1,4 +1,4 @@
-"""What a step makes of a hyperparameter: its value now, and its tensor in a variable's dtype."""
+"""Computes the value of a hyperparameter in a step, and its tensor in a variable's dtype."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from legacy_opt.core.types import Hyperparameter
 
 
 def current(name: str, value: Hyperparameter) -> Any:
-    """Returns the value of a hyperparameter at this step: what it returns if it is a callable.
+    """Returns the value of a hyperparameter in this step; calls it if it is a callable.
 
     Raises:
       TypeError: the callable returned no number, tensor or variable.
@@ -31,7 +31,7 @@ def alias_of(name: str) -> Any:
         return getattr(self, "_" + name)
 
     def write(self, value: Hyperparameter) -> None:
-        if "_hyperparameter_names" in vars(self):  # else the constructor is yet to set it
+        if "_hyperparameter_names" in vars(self):  # otherwise the constructor will set it
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 
     return property(read, write)
@@ -40,14 +40,15 @@ def alias_of(name: str) -> Any:
 def tensor_of(name):
     """Returns an attribute of a `RuleOptimizer`: a hyperparameter's tensor, which `_prepare` made.
 
-    The originals keep these tensors under names that their subclasses read. Before, it is None.
+    The original classes keep these tensors in attributes that their subclasses and users' summaries
+    read, after a step as well. Before the first step they are None.
     """
 
     def read(self):
-        return self._tensors.get(name)
+        return self._rule_step.tensors.get(name)
 
     def write(self, value):
-        self._tensors[name] = value
+        self._rule_step = self._rule_step.with_tensor(name, value)
 
     return property(read, write)
 
@@ -69,23 +70,23 @@ def takes_step(value):
 
 
 def wide_dtype(dtype):
-    """Returns the dtype of arithmetic that must not be less exact than float32."""
+    """Returns the dtype of arithmetic that must be at least as exact as float32."""
     return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
 
 
 def unrounded(tensor, value, dtype):
-    """Returns a hyperparameter in `dtype`, not by way of float32 if it is a Python number.
+    """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
     Args:
-      tensor: what `_prepare` made of it; a bridge may have fed it another value than `value`.
-      value: what the constructor was given.
+      tensor: its tensor in this step; a bridge may have set another value than `value`.
+      value: the argument of the constructor.
       dtype: the dtype to return.
     """
     return _exactly(lambda number: number, tensor, value, dtype)
 
 
 def complement(tensor, value, dtype):
-    """Returns 1 minus a hyperparameter in `dtype`; of a Python number as Python computes it.
+    """Returns 1 minus a hyperparameter in `dtype`; Python computes it for a Python number.
 
     Args:
       tensor: see `unrounded`, as for the others.
@@ -96,12 +97,12 @@ def complement(tensor, value, dtype):
 
 
 def _exactly(function, tensor, value, dtype):
-    """Returns a function of a hyperparameter in `dtype`; of a Python number as Python computes it.
+    """Returns a function of a hyperparameter in `dtype`; Python computes it for a Python number.
 
-    Not by way of float64, which not all devices have.
+    There is no float64 tensor in between, which not all devices have.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))
-    exact, fed = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
+    exact, cast = tf.constant(function(value), dtype), function(tf.cast(tensor, dtype))
     unchanged = tf.equal(tensor, tf.cast(np.float32(value), tensor.dtype))
-    return tf.compat.v2.where(unchanged, exact, fed)
+    return tf.compat.v2.where(unchanged, exact, cast)

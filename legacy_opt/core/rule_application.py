@@ -1,4 +1,4 @@
-"""Runs a rule on one variable: reads, computes, checks what the rule returned, then writes."""
+"""Applies a rule to one variable: reads, computes, checks the results, then writes."""
 
 from types import SimpleNamespace
 
@@ -21,8 +21,8 @@ def apply_rule(rule, layouts, update, optimizer_name):
       An operation; None when executing eagerly.
 
     Raises:
-      TypeError: the rule returned something else than a step and a dict of slots.
-      ValueError: it returned a slot that is not declared, or a shape that does not fit.
+      TypeError: the rule did not return a step and a dict of slots.
+      ValueError: it returned a slot that is not declared, or a wrong shape.
     """
     access = update.access
     value = access.read(update.variable)
@@ -37,22 +37,22 @@ def apply_rule(rule, layouts, update, optimizer_name):
         for name, change in changes.items()
         if change is not seen[name]
     }
-    faded = {
+    decayed = {
         name: layouts[name].read(getattr(update.slots, name), access.whole, update.grad)
         * change.factor
         for name, change in changes.items()
         if isinstance(change, Fading) and update.sparse
     }
-    # Whatever this update writes it must not read any more.
+    # All reads must finish before the first write.
     ready = [step, value, update.grad] + [_value(change) for change in changes.values()]
-    with after(*ready, *faded.values()):
+    with after(*ready, *decayed.values()):
         written = []
         for name, change in changes.items():
             layout, slot = layouts[name], getattr(update.slots, name)
             if isinstance(change, Addition):
                 written.append(layout.add(slot, access, change.value))
-            elif name in faded:
-                with after(layout.assign(slot, access.whole, faded[name])):
+            elif name in decayed:
+                with after(layout.assign(slot, access.whole, decayed[name])):
                     written.append(layout.assign(slot, access, change.value))
             else:
                 written.append(layout.assign(slot, access, _value(change)))
@@ -65,14 +65,14 @@ def _value(change):
 
 
 def _checked(result, value, seen, variable, rule):
-    """Returns what the rule returned, if it is a step and a dict of slots."""
+    """Returns the step as a tensor, and the dict of slots, that a rule returned."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (step, {{slot: new value}}), got {result!r}.")
     step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
     if not step.shape.is_compatible_with(value.shape):
         raise ValueError(
-            f"{rule} returned a step of shape {step.shape} for {variable.name!r}, where "
-            f"{value.shape} is needed."
+            f"{rule} returned a step of shape {step.shape} for {variable.name!r}, expected "
+            f"{value.shape}."
         )
     unknown = sorted(set(changes) - set(seen))
     if unknown:
@@ -85,7 +85,7 @@ def _checked(result, value, seen, variable, rule):
         if None not in sizes and sizes[0] != sizes[1]:
             raise ValueError(
                 f"{rule} returned the slot {name!r} of {variable.name!r} in shape {shape}, "
-                f"where {seen[name].shape} is needed."
+                f"expected {seen[name].shape}."
             )
     return step, changes
 

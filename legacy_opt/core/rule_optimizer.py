@@ -1,8 +1,8 @@
 """RuleOptimizer: write an update rule once; it runs wherever TensorFlow trains.
 
-TF 1 asks each optimizer for four update methods (ref or resource variables, dense or sparse
-gradients), slot creation, hyperparameters as tensors, and a closing step. All of that is here,
-once. An optimizer is a constructor and a `rule`.
+TF 1 needs from each optimizer four update methods (ref or resource variables, dense or sparse
+gradients), slot creation, hyperparameters as tensors, and a final step. `RuleOptimizer` has all of
+them once; an optimizer is a constructor and a `rule`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from legacy_opt.core.global_step import (
 from legacy_opt.core.hyperparameters import current, unrounded
 from legacy_opt.core.rule_application import apply_rule
 from legacy_opt.core.slots import Slot, checked_layouts
+from legacy_opt.core.step import Step
 from legacy_opt.core.types import (
     DType,
     GlobalStep,
@@ -72,11 +73,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
                 return step, {"accumulator": accumulator}
 
-    It is a `tf.compat.v1.train.Optimizer` and goes wherever one goes: a Session with ref or
+    It is a `tf.compat.v1.train.Optimizer` and works wherever one works: a Session with ref or
     resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`. Sparse
     gradients run the same rule on the touched rows, with duplicate ids already summed.
 
-    What a subclass declares:
+    A subclass declares:
 
     * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
       `TensorSlot`); overriding the method `slot_layouts` instead chooses per variable, or uses
@@ -85,34 +86,35 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
       ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
       step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
-      a Python float becomes float32 first, so a float64 variable sees it rounded to float32, but
-      for those named in `full_precision`. Flags and the like stay plain attributes of the subclass.
+      a Python float becomes float32 first, so a float64 variable sees it rounded to float32, except
+      for the names in `full_precision`. Flags stay plain attributes of the subclass.
     * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
       made dense for it.
     * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
       number of steps done before this one, in the step's own dtype:
-      ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` tells users who advance
-      none; whoever advances it elsewhere sets ``optimizer.global_step_is_advanced = True``. With
-      `goes_by_advanced_step = True` the step is the one given to `apply_gradients`, if any, rather
-      than the graph's own; `allows_constant_step = True` lets `global_step` be a number.
+      ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` warns users who pass no step
+      to advance; a program that advances it elsewhere sets ``optimizer.global_step_is_advanced =
+      True``. With `goes_by_advanced_step = True` the rule reads the step passed to
+      `apply_gradients`, if any, instead of the graph's own. `allows_constant_step = True` allows
+      `global_step` to be a number.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
-    * `fused`, to hand a whole update to a TensorFlow kernel; ``optimizer.use_fused_kernels =
-      False`` runs the rule all the same.
-    * `apply_update` in place of `rule`, for what no pure function says well.
+    * `fused`, to run a whole update as one TensorFlow kernel; ``optimizer.use_fused_kernels =
+      False`` runs the rule instead.
+    * `apply_update` instead of `rule`, for updates that are hard to write as a pure function.
 
     Args:
-      use_locking: passed to TensorFlow's kernels where `fused` uses one. Composed updates take no
-        locks; asking for them there raises a `UseLockingWarning`.
+      use_locking: passed to TensorFlow's kernels where `fused` uses one. Other updates take no
+        locks; True gives a `UseLockingWarning` there.
       name: the name of the optimizer, under which its slots are created.
-      global_step: the int32 or int64 variable that a rule with `uses_global_step` goes by; None
-        means the graph's own.
+      global_step: the int32 or int64 variable that counts the steps, for a rule with
+        `uses_global_step`; None for the graph's own.
       **hyperparameters: see above.
 
     Raises:
       TypeError: a hyperparameter is no number, tensor, variable or callable without arguments.
-      ValueError: a hyperparameter is NaN or infinite, or named like an attribute that TensorFlow
-        uses; the name is empty.
+      ValueError: a hyperparameter is NaN or infinite, or has the name of an attribute that
+        TensorFlow uses; the name is empty.
     """
 
     slots: ClassVar[Dict[str, Slot]] = {}
@@ -138,17 +140,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             "global_step", global_step, constant=self.allows_constant_step
         )
         self._hyperparameter_names = tuple(hyperparameters)
-        self._tensors = {}
-        self._step_tensor = None
+        self._rule_step = Step(tensors={}, prepared={})
         self._new_steps = NewStep()
-        self._applying = None  # (grads_and_vars, global_step) while apply_gradients runs
-        self._prepared = {}
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
                 raise ValueError(f"A hyperparameter cannot be named {key!r}: name it otherwise.")
             setattr(self, "_" + key, argument_checks.hyperparameter(key, value))
 
-    # What an optimizer says about itself.
+    # What a subclass overrides.
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -158,14 +157,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         Args:
           grad: the gradient; shape of the variable, or ``[n, …]`` for n touched rows.
           value: the variable's value, same shape and dtype.
-          slots: the slots' values as attributes, in the shapes `legacy_opt.core.slots` tells.
+          slots: the slots' values as attributes; `legacy_opt.core.slots` describes their shapes.
           hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
             `global_step` in its own.
 
         Returns:
           A pair: the step, of the shape and dtype of `value`, to be subtracted from the variable;
           and a dict from slot name to the slot's new value, or to an `Addition` or `Fading`.
-          Slots that are left out stay as they are.
+          Slots that are not in the dict stay as they are.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
@@ -175,7 +174,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        """The `rule` for n touched rows; override it where they are updated by another one."""
+        """Computes the update of n touched rows; override it if it differs from `rule`."""
         return self.rule(grad, value, slots, hyper)
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
@@ -189,7 +188,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.slots
 
     def non_slots(self) -> Dict[str, Hyperparameter]:
-        """Returns a dict from name to initial value of the variables that all share."""
+        """Returns the shared (non-slot) variables: a dict from name to initial value."""
         return {}
 
     def update_non_slots(
@@ -208,7 +207,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return {}
 
     def fused(self, update: Update) -> Optional[Operation]:
-        """Hands a whole `Update` to a TensorFlow kernel, if there is one: `legacy_opt.kernels`.
+        """Runs a whole `Update` as one TensorFlow kernel of `legacy_opt.kernels`, if there is one.
 
         Returns:
           An operation (None when executing eagerly), or `NotImplemented` to run the rule.
@@ -219,8 +218,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before any is updated (optional).
 
-        It is a chance, not a promise: where variables are updated one by one (distribution
-        strategies, bridges, wrappers) it is not called, and `fused` must do without.
+        It is not always called: where variables are updated one by one (distribution strategies,
+        bridges, wrappers), `fused` must work without it.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs with gradients.
@@ -234,9 +233,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
 
-        Override it for what no pure rule says well: `Update.access` reads, assigns, adds to and
-        subtracts from a variable or slot, the touched rows of it or, through `access.whole`, all
-        of it. Finish all reading before the first write (`tf.control_dependencies`).
+        Override it for updates that are hard to write as a pure rule. `Update.access` reads,
+        assigns, adds to and subtracts from a variable or slot: from the touched rows or, through
+        `access.whole`, from all of it. Finish all reading before the first write (`tf.control_dependencies`).
 
         Args:
           update: the `Update`.
@@ -247,7 +246,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         if self._use_locking:
             warn(
                 f"{type(self).__name__} updates {update.variable.name!r} without locks "
-                "although use_locking=True: its rule is composed of several operations, and "
+                "although use_locking=True: its rule consists of several operations, and "
                 "only TensorFlow's fused kernels can lock.",
                 UseLockingWarning,
             )
@@ -267,7 +266,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
         Raises:
-          TypeError: `var_list` holds a variable of Keras 3, or what is no variable.
+          TypeError: `var_list` has an item that is no variable, or is a variable of Keras 3.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return super().minimize(loss, global_step, var_list, *args, **kwargs)
@@ -288,33 +287,32 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         with gradient_pairs.given(me, grads_and_vars) as given, self.applying(given, global_step):
             if self.uses_global_step and not self.global_step_is_advanced:
                 step = self.global_step_variable()
-                warn_if_it_stands_still(me, self._global_step, step, self._applying[1])
+                warn_if_it_stands_still(me, self._global_step, step, self._rule_step.advanced)
             done = super().apply_gradients(given, global_step=global_step, name=name)
-            return versions.with_lock(done)
+            return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Tells `_prepare` what will be applied, for `prepare_step`; bridges use it, too.
+        """Passes all gradients of a step to `_prepare`, for `prepare_step`; bridges use it, too.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be advanced; None if a wrapper or nobody does.
+          global_step: the variable that will be advanced; None if a wrapper advances it, or nobody.
         """
-        step = advanced_by_wrapper() if global_step is None else global_step
-        self._applying = (grads_and_vars, step)
+        advanced = advanced_by_wrapper() if global_step is None else global_step
+        self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
         try:
             yield
         finally:
-            self._applying = None
-            self._prepared = {}
+            self._rule_step = self._rule_step.after()
 
     def _create_slots(self, var_list):
         for variable in var_list:
             gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
         if var_list and self.non_slots():
-            # One place for all workers: the variable that comes first by name.
+            # On the same device for all workers: that of the first variable by name.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in self.non_slots().items():
                 if isinstance(initial_value, int):
@@ -326,31 +324,32 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
-        # An object checkpoint meets a variable that has no slots yet. TensorFlow would make them in
-        # the variable's own shape and dtype.
+        # An object-based checkpoint restores a variable that has no slots yet. TensorFlow would
+        # create them in the variable's own shape and dtype.
         if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
             self._create_slots([variable])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
     def _prepare(self):
-        self._tensors = {
+        tensors = {
             # A copy, as the variable may be among those that this step trains.
             name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
-        self._step_tensor = None
+        self._rule_step = self._rule_step._replace(tensors=tensors, global_step=None, prepared={})
         if self.uses_global_step:
             step = self.global_step_variable()
-            self._step_tensor = tf.convert_to_tensor(step)
+            tensor = tf.convert_to_tensor(step)
             if step.dtype != step.dtype.base_dtype:
-                # The value of a ref variable is its memory, which somebody may advance meanwhile.
-                # The maximum copies it; graphs would move a mere copy behind each of the casts.
-                self._step_tensor = tf.maximum(self._step_tensor, self._step_tensor.dtype.min)
-            self._step_tensor = step_below_the_end(type(self).__name__, self._step_tensor)
-        self._prepared = {}
-        if self._applying is not None and not tf.distribute.has_strategy():
-            pairs = [(grad, variable) for grad, variable in self._applying[0] if grad is not None]
-            self._prepared = self.prepare_step(pairs)
+                # The value of a ref variable is its buffer, which another thread may advance. The
+                # maximum copies it; TensorFlow would move a plain copy behind each of the casts.
+                tensor = tf.maximum(tensor, tensor.dtype.min)
+            tensor = step_below_the_end(type(self).__name__, tensor)
+            self._rule_step = self._rule_step._replace(global_step=tensor)
+        pairs = self._rule_step.pairs
+        if pairs is not None and not tf.distribute.has_strategy():
+            pairs = [(grad, variable) for grad, variable in pairs if grad is not None]
+            self._rule_step = self._rule_step._replace(prepared=self.prepare_step(pairs))
 
     def _apply_dense(self, grad, var):
         return self._apply(grad, var, WholeVariable())
@@ -400,11 +399,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Returns the `Update` of one variable, whose slots exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         hyper = self.hyperparameters(variable.dtype.base_dtype)
-        prepared = self._prepared.get(id(variable))
+        prepared = self._rule_step.prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns what a rule that chooses by name goes by; a bridge may know a better name."""
+        """Returns the name by which a rule selects variables; in a bridge, Keras' name."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
@@ -414,16 +413,16 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           dtype: the dtype to cast to; `global_step` keeps its own.
           non_slots: whether to include the non-slot variables' values.
         """
-        values = {name: tf.cast(tensor, dtype) for name, tensor in self._tensors.items()}
+        values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
         if dtype == tf.float64:
             for name in self.full_precision:
                 number = getattr(self, "_" + name)
-                values[name] = unrounded(self._tensors[name], number, dtype)
+                values[name] = unrounded(self._rule_step.tensors[name], number, dtype)
         if non_slots:
             for name in self.non_slots():
                 values[name] = tf.cast(self._read_non_slot(name), dtype)
-        if self._step_tensor is not None:
-            values["global_step"] = self._step_tensor
+        if self._rule_step.global_step is not None:
+            values["global_step"] = self._rule_step.global_step
         return SimpleNamespace(**values)
 
     def _non_slot(self, name):
@@ -435,16 +434,16 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         variable = self._non_slot(name)
         if versions.building() in (versions.EAGER, versions.FUNCTION):
             return variable.read_value()
-        # It may live on another parameter server than the variable whose update asks for it.
+        # It may be on another parameter server than the variable that is being updated.
         graph = tf.compat.v1.get_default_graph()
         with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
             return variable.read_value()
 
     def global_step_variable(self) -> GlobalStep:
-        """Returns the step the rule goes by: the constructor's, the graph's, or the one advanced.
+        """Returns the rule's step: the constructor's, the graph's, or the one that is advanced.
 
-        With `goes_by_advanced_step` the one advanced comes before the graph's. A constant step is a
-        tensor.
+        With `goes_by_advanced_step` the one that is advanced comes before the graph's. A constant
+        step is a tensor.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.
@@ -452,12 +451,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         step = self._global_step
         if isinstance(step, (int, float)):
             return tf.constant(step, tf.int64 if isinstance(step, int) else tf.float32)
-        if step is None and self.goes_by_advanced_step and self._applying is not None:
-            step = self._applying[1]
+        if step is None and self.goes_by_advanced_step:
+            step = self._rule_step.advanced
         if step is None:
             step = of_graph()
-        if step is None and self._applying is not None:
-            step = self._applying[1]
+        if step is None:
+            step = self._rule_step.advanced
         if step is None:
             step = self._new_steps.get()
         return of_this_graph(type(self).__name__, step)

@@ -1,4 +1,4 @@
-"""Functions of the step that can be saved: they know their arguments, and their optimizers too."""
+"""Functions of the global step that can be saved in an optimizer's configuration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from legacy_opt.core.types import Self
 
 
 class StepFunction:
-    """A function of the global step whose attributes are its arguments.
+    """A function of the global step that keeps its arguments as attributes.
 
-    A subclass defines `kind`, what it is called in a configuration, `maker`, the name of the public
-    function that makes it, and `__call__(step)`.
+    A subclass defines `kind`, its name in a configuration; `maker`, the name of the public function
+    that creates it; and `__call__(step)`.
     """
 
     kind = None
@@ -25,10 +25,10 @@ class StepFunction:
 
 
 class SavesStepFunctions:
-    """An optimizer whose configuration tells its step functions; mixed in before its base.
+    """Mixin, listed before the base class, that saves an optimizer's step functions.
 
     A subclass defines `step_functions`, a dict from the name of an argument to the `StepFunction`
-    classes that it may be of.
+    classes that are allowed there.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
@@ -37,7 +37,7 @@ class SavesStepFunctions:
         """Returns the constructor's arguments as plain data.
 
         Raises:
-          ValueError: one of them is a function of the user's own.
+          ValueError: one of them is a function that is no `StepFunction`.
         """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}
@@ -48,7 +48,7 @@ class SavesStepFunctions:
 
     @classmethod
     def from_config(cls: Type[Self], config: Mapping[str, Any]) -> Self:
-        """Returns the optimizer that `get_config` described."""
+        """Creates an optimizer from the result of `get_config`."""
         config = dict(config)
         for name, classes in cls.step_functions.items():
             if isinstance(config.get(name), dict):
@@ -65,8 +65,8 @@ def _to_config(name, function, classes):
         return function
     makers = [each.maker for each in classes]
     raise ValueError(
-        f"{name}={function!r} is a function of your own, which is no plain data. To save the "
+        f"{name}={function!r} is a function of your own, which cannot be saved. To save the "
         f"optimizer, use one of {', '.join(makers[:-1])} and {makers[-1]} of legacy_opt; or "
-        "write a subclass whose constructor takes plain arguments, keeps each as "
-        "self._<argument>, and makes the function of them."
+        "write a subclass whose constructor takes numbers and strings, keeps each as "
+        "self._<argument>, and creates the function from them."
     )

@@ -1,8 +1,8 @@
-"""Slots: what an optimizer remembers about each variable, and how a rule sees it.
+"""Slots: the state that an optimizer keeps for each variable, and how a rule reads and writes it.
 
-A slot is declared once, by its starting value, dtype and layout. The layout says which shape is
-stored and what a rule gets to see of it, for a dense gradient (the whole variable) and for sparse
-gradients (the touched rows), so that one rule serves both: see `Slot`.
+A slot is declared once, by its initial value, dtype and layout. The layout determines the stored
+shape and the shape that a rule gets, for dense gradients (the whole variable) and for sparse ones
+(the touched rows), so that one rule serves both: see `Slot`.
 """
 
 from __future__ import annotations
@@ -28,12 +28,13 @@ from legacy_opt.core.variable_access import Access, is_resource
 
 
 class Slot:
-    """A slot of the variable's own shape: one value per element.
+    """A slot of the variable's shape: one value per element.
 
-    There are four layouts. A rule for n touched rows (a sparse gradient) sees only theirs:
+    There are four layouts. For a sparse gradient with n touched rows, the rule gets these rows of
+    the slot only:
 
     ============  ====================  ====================  ===================
-    layout        stored shape          seen by a dense rule  seen by n rows
+    layout        stored shape          dense gradient        n touched rows
     ============  ====================  ====================  ===================
     `Slot`        the variable's        the variable's        ``[n, …]``
     `RowSlot`     ``[rows]``            ``[rows, 1, …]``      ``[n, 1, …]``
@@ -42,12 +43,12 @@ class Slot:
     ============  ====================  ====================  ===================
 
     Args:
-      initial_value: a number, scalar tensor or variable, or a callable that returns one; every
-        element starts there.
-      dtype: the slot's dtype; None takes the variable's.
-      op_name: what the slot variable is called, under the variable's name; None takes the
-        optimizer's name. With one, slots of partitioned variables are saved part by part
-        (`w/part_0/adam_m`), as by optimizers that make their variables themselves.
+      initial_value: the initial value of each element: a number, scalar tensor or variable, or a
+        callable that returns one.
+      dtype: the slot's dtype; None means the variable's.
+      op_name: the slot variable's name after the variable's name; None means the optimizer's name.
+        If it is given, slots of partitioned variables are saved part by part (`w/part_0/adam_m`),
+        as by optimizers that create their variables themselves.
     """
 
     def __init__(
@@ -69,19 +70,19 @@ class Slot:
         return tf.shape(first_value(variable))
 
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
-        """Returns the axes of the variable that the slot's axes are, in their order, a tuple.
+        """Returns a tuple of variable axes, one for each axis of the slot.
 
-        It decides what a checkpoint holds of a partitioned variable's slots. Those with the axis
-        along which the variable is cut are slices of one tensor, and a graph with other partitions
-        restores them. Others belong to their part alone: a graph with other partitions does not
-        find them. None means one slot for all parts.
+        It determines how slots of a partitioned variable are saved. A slot that has the axis along
+        which the variable is partitioned is saved as a slice of one tensor, which a graph with
+        other partitions restores. Any other slot is saved for its part alone, and a graph with
+        other partitions does not restore it. None means that all parts share one slot.
         """
         return tuple(range(variable.shape.rank))
 
     def create(
         self, optimizer: V1Optimizer, variable: Variable, slot_name: str, op_name: str
     ) -> Variable:
-        """Finds or makes the slot variable, through TF1's own slot machinery."""
+        """Returns the slot variable, which TF1's Optimizer creates if it does not exist."""
         dtype = self.dtype or variable.dtype.base_dtype
         shape = self.static_shape(variable)
         initializer = self.initializer(variable, shape, dtype)
@@ -96,19 +97,19 @@ class Slot:
     def initializer(
         self, variable: Variable, shape: TensorShape, dtype: DType
     ) -> Callable[..., Tensor]:
-        """Returns what makes the slot's first value.
+        """Returns the slot variable's initializer.
 
         Args:
-          variable: the variable that it is a slot of.
+          variable: the variable that the slot belongs to.
           shape: the stored `tf.TensorShape`, as far as it is known.
           dtype: the stored dtype.
         """
-        value, known = self.initial_value, shape.is_fully_defined()
-        if known and not (callable(value) or argument_checks.is_tensor_like(value)):
-            return tf.compat.v1.constant_initializer(value)  # which is given the dtype
+        value, is_static = self.initial_value, shape.is_fully_defined()
+        if is_static and not (callable(value) or argument_checks.is_tensor_like(value)):
+            return tf.compat.v1.constant_initializer(value)  # TensorFlow passes it the dtype
 
         def fill(*_, **__):
-            return tf.fill(shape if known else self.dynamic_shape(variable), self.start(dtype))
+            return tf.fill(shape if is_static else self.dynamic_shape(variable), self.start(dtype))
 
         return fill
 
@@ -124,16 +125,16 @@ class Slot:
         )
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
-        """Returns what the rule sees of `slot`; `like` is the gradient, for its rank."""
+        """Returns the slot's value in the rule's shape; `like` is the gradient, for its rank."""
         del like
         return access.read(slot)
 
     def assign(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
-        """Writes back what `read` showed; returns an op (None when executing eagerly)."""
+        """Assigns a value of the shape that `read` returns; returns an op (None eagerly)."""
         return access.assign(slot, value)
 
     def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
-        """Adds to what `read` showed; returns an op (None when executing eagerly)."""
+        """Adds a value of the shape that `read` returns; returns an op (None eagerly)."""
         return access.add(slot, value)
 
 
@@ -161,26 +162,26 @@ class RowSlot(Slot):
     @staticmethod
     def _flat(slot, value):
         scalar = slot.shape.rank == 0
-        # A Reshape that changes nothing is removed from a Session's graph, and what it waits for
-        # with it: the write would not wait for the reads any more.
+        # A Session removes a Reshape that changes nothing, together with its control dependencies:
+        # the write would no longer wait for the reads.
         if value.shape.rank == (0 if scalar else 1):
             return value
         return tf.reshape(value, [] if scalar else [-1])
 
 
 class TensorSlot(Slot):
-    """A tensor of a given shape per variable, seen whole by dense and sparse rules alike.
+    """A tensor of a given shape per variable; rules get all of it, also for sparse gradients.
 
     Args:
       shape: the stored shape, fully defined.
-      initial_value: a number; every element starts there.
-      dtype: the slot's dtype; None takes the variable's.
-      axes: the axes of the variable that the slot's axes are, as (0,) for one value per row, where
-        that is so: see `Slot.axes`. By default each part of a partitioned variable has a tensor
-        of its own, which only a graph with the same partitions restores.
+      initial_value: the initial value of each element, a number.
+      dtype: the slot's dtype; None means the variable's.
+      axes: the variable's axes that the slot's axes correspond to, as (0,) for one value per row;
+        see `Slot.axes`. By default there are none: each part of a partitioned variable has a
+        separate tensor, which only a graph with the same partitions restores.
 
     Raises:
-      ValueError: not all of the shape is known.
+      ValueError: the shape is not fully defined.
     """
 
     def __init__(
@@ -216,8 +217,8 @@ class ScalarSlot(TensorSlot):
     """One value per variable.
 
     Args:
-      initial_value: the number it starts at.
-      dtype: the slot's dtype; None takes the variable's.
+      initial_value: the initial value, a number.
+      dtype: the slot's dtype; None means the variable's.
     """
 
     def __init__(self, initial_value: float = 0, dtype: Optional[DTypeLike] = None) -> None:
@@ -225,17 +226,17 @@ class ScalarSlot(TensorSlot):
 
 
 def first_value(variable):
-    """Returns a variable's value; the initial one while a TF1 graph's initializers all run."""
+    """Returns a variable's value; in a TF1 graph its initial value if it is not initialized yet."""
     if versions.building() != versions.GRAPH:
         return variable.read_value()
     if tf.compat.v1.control_flow_v2_enabled() and not is_resource(variable):
-        return variable.initial_value  # the branches below would read the variable beforehand
+        return variable.initial_value  # v2 control flow reads ref variables before the branches
     initialized = tf.compat.v1.is_variable_initialized(variable)
     return tf.compat.v1.cond(initialized, variable.read_value, lambda: variable.initial_value)
 
 
 def as_column(values, like):
-    """Reshapes `values` of shape ``[n]`` to ``[n, 1, …]``, as many axes as `like` has."""
+    """Reshapes `values` of shape ``[n]`` to ``[n, 1, …]``, of the rank of `like`."""
     if like.shape.rank is not None:
         return tf.reshape(values, [-1] + [1] * (like.shape.rank - 1)) if like.shape.rank else values
     ones = tf.ones([tf.maximum(tf.rank(like) - 1, 0)], tf.int32)
@@ -243,10 +244,10 @@ def as_column(values, like):
 
 
 def checked_layouts(optimizer, layouts):
-    """Returns a dict from slot name to `Slot`, if it is one.
+    """Returns `layouts` if it is a dict from slot name to `Slot`.
 
     Raises:
-      TypeError: it is none.
+      TypeError: it is something else.
     """
     if not isinstance(layouts, dict):
         raise TypeError(

@@ -1,7 +1,7 @@
-"""The types in the signatures of the public API, under the names that the signatures show.
+"""Type aliases of the public signatures.
 
-They are plain aliases of what every TensorFlow from 1.15 on has, so that `typing.get_type_hints`
-resolves them everywhere. What is of Keras is `Any`: no Keras need be there.
+They use only types that every TensorFlow from 1.15 on has, so that `typing.get_type_hints` resolves
+them everywhere. Keras types are `Any`, because Keras need not be installed.
 """
 
 from __future__ import annotations
@@ -24,54 +24,53 @@ from typing import (
 import numpy as np
 import tensorflow as tf
 
-# What a class method makes: an object of the class that it is called on.
+# An instance of the class that a class method is called on.
 Self = TypeVar("Self")
-# TensorFlow's own.
+# Types of TensorFlow.
 Tensor = tf.Tensor
 Variable = tf.Variable  # ref or resource
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
-if TYPE_CHECKING:  # the stubs of TensorFlow that checkers bring along do not have tf.compat
+if TYPE_CHECKING:  # the TensorFlow stubs that type checkers include have no tf.compat
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver
 else:
-    V1Optimizer = tf.compat.v1.train.Optimizer  # also those of this package, and your own
+    V1Optimizer = tf.compat.v1.train.Optimizer  # the base class, also of this package's optimizers
     Saver = tf.compat.v1.train.Saver
-# A subclass, which a decorator returns as what it is.
+# An optimizer class, for decorators that return a subclass of their argument.
 OptimizerClass = TypeVar("OptimizerClass", bound=Type[V1Optimizer])
 
-# What `tf.as_dtype` takes: tf.float32, np.float32, "float32".
+# An argument of `tf.as_dtype`: tf.float32, np.float32, "float32".
 DTypeLike = Union[tf.DType, np.dtype, str, type]
-# What `tf.TensorShape` takes.
+# An argument of `tf.TensorShape`.
 Shape = Union[tf.TensorShape, Iterable[int]]
-# A scalar that is known when it is given.
+# A scalar.
 TensorLike = Union[float, tf.Tensor, tf.Variable]
-# A scalar, or a function that returns it and is called in every step.
+# A scalar, or a function that returns one and is called in every step.
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
 # A function from the global step, a tensor, to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
-# What `get_linear_decay_fn` and its like return; a step may be a number, too.
+# The result of `get_linear_decay_fn` and the like; the step may be a number, too.
 DecayFunction = Callable[[TensorLike], tf.Tensor]
-# What counts the steps: an int32 or int64 scalar.
+# The number of steps, an int32 or int64 scalar.
 GlobalStep = Union[tf.Variable, tf.Tensor]
-# A scalar tensor, or in eager code a function that returns it.
+# A scalar tensor, or in eager code a function that returns one.
 Loss = Union[tf.Tensor, Callable[[], tf.Tensor]]
-# Of a whole variable, or of some of its rows.
+# A dense or sparse gradient.
 Gradient = Union[tf.Tensor, tf.IndexedSlices]
-# None where the loss does not depend on the variable.
+# The gradient is None if the loss does not depend on the variable.
 GradAndVar = Tuple[Union[tf.Tensor, tf.IndexedSlices, None], tf.Variable]
 GradsAndVars = Iterable[GradAndVar]
-# What clips gradients, or changes them otherwise.
+# A function that changes gradients, for example clips them.
 FunctionOfPairs = Callable[[List[GradAndVar]], List[GradAndVar]]
-# A path that the user names.
 Path = Union[str, bytes, os.PathLike]
-# One of Keras 2 or Keras 3.
+# Types of Keras 2 or Keras 3.
 KerasOptimizer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any
-# What a checkpoint goes to or comes from; the keys are names in the checkpoint.
+# A model or variables to load from or save to a checkpoint; the keys are names in the checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
-# From names of variables to names in a checkpoint, where None leaves a name as it is.
+# From names of variables to names in a checkpoint; None keeps the variable's name.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

@@ -1,4 +1,4 @@
-"""What passes between RuleOptimizer and an optimizer: one update."""
+"""`Update`, one update of a variable; `Addition` and `Fading`, changes of a slot."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from legacy_opt.core.variable_access import Access
 
 
 class Addition(NamedTuple):
-    """A rule's way to say "add this to the slot" where others give the slot's new value.
+    """A value to add to a slot, returned by a rule in place of the slot's new value.
 
     Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
     """
@@ -19,25 +19,25 @@ class Addition(NamedTuple):
 
 
 class Fading(NamedTuple):
-    """A slot's new value, together with what happens to rows that are not touched.
+    """A slot's new value, and the decay of the rows that a sparse gradient does not touch.
 
-    A sparse gradient sets the touched rows to `value` and multiplies all others by `factor`, as
-    momentum does that decays everywhere: this reads and writes the whole slot. With a dense
-    gradient it means `value` alone.
+    With a sparse gradient the touched rows are set to `value` and all others multiplied by
+    `factor`, as in Adam, whose moments decay in all rows: the whole slot is read and written. With
+    a dense gradient the slot is set to `value`.
     """
 
     value: Tensor
     factor: Tensor
 
 
-# What a rule says of one slot, and what it returns: a dict, which is called a Mapping so that one
-# that holds tensors alone is one, too.
+# A slot's change, and the result of a rule. A Mapping, because type checkers do not accept a
+# Dict[str, Tensor] as a Dict[str, SlotChange].
 SlotChange = Union[Tensor, Addition, Fading]
 RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
 
 class Update(NamedTuple):
-    """All there is to know about one variable's update.
+    """One update of a variable.
 
     Attributes:
       grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
@@ -45,8 +45,8 @@ class Update(NamedTuple):
       slots: the variable's slot variables, as attributes.
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.
       access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
-      prepared: what `prepare_step` returned for this variable, or None.
-      densified: whether the gradient came as rows and was made dense for `whole_tensor`.
+      prepared: the value that `prepare_step` returned for this variable, or None.
+      densified: whether the gradient was sparse and was made dense for `whole_tensor`.
     """
 
     grad: Tensor
@@ -59,5 +59,5 @@ class Update(NamedTuple):
 
     @property
     def sparse(self) -> bool:
-        """Whether the gradient comes as rows."""
+        """Whether the gradient is sparse."""
         return self.access.indices is not None

@@ -1,8 +1,7 @@
-"""Reading and writing variables, ref or resource, whole or by rows, through one pair of objects.
+"""Reads and writes variables, ref or resource, whole or by rows.
 
-`WholeVariable` and `Rows` offer the same five methods, so that an update can be written without
-asking which kind of gradient or variable it serves. Writing returns an op in graphs and None when
-executing eagerly.
+`WholeVariable` and `Rows` have the same methods, so that the same update serves dense and sparse
+gradients. Writing returns an operation in graphs and None when executing eagerly.
 """
 
 from __future__ import annotations
@@ -15,14 +14,14 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.types import Operation, Tensor, TensorLike, Variable
 
-# Operations whose result may be the memory that they are given, by TensorFlow's kernels.
-_HANDS_ON_MEMORY = re.compile(
+# Operations whose output may share the memory of an input, according to TensorFlow's kernels.
+_MAY_SHARE_MEMORY = re.compile(
     "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
     "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
-    # if there is but one, if nothing is summed, cut off, padded, turned around and so on
+    # Operations that share memory if they change nothing: a single input, no padding, …
     "AddN|BroadcastTo|Concat(V2)?|(Conjugate)?Transpose|ExpandDims|Max|Mean|Min|MirrorPad|Pack|"
     "Pad(V2)?|Prod|Reshape|Reverse(V2)?|(Strided)?Slice|Split(V)?|Squeeze|Sum|Tile|Unpack|"
-    # if control flow goes that way
+    # Control flow, which may forward an input.
     "(Ref)?(Enter|Exit|Identity|Merge|NextIteration|Switch)|Select(V2)?|"
     "(Stateless)?(Case|If|While)|(Stateful)?PartitionedCall"
 )
@@ -53,46 +52,40 @@ def variable_op(name, variable, **arguments):
 
 
 def after(*operations):
-    """The scope of what runs after these operations and tensors.
-
-    None and tensors of eager code are there already.
-    """
+    """Adds control dependencies on operations and tensors; ignores None and eager tensors."""
     found = [getattr(here(each), "op", each) for each in operations if each is not None]
     return tf.control_dependencies([each for each in found if isinstance(each, tf.Operation)])
 
 
 def here(value):
-    """Returns a tensor of the branch, loop or function that is being built; all else as it is.
+    """Returns a tensor inside the branch, loop or function being built; other values unchanged.
 
-    Nothing can wait for a tensor from outside: v1 control flow drops the control dependency, and
+    A control dependency on a tensor from outside has no effect: v1 control flow drops it, and
     TensorFlow 2.4 raises an error.
     """
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # of which no public name tells what is inside
+    outside = building == versions.CONTROL_FLOW  # perhaps: no public API tells what is inside
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
 
 
 def is_value(tensor):
-    """Whether a tensor of a graph may be what was read from a variable, as `tf.identity(w)` is."""
-    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _handed_on(tensor))
+    """Whether a graph tensor may be the value of a variable, as `tf.identity(w)` is."""
+    return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _aliased(tensor))
 
 
 def copied(tensor):
-    """Returns a tensor that no write to a variable changes.
-
-    A copy of what may be the memory of a ref variable, which its value is; anything else as it is.
-    """
-    if not (in_session_graph(tensor) and any(map(_is_ref, _handed_on(tensor)))):
+    """Returns a copy of a tensor that may share a ref variable's memory; others unchanged."""
+    if not (in_session_graph(tensor) and any(map(_is_ref, _aliased(tensor)))):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
 
 
 def in_session_graph(tensor):
-    """Whether it is a tensor of a graph in which nothing but dependencies gives an order."""
+    """Whether it is a tensor of a graph in which only dependencies order the operations."""
     return versions.is_symbolic(tensor) and not versions.runs_in_order()
 
 
@@ -100,13 +93,13 @@ def _is_ref(tensor):
     return tensor.dtype != tensor.dtype.base_dtype
 
 
-def _handed_on(tensor):
-    """Yields a tensor and those which it may be, handed on."""
+def _aliased(tensor):
+    """Yields a tensor and all tensors whose memory it may share."""
     waiting, seen = [tensor], set()
     while waiting:
         each = waiting.pop()
         yield each
-        if each.op not in seen and _HANDS_ON_MEMORY.fullmatch(each.op.type):
+        if each.op not in seen and _MAY_SHARE_MEMORY.fullmatch(each.op.type):
             seen.add(each.op)
             waiting += each.op.inputs
 
@@ -127,13 +120,13 @@ class WholeVariable:
 
     @property
     def whole(self) -> WholeVariable:
-        """This object itself; `Rows` has the same property."""
+        """This object; `Rows` has the same property."""
         return self
 
     def read(self, variable: Variable) -> Tensor:
         """Returns the value as a tensor that later writes do not change."""
         value = variable.read_value()
-        # The value of a ref variable is its memory, also through Identity or Reshape.
+        # The value of a ref variable shares its memory, also after Identity or Reshape.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
     def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:
@@ -161,7 +154,7 @@ class Rows:
 
     @property
     def whole(self) -> WholeVariable:
-        """Access to all rows, for what must reach untouched ones too."""
+        """Access to all rows, also the untouched ones."""
         return WholeVariable()
 
     def read(self, variable: Variable) -> Tensor:
@@ -184,5 +177,5 @@ class Rows:
         return variable_op(name, variable, indices=self.indices, updates=value)
 
 
-# What rules and slots are given to read and write with.
+# The type of `Update.access`.
 Access = Union[WholeVariable, Rows]

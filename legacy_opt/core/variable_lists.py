@@ -1,17 +1,17 @@
-"""Lists of variables, as users write them: nested, and with partitioned variables in them."""
+"""Lists of variables as users pass them: nested, or with partitioned variables."""
 
 import tensorflow as tf
 
 
 def variables_in(items, what):
-    """Yields the variables in a nested list, of partitioned ones their parts.
+    """Yields the variables in a nested list, and the parts of partitioned variables.
 
     Args:
       items: the list.
-      what: what it is, for messages.
+      what: the argument's name, for messages.
 
     Raises:
-      TypeError: it holds something else.
+      TypeError: an item is no variable.
     """
     for item in items:
         if is_variable(item):
@@ -23,28 +23,28 @@ def variables_in(items, what):
 
 
 def holds_variables(item):
-    """Whether something is a list, or a partitioned variable."""
+    """Whether `item` is a list or a partitioned variable."""
     return isinstance(item, (list, tuple, set, frozenset)) or is_partitioned(item)
 
 
 def parts_of(item):
-    """Returns the list of a partitioned variable's parts; anything else alone, in a list."""
+    """Returns the list of a partitioned variable's parts; ``[item]`` for anything else."""
     return list(item) if is_partitioned(item) else [item]
 
 
 def is_partitioned(item):
-    """Whether something is a variable in parts, which it yields."""
+    """Whether `item` is a partitioned variable, which iterates over its parts."""
     return hasattr(item, "assign") and not is_variable(item)
 
 
 def is_variable(item):
-    """Whether something is one variable."""
-    # A partitioned variable is none itself; one of several replicas is none in TensorFlow 1.15.
+    """Whether `item` is a single variable."""
+    # A PartitionedVariable is no tf.Variable; in TensorFlow 1.15 neither is a replicated one.
     return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
 
 
 def _has_parts(item):
     try:
         return hasattr(type(item), "__iter__") and iter(item) is not None
-    except TypeError:  # a variable's own, which refuses
+    except TypeError:  # tf.Variable defines __iter__ in order to raise this
         return False

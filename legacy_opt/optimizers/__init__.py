@@ -1,1 +1,1 @@
-"""The optimizers, one in each file: its constructor, its docstring, its rule."""
+"""The optimizers, one per file: constructor, documentation and update rule."""

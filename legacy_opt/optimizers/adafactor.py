@@ -1,4 +1,4 @@
-"""Adafactor: second moments of matrices by rows and columns, and steps as large as the weights say.
+"""Adafactor: factored second moments of matrices, and steps relative to the size of the weights.
 
 With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
 
@@ -71,45 +71,48 @@ def _floating(step):
 class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     """Adam with sublinear memory and its own learning rate (tensor2tensor).
 
-    Slots, all under the optimizer's name (`w/Adafactor`, `w/Adafactor_1`, …), in this order and
-    starting at zero:
+    Slots, named after the optimizer (`w/Adafactor`, `w/Adafactor_1`, …), in this order and
+    initialized to zero:
 
     * `m`, only if `beta1` is not 0: shape and dtype of the variable.
-    * `vr` and `vc`, float32, for a variable of two or more axes: the means over its last and over
-      its last but one axis. A matrix ``[a, b]`` has ``[a]`` and ``[b]``; more axes are many
-      matrices. Each part of a partitioned variable is a matrix of its own: only a graph with the
-      same partitions restores its means over the axis that is cut.
-    * `v`, float32, of the variable's shape, for all others, or for all if `factored` is False.
+    * `vr` and `vc`, float32, for a variable with two or more axes: the means of squared gradients
+      over its last axis and over its last but one. A matrix ``[a, b]`` has slots ``[a]`` and
+      ``[b]``; a variable with more axes is a stack of matrices. Each part of a partitioned variable
+      is a separate matrix: only a graph with the same partitions restores the means over the axis
+      that is partitioned.
+    * `v`, float32, with the variable's shape, for other variables, or for all if `factored` is
+      False.
 
-    The arithmetic is float32, with float64 variables float64; the step is rounded to the variable's
-    dtype. (The original trains float32, and bfloat16 through a `parameter_encoding`.) Sparse
-    gradients are made dense, as in the original: means are of a whole table.
+    The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
+    variable's dtype. (The original trains float32, and bfloat16 through a `parameter_encoding`.)
+    Sparse gradients are made dense, as in the original, because the means are over whole tables.
 
-    The step is the graph's own global step. With a `learning_rate` and a `decay_rate` of your own,
-    none is needed. What the original adds to its rates to hinder XLA, ``1e-30 * mean(g**2)``, is
-    left out: it changes a rate only where gradients are enormous (1e8 and more).
+    The step is the graph's global step. It is not needed if both `learning_rate` and `decay_rate`
+    are passed. The term ``1e-30 * mean(g**2)``, which the original adds to its rates to prevent an
+    optimization of XLA, is left out: it changes a rate only for gradients of 1e8 and more.
 
     Args:
       multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
         epsilon2)``.
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. None takes
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. None means
         ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
-      decay_rate: how much of the second moments stays: the same kinds, or a function of the global
-        step, as `adafactor_decay_rate_pow` and `adafactor_decay_rate_adam` return. None takes
+      decay_rate: decay factor of the second moments: the same types, or a function of the global
+        step, such as `adafactor_decay_rate_pow` and `adafactor_decay_rate_adam` return. None means
         ``adafactor_decay_rate_pow(0.8)``.
-      beta1: how much of the momentum stays, from 0 to below 1; 0 needs no slot for it.
-      clipping_threshold: the largest rms of an update before the learning rate; None for any.
-      factored: whether matrices have the means of rows and columns alone.
+      beta1: decay factor of the momentum, at least 0 and less than 1; 0 creates no slot for it.
+      clipping_threshold: the largest rms of an update before the learning rate is applied; None
+        does not clip.
+      factored: whether to keep only row and column means for matrices.
       simulated_quantize_bits: not supported; None or 0.
       parameter_encoding: not supported; None.
-      use_locking: for the original's signature; raises a `UseLockingWarning`.
+      use_locking: has no effect; True raises a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
-      epsilon1: what is added to squared gradients.
-      epsilon2: the least scale of a variable.
+      epsilon1: added to squared gradients.
+      epsilon2: lower bound of a variable's scale.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN, out of its range, or not supported.
+      ValueError: an argument is NaN, out of range, or not supported.
     """
 
     whole_tensor = True
@@ -163,9 +166,9 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         shape = variable.shape
         if self._factored and shape.rank != 1 and not shape.is_fully_defined():
             raise ValueError(
-                f"{type(self).__name__}: variable {variable.name!r} is of shape {shape}, "
-                "which does not tell how large the factors of its second moment are. Give it "
-                "a static shape, or pass factored=False."
+                f"{type(self).__name__}: variable {variable.name!r} has shape {shape}, so the "
+                "shapes of its factored second moments are unknown. Give it a static shape, or "
+                "pass factored=False."
             )
         layouts = {"m": Slot()} if self._has_momentum() else {}
         if self._factored and shape.rank >= 2:
@@ -190,8 +193,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
-        # The products below must not make one chain, which graphs would regroup: so there is always
-        # a division in between, and no factor for (1 - beta1).
+        # Grappler reorders chains of products. A division between any two products, and no factor
+        # (1 - beta1), keep graphs bit for bit equal to eager execution.
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -203,7 +206,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         return tf.cast(step, value.dtype), changes
 
     def _normalized(self, grad, slots, decay, hyper):
-        """Returns the gradient by the root of its second moment, and the new second moments."""
+        """Returns the gradient divided by the root of its second moment, and the new moments."""
 
         def moment(slot, mean):
             return decay * tf.cast(slot, grad.dtype) + (1 - decay) * mean
@@ -238,19 +241,19 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
       beta2: a number between 0 and 1.
 
     Returns:
-      A function of the global step, for `AdafactorOptimizer`. (In tensor2tensor it is a tensor,
-      which would stand still in eager code and knows nothing of Keras' steps.)
+      A function of the global step, for `AdafactorOptimizer`. (tensor2tensor returns a tensor,
+      which would not change in eager execution, nor with Keras' `iterations`.)
     """
     return _AdamDecayRate(beta2)
 
 
 def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
-    """A decay rate under which the memory grows with the steps: ``1 - t**-exponent``.
+    """A decay rate that averages over more and more steps: ``1 - t**-exponent``.
 
     It stays below 1. Rounded to float32 the formula is 1 from about ``t = 2**(25 / exponent)`` on:
-    2.6e9 with the default of 0.8, and 3.4e7 with an exponent of 1. There the original's moments
-    stand still, and a variable whose slots start there becomes NaN; here the rate is the largest
-    float32 below 1.
+    2.6e9 with the default of 0.8, and 3.4e7 with an exponent of 1. From there on the original's
+    moments no longer change, and a variable whose slots are created then becomes NaN; here the rate
+    is the largest float32 below 1.
 
     Args:
       exponent: a number, above 0 and at most 1.
@@ -270,7 +273,7 @@ def _positive(name, value):
 
 
 def _no_rate(name, value):
-    """Returns `value` as a bool; it stands where other optimizers have the learning rate."""
+    """Returns `value` as a bool. In its position most optimizers have the learning rate."""
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:
@@ -281,7 +284,6 @@ def _no_rate(name, value):
 def _refuse(name, value):
     if value:
         raise ValueError(
-            f"{name}={value!r} is an experiment of tensor2tensor's that is not supported. "
-            "Pass None; keep variables in float32, and cast to bfloat16 where the model "
-            "computes."
+            f"{name}={value!r} is an experimental option of tensor2tensor and not supported. Pass "
+            "None; keep variables in float32, and cast them to bfloat16 in the model."
         )

@@ -1,6 +1,6 @@
-"""Adagrad whose accumulator decays: it can forget, so learning on a long stream does not stall.
+"""Adagrad whose accumulator decays, so that learning on a long stream does not stall.
 
-With ``p = (global_step + 1) // accumulator_decay_step``, for each visit::
+With ``p = (global_step + 1) // accumulator_decay_step``, whenever a gradient is applied::
 
     if p > power:
         accumulator = max(accumulator * accumulator_decay_rate, initial_accumulator_value)
@@ -49,36 +49,37 @@ _MOST_AXES = 7  # of GatherNd and ScatterNdAdd
 class AdagradDecayOptimizer(RuleOptimizer):
     """Adagrad with a decaying accumulator (DeepRec).
 
-    Slots, in this order, both under the optimizer's name (`w/AdagradDecay`, `w/AdagradDecay_1`):
+    Slots, in this order, named after the optimizer (`w/AdagradDecay`, `w/AdagradDecay_1`):
 
-    * `accumulator`: shape and dtype of the variable, starts at `initial_accumulator_value`.
-    * `accumulator_decay_power`: how often it has decayed; dtype of the global step, shape of the
-      variable, starts at zero. A dense visit tests and counts the flat element 0 for the whole
-      variable (of a part of a partitioned variable, it counts in all elements); a sparse visit
-      tests and counts the flat element `row` for each touched row.
+    * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
+    * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
+      global step, initialized to zero. A dense update reads and increments element 0 of the
+      flattened slot for the whole variable (in a part of a partitioned variable it increments all
+      elements). A sparse update reads and increments, for each row in the gradient, the element
+      with the row's number in the flattened slot.
 
-    A visit decays once at most: a row that nobody touched for three periods decays once at each
-    of its next three visits. The counting needs somebody to advance the global step; a
-    `GlobalStepWarning` tells when `minimize` or `apply_gradients` was given none. With the default
-    of 100,000 steps a short training never decays and equals Adagrad bit for bit.
+    An update decays at most once: a row without gradients for three periods decays once at each
+    of its next three updates. The global step has to be advanced by the training; a
+    `GlobalStepWarning` is raised if none is passed to `minimize` or `apply_gradients`. With the
+    default of 100,000 steps a short training never decays and equals Adagrad bit for bit.
 
-    Workers that share a variable without locks may both see a decay due at once, and apply it
-    twice or count it twice. It is tested right before it is written, which makes that rare.
+    Two workers that share a variable without locks may find the same decay due, and apply or count
+    it twice. The count is read immediately before the decay is written, which makes that rare.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      global_step: the scalar int32 or int64 variable that counts steps; None takes the graph's own
+      global_step: the scalar int32 or int64 variable that counts steps; None means the graph's
         (`tf.compat.v1.train.get_global_step`).
-      initial_accumulator_value: start and floor of the accumulator, above zero.
+      initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
       accumulator_decay_step: the length of a period in steps, a positive integer.
-      accumulator_decay_rate: the accumulator's factor at each decay, between 0 and 1.
-      use_locking: whether TensorFlow's Adagrad kernel holds the variables' locks while it writes;
-        the decay itself takes none.
+      accumulator_decay_rate: the factor of the accumulator at each decay, between 0 and 1.
+      use_locking: whether TensorFlow's Adagrad kernel locks the variables while it writes; the
+        decay itself does not.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     uses_global_step = True
@@ -112,8 +113,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         if (variable.shape.rank or 0) > _MOST_AXES and not isinstance(power, RowSlot):
             raise ValueError(
                 f"{type(self).__name__}: variable {variable.name!r} has more than "
-                f"{_MOST_AXES} axes, in which TensorFlow cannot reach single elements: use "
-                "AdagradDecayOptimizerV2, or reshape the variable."
+                f"{_MOST_AXES} axes, too many for TensorFlow's operations on single elements: "
+                "use AdagradDecayOptimizerV2, or reshape the variable."
             )
         return {
             "accumulator": Slot(self._initial_accumulator_value),
@@ -138,7 +139,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         }
 
     def _period(self, hyper):
-        longest = hyper.global_step.dtype.max  # a period of which does not end either
+        longest = hyper.global_step.dtype.max  # this many steps do not end either
         return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
 
     @staticmethod
@@ -147,8 +148,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
         )
 
-    # The fast way: decay what is due, which is nearly always nothing, then TensorFlow's own
-    # Adagrad kernel. `rule` says the same in one piece.
+    # First the decays that are due, nearly always none, then TensorFlow's Adagrad kernel. `rule`
+    # computes the same.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
@@ -169,14 +170,14 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decides once a device, not once a variable, whether anything has to decay."""
+        """Decays accumulators for dense gradients: one condition per device, not per variable."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
         by_device, seen = {}, set()
         for grad, variable in grads_and_vars:
             if isinstance(grad, tf.IndexedSlices) or variable.shape.num_elements() == 0:
                 continue
-            if id(variable) not in seen:  # one that is given twice is due once
+            if id(variable) not in seen:  # a variable passed twice decays once
                 seen.add(id(variable))
                 update = self.update_for(grad, variable, WholeVariable())
                 by_device.setdefault(variable.device, []).append(update)
@@ -188,25 +189,25 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return prepared
 
     def _decay_whole(self, updates):
-        """Decays the accumulators that are due, of variables with dense gradients.
+        """Decays those accumulators of variables with dense gradients that are due.
 
         Returns:
-          A list of what must have run before the accumulators are used.
+          A list of operations that must run before the accumulators are used.
         """
         period = self._period(updates[0].hyper)
-        # Nothing is written before the gradients are there: a step that fails or waits while it
-        # computes them leaves the state as it was. What is not due does not wait either.
+        # The decay waits for the gradients: a step that fails while it computes them leaves the
+        # state as it was. If no decay is due, nothing waits.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
-            # A Switch by hand: tf.cond cannot hold ref variables when v2 control flow is on. What
-            # depends on output_true does not run unless some accumulator is due.
+            # Switch and Merge in place of tf.cond, which refuses ref variables with v2 control
+            # flow. Operations behind output_true run only if a decay is due.
             due = self._due(period, updates)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with after(*grads):
                 due_period = tf.identity(switch.output_true)
             with after(due_period):
-                # Asked once more: meanwhile another worker may have decayed what was due.
+                # Read the counts again: another worker may have applied the decay meanwhile.
                 decayed = self._decay_due(updates, self._due(due_period, updates))
             with after(*decayed):
                 done = tf.identity(due_period)
@@ -230,8 +231,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_due(self, updates, due):
         written = []
         count = len(updates)
-        # Choosing between scalars, times 1 and at least 0 for what is not due, spares temporaries
-        # as large as the accumulators; choosing for all at once spares operations.
+        # An accumulator that is not due is multiplied by 1 and bounded by 0: selecting these
+        # scalars needs no temporaries of the accumulators' size, and one operation for all.
         once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
         rates, floors = {}, {}
         for i, update in enumerate(updates):
@@ -247,8 +248,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return written
 
     def _decay_rows(self, update):
-        # No condition here: after the first period some rare row is nearly always behind.
-        with after(update.grad):  # late, for the sake of other workers
+        # No condition here: after the first period some rarely used row is nearly always due.
+        with after(update.grad):  # read as late as possible: other workers may decay rows too
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
@@ -271,10 +272,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
-    It computes the same and has the same arguments and variable names; `accumulator_decay_power`
-    has shape ``[rows]`` (``[]`` for a scalar variable), which for an embedding table of 10 million
-    rows of 16 is 80 MB instead of 1.28 GB. The name is DeepRec's, where it marks a second layout
-    of the slot; it has nothing to do with Keras' OptimizerV2.
+    It computes the same and has the same arguments and variable names. `accumulator_decay_power`
+    has shape ``[rows]`` (``[]`` for a scalar variable): for an embedding table of 10 million rows
+    of 16 elements, 80 MB instead of 1.28 GB. The name is DeepRec's, for a second layout of the
+    slot, and unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):
@@ -282,16 +283,17 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 
 
 class FlatElement(Slot):
-    """Stored like the variable; a rule sees flat element 0, or element `row` for each row.
+    """A slot with the variable's shape, of which a rule reads flat element 0, or one per row.
 
-    It can be added to, not assigned. What is added to element 0 of a part of a partitioned variable
-    reaches all elements of the part: whichever of them begins a part after a restart has it, too.
+    A sparse update reads the flat element with the number of each row. Rules may add to the slot,
+    but not assign it. In a part of a partitioned variable, an addition to element 0 goes to all
+    elements of the part, so that it is kept if the variable is partitioned differently later.
     """
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
         if access.indices is not None:
             positions = self._positions(slot, access.indices)
-            if versions.compiling_with_xla():  # which has no kernel for ResourceGatherNd
+            if versions.compiling_with_xla():  # XLA has no kernel for ResourceGatherNd
                 return as_column(tf.gather_nd(slot.read_value(), positions), like)
             return as_column(gather_nd(slot, positions), like)
         if slot.shape.rank == 0:
@@ -300,8 +302,8 @@ class FlatElement(Slot):
             if versions.building() == versions.FUNCTION:  # XLA has no kernel for ResourceGatherNd
                 return tf.reshape(tf.gather(slot, [0]), [-1])[0]
             return gather_nd(slot, tf.zeros([slot.shape.rank], tf.int32))
-        # Running may tell that there is no element. The minimum of nothing, the largest integer,
-        # is never due.
+        # The variable may turn out to have no elements. The minimum of an empty tensor is the
+        # largest integer, so no decay is due.
         return tf.reduce_min(tf.reshape(access.read(slot), [-1])[:1])
 
     def add(self, slot: Variable, access: Access, value: Tensor) -> Optional[Operation]:
@@ -311,11 +313,11 @@ class FlatElement(Slot):
             times = tf.reshape(value, [])
             reached = times * (self.read(slot, access, None) + times)
             return access.assign(slot, tf.maximum(slot.read_value(), reached))
-        if is_cut and slot.shape.rank > 1:  # of a vector they are by row as well
+        if is_cut and slot.shape.rank > 1:  # in a vector the flat elements are the rows
             warn(
                 "AdagradDecayOptimizer counts the decays of rows by their position in each part of "
-                "a partitioned variable: a checkpoint goes on rightly with the same partitions "
-                "alone. AdagradDecayOptimizerV2 computes the same and has no such limit.",
+                "a partitioned variable: continue from its checkpoints with the same partitions "
+                "only. AdagradDecayOptimizerV2 computes the same and has no such limit.",
                 RepartitionWarning,
             )
         if access.indices is not None:
@@ -332,15 +334,15 @@ class FlatElement(Slot):
 
     @staticmethod
     def _positions(slot, rows):
-        """Returns indices ``[n, rank]`` of the flat elements that stand for the rows."""
+        """Returns the indices ``[n, rank]`` of the flat elements with the numbers of the rows."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
-        # tf.unravel_index does not build on every TensorFlow while the number of rows is unknown,
-        # and one division an axis is the quickest of the ways there are.
+        # Not tf.unravel_index: on some TensorFlows it needs a known number of rows. One division
+        # per axis was the fastest alternative.
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row that does not exist must not reach the flat element of that number.
+        # A row out of range must fail, although a flat element with its number may exist.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]
@@ -353,4 +355,4 @@ class FlatElement(Slot):
 
 
 class FlatElementOfRows(FlatElement, RowSlot):
-    """Stored as one value per row; read and written like `FlatElement`."""
+    """One value per row, with the same `read` and `add` as `FlatElement`."""

@@ -1,4 +1,4 @@
-"""AdamAsync: Adam for workers that do not wait for each other.
+"""AdamAsync: Adam for asynchronous workers.
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -31,35 +31,36 @@ from legacy_opt.optimizers.adam_base import AdamBase
 
 
 class AdamAsyncOptimizer(AdamBase):
-    """Adam in which every variable has powers of beta of its own (DeepRec).
+    """Adam with separate powers of beta for each variable (DeepRec).
 
     Each update multiplies its variable's powers, so no worker waits for all variables of a step,
-    and a variable that gets no gradient does not count the step. Sparse gradients move the touched
-    rows only, of variable, `m` and `v`.
+    and a variable without a gradient does not count the step. A sparse gradient updates only the
+    rows that it contains, of variable, `m` and `v`.
 
-    Slots, in this order, all under the optimizer's name (`w/AdamAsync`, `w/AdamAsync_1`, …):
+    Slots, in this order, named after the optimizer (`w/AdamAsync`, `w/AdamAsync_1`, …):
 
-    * `m`, `v`: shape and dtype of the variable, start at zero.
-    * `beta1_power`, `beta2_power`: float32 scalars, start at `beta1` and `beta2`. Sparse updates
-      with `apply_sparse_rmsprop` leave them as they are.
+    * `m`, `v`: shape and dtype of the variable, initialized to zero.
+    * `beta1_power`, `beta2_power`: float32 scalars, initialized to `beta1` and `beta2`. Sparse
+      updates with `apply_sparse_rmsprop` leave them as they are.
 
     With dense gradients in every step it equals `tf.compat.v1.train.AdamOptimizer` bit for bit.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `beta1`, `beta2` and `epsilon`.
-      beta1: how much of `m` stays, from 0 to below 1.
-      beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v` (to `v` itself by `apply_sparse_rmsprop`), not
-        negative. For float16 variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
-        sparse updates and the powers take none.
-      apply_sparse_rmsprop: whether sparse gradients are applied by RMSProp with momentum.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `beta1`, `beta2` and `epsilon`.
+      beta1: decay factor of `m`, at least 0 and less than 1.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not
+        negative. For float16 variables pass 1e-4 or more: the default rounds to 0 there, and 0 / 0
+        is NaN.
+      use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
+        updates and the powers are not locked.
+      apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -99,8 +100,8 @@ class AdamAsyncOptimizer(AdamBase):
         if not self._apply_sparse_rmsprop:
             return self.rule(grad, value, slots, hyper)
         v = slots.v * hyper.beta2 + tf.square(grad) * (1 - hyper.beta2)
-        # Graphs make x * rsqrt(y) of x / sqrt(y), which rounds differently; TensorFlow 1.15 has no
-        # Rsqrt of bfloat16.
+        # Grappler turns x / sqrt(y) into x * rsqrt(y), which rounds differently. TensorFlow 1.15
+        # has no Rsqrt for bfloat16.
         root = tf.math.rsqrt(tf.cast(v + hyper.epsilon, wide_dtype(grad.dtype)))
         m = slots.m * hyper.beta1 + grad * hyper.learning_rate * tf.cast(root, grad.dtype)
         return m, {"m": m, "v": v}

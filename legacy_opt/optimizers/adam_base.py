@@ -1,11 +1,11 @@
-"""What the optimizers of the Adam family share: arguments, slots, powers of beta, rule and kernel.
+"""Base class of the Adam family: arguments, slots, powers of beta, rule and kernel.
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
 
-Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in the form that it has
-before section 2.1, as in `tf.compat.v1.train.AdamOptimizer`.
+Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in the form given just
+before section 2.1, which is also that of `tf.compat.v1.train.AdamOptimizer`.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ _HOOKS = {
 
 
 class AdamBase(RuleOptimizer):
-    """Adam, whose sparse gradients move the touched rows only.
+    """Adam whose sparse gradients update only the rows that they contain.
 
-    The arguments are those of `tf.compat.v1.train.AdamOptimizer`, and so are the variables:
-    slots `m` and `v` (`w/Adam`, `w/Adam_1`), and `beta1_power` and `beta2_power`, which all
-    variables share.
+    It has the arguments and variables of `tf.compat.v1.train.AdamOptimizer`: slots `m` and `v`
+    (`w/Adam`, `w/Adam_1`), and `beta1_power` and `beta2_power`, which all variables share.
 
-    Products and sums stand in the order that `tf.contrib.opt` has them in: the last bit depends
+    Products and sums are computed in the order of `tf.contrib.opt`, because the last bit depends
     on it.
 
-    Subclasses find the learning rate under stock Adam's name too, `_lr`, the tensors that
-    `_prepare` makes: `_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`, and the powers of beta:
-    `_get_beta_accumulators()`. Overriding a method that only the originals call is refused.
+    Subclasses may read stock Adam's private attributes: `_lr`, the tensors that `_prepare` creates
+    (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and `_get_beta_accumulators()`. A subclass that
+    overrides a method which only the originals call is refused.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -75,7 +74,7 @@ class AdamBase(RuleOptimizer):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
-        """Returns the variables of the powers of beta, each None before the first update."""
+        """Returns the variables of the powers of beta: each None before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(
@@ -90,15 +89,15 @@ class AdamBase(RuleOptimizer):
     def apply_kernel(
         self, update: Update, hyper: SimpleNamespace, use_nesterov: bool = False
     ) -> Optional[Operation]:
-        """Runs TensorFlow's Adam on a gradient that is dense from the start; else `NotImplemented`.
+        """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        Where the gradient came as rows the originals compute without the kernel, which rounds
-        differently.
+        Sparse gradients get `NotImplemented`, also those that were made dense: the originals
+        compute them without the kernel, which rounds differently.
 
         Args:
           update: the `Update`.
           hyper: its hyperparameters, with `beta1_power` and `beta2_power`.
-          use_nesterov: whether the kernel looks a step ahead, which makes it Nadam.
+          use_nesterov: whether to use Nesterov momentum, as Nadam does.
         """
         if update.sparse or update.densified:
             return NotImplemented
@@ -120,7 +119,7 @@ class AdamBase(RuleOptimizer):
     def update_non_slots(
         self, values: SimpleNamespace, hyper: SimpleNamespace
     ) -> Dict[str, Tensor]:
-        def beta(power, name):  # a beta that is a float64 tensor has a float64 power
+        def beta(power, name):  # in the dtype of its power: float64 if beta is a float64 tensor
             return getattr(self.hyperparameters(power.dtype, non_slots=False), name)
 
         return {
@@ -133,11 +132,11 @@ def moments(grad, slots, hyper, as_stock=False):
 
     Args:
       grad: the gradient.
-      slots: what a rule sees of `m` and `v`.
+      slots: the values of `m` and `v` as passed to a rule.
       hyper: the hyperparameters.
-      as_stock: whether the original has stock Adam's ``(g * g) * (1 - beta2)`` for sparse
-        gradients. TensorFlow 1.15 regroups that in a Session if `beta2` is a number, for float32
-        and float64; here it stands so for all ways to run.
+      as_stock: whether the original computes ``(g * g) * (1 - beta2)`` for sparse gradients, as
+        stock Adam. If `beta2` is a number, a Session of TensorFlow 1.15 regroups the product for
+        float32 and float64; here it is always regrouped.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)
@@ -146,5 +145,5 @@ def moments(grad, slots, hyper, as_stock=False):
 
 
 def corrected_rate(hyper):
-    """Returns the learning rate that makes up for moments that started at zero."""
+    """Returns the learning rate with Adam's bias correction of both moments."""
     return hyper.learning_rate * tf.sqrt(1 - hyper.beta2_power) / (1 - hyper.beta1_power)

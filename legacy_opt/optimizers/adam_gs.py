@@ -1,4 +1,4 @@
-"""AdamGS and LazyAdamGS: Adam that takes the powers of beta from the global step.
+"""AdamGS and LazyAdamGS: Adam that computes the powers of beta from the global step.
 
     t = global_step + 1
     m = beta1 * m + (1 - beta1) * g
@@ -21,37 +21,37 @@ from legacy_opt.optimizers.adam_base import AdamBase
 
 
 class AdamGSOptimizer(AdamBase):
-    """Adam without powers of beta of its own (tf.contrib.opt).
+    """Adam without variables for powers of beta (tf.contrib.opt).
 
-    The powers are ``beta ** (global_step + 1)``, computed in float32, so nothing but the slots has
-    to be kept, and no variable is read and written by all workers in each step. It needs somebody
-    to advance the global step: pass it to `minimize` or `apply_gradients` too. The default,
-    ``global_step=0``, is the original's and hardly what anybody wants: a constant, with which every
-    step is corrected like the first one. A `GlobalStepWarning` tells.
+    The powers are ``beta ** (global_step + 1)``, computed in float32. So only the slots are saved,
+    and no variable is read and written by all workers in each step. The training has to advance
+    the global step: pass it to `minimize` or `apply_gradients` too. The default, ``global_step=0``,
+    is the original's and rarely useful: with a constant every step is corrected like the first one.
+    It raises a `GlobalStepWarning`.
 
-    Sparse gradients move all rows, as with `tf.compat.v1.train.AdamOptimizer`, which costs what the
-    whole table costs; `LazyAdamGSOptimizer` moves the touched ones.
+    Sparse gradients move all rows, as with `tf.compat.v1.train.AdamOptimizer`, so each step costs
+    time for the whole table. `LazyAdamGSOptimizer` moves only the rows in the gradient.
 
-    Slots, in this order, both under the optimizer's name (`w/Adam`, `w/Adam_1`: the default name
-    is Adam's): `m` and `v`, of the variable's shape and dtype, starting at zero.
+    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`: the default name is
+    Adam's): `m` and `v`, with the variable's shape and dtype, initialized to zero.
 
     Args:
-      global_step: the scalar variable that counts steps, int32 or int64 (or of a floating point
-        dtype, which the original takes too; float32 stops counting at 2**24), or a number that is
-        not negative; None takes the graph's own (`tf.compat.v1.train.get_global_step`).
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `beta1`, `beta2` and `epsilon`.
-      beta1: how much of `m` stays, from 0 to below 1.
-      beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v`, not negative. For float16
-        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
-        sparse updates take none.
+      global_step: the scalar variable that counts steps, int32 or int64 (or floating point, as in
+        the original; float32 stops counting at 2**24), or a number that is not negative; None means
+        the graph's (`tf.compat.v1.train.get_global_step`).
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `beta1`, `beta2` and `epsilon`.
+      beta1: decay factor of `m`, at least 0 and less than 1.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
+        more: the default rounds to 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
+        updates are not locked.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     uses_global_step = True
@@ -78,16 +78,16 @@ class AdamGSOptimizer(AdamBase):
         """Returns the powers of beta at the step of the last `apply_gradients`, float32 scalars.
 
         Raises:
-          ValueError: there was none.
+          ValueError: `apply_gradients` has not been called.
         """
-        if self._step_tensor is None:
+        if self._rule_step.global_step is None:
             raise ValueError(f"{type(self).__name__} has applied no gradients yet.")
         hyper = self.hyperparameters(tf.float32)
         return hyper.beta1_power, hyper.beta2_power
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
-        # In float32 whatever the dtype, as in the original.
+        # In float32 for every dtype, as in the original.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)
         step = tf.cast(hyper.global_step + 1, tf.float32)
         hyper.beta1_power = tf.cast(tf.pow(betas.beta1, step), dtype)
@@ -96,9 +96,9 @@ class AdamGSOptimizer(AdamBase):
 
 
 class LazyAdamGSOptimizer(AdamGSOptimizer):
-    """`AdamGSOptimizer` whose sparse gradients move the touched rows only (tf.contrib.opt).
+    """`AdamGSOptimizer` whose sparse gradients update only the rows they contain (tf.contrib.opt).
 
-    Everything else is as there: arguments, slots, and the global step that somebody has to advance.
+    Arguments, slots and global step are those of `AdamGSOptimizer`.
     """
 
     whole_tensor = False

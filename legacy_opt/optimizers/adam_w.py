@@ -1,6 +1,6 @@
 """AdamW and MomentumW (SGDW): Adam and Momentum with decoupled weight decay.
 
-For each visit ``w -= weight_decay * w``, then the update of Adam or Momentum. Source:
+For each gradient ``w -= weight_decay * w``, then the update of Adam or Momentum. Source:
 `tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
 """
 
@@ -18,20 +18,20 @@ v1 = tf.compat.v1.train
 class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
     """Adam with decoupled weight decay.
 
-    Slots `m` and `v` (`w/AdamW`, `w/AdamW_1`) and the shared `beta1_power` and `beta2_power` are
-    `tf.compat.v1.train.AdamOptimizer`'s, and so is the update after the decay. A sparse gradient
-    decays the rows that it touches; Adam then moves all rows that have momentum. For float16
-    variables give an epsilon of 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
+    The slots `m` and `v` (`w/AdamW`, `w/AdamW_1`), the shared `beta1_power` and `beta2_power`, and
+    the update after the decay are those of `tf.compat.v1.train.AdamOptimizer`. A sparse gradient
+    decays only the rows that it contains; Adam then moves all rows that have momentum. For float16
+    variables pass an epsilon of 1e-4 or more: the default rounds to 0 there, and 0 / 0 is NaN.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
-      learning_rate: see `tf.compat.v1.train.AdamOptimizer`, as the other arguments.
-      use_locking: whether the decay and Adam's kernel hold the variables' locks.
+      learning_rate: see `tf.compat.v1.train.AdamOptimizer`, also for the arguments not listed here.
+      use_locking: whether the decay and Adam's kernel lock the variables.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -58,18 +58,19 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
     """Gradient descent with momentum and decoupled weight decay (SGDW).
 
-    The slot `momentum` (`w/MomentumW`) is `tf.compat.v1.train.MomentumOptimizer`'s, and so is the
-    update after the decay.
+    The slot `momentum` (`w/MomentumW`) and the update after the decay are those of
+    `tf.compat.v1.train.MomentumOptimizer`.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
-      learning_rate: see `tf.compat.v1.train.MomentumOptimizer`, as the other arguments.
-      use_locking: whether the decay and the kernels hold the variables' locks.
+      learning_rate: see `tf.compat.v1.train.MomentumOptimizer`, also for the arguments not listed
+        here.
+      use_locking: whether the decay and the kernels lock the variables.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(

@@ -5,16 +5,14 @@
     w -= learning_rate * (m / (sqrt(v) + epsilon) + weight_decay_rate * w)
 
 Source: `AdamWeightDecayOptimizer` in BERT's optimization.py (Devlin et al. 2018), which was copied
-into most code that grew from it. `legacy_opt.optimizers.lamb` shares what is here.
+into most projects that build on BERT. `legacy_opt.optimizers.lamb` extends it.
 """
 
 from __future__ import annotations
 
-import dis
-import functools
 import re
 from types import SimpleNamespace
-from typing import ContextManager, Dict, List, Optional, Sequence, Tuple
+from typing import Dict, Optional, Sequence, Tuple
 
 import tensorflow as tf
 
@@ -22,64 +20,61 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.hyperparameters import alias_of, complement
 from legacy_opt.core.rule_optimizer import RuleOptimizer
 from legacy_opt.core.slots import Slot
-from legacy_opt.core.types import DType, GradAndVar, Hyperparameter, Tensor, Variable
+from legacy_opt.core.types import DType, Hyperparameter, Tensor, Variable
 from legacy_opt.core.update import RuleResult, Update
-from legacy_opt.core.user_warnings import GlobalStepWarning, users_frame, warn
 from legacy_opt.core.variable_access import Access
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):
     """Adam as BERT was trained with (google-research/bert).
 
-    **It advances `global_step`, so delete a line of your script.** The class in BERT's repository
-    ignores the `global_step` that `apply_gradients` is given, and BERT's `create_optimizer` makes
-    up for that right behind the call::
+    **It advances `global_step`, so delete two lines of your script.** In BERT's repository
+    `apply_gradients` ignores its `global_step`, and `create_optimizer` advances the step itself
+    after the call::
 
         train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
         new_global_step = global_step + 1                                          # delete
         train_op = tf.group(train_op, [global_step.assign(new_global_step)])       # delete
 
-    Here `apply_gradients` and `minimize` advance the step that they are given, as every optimizer
-    of TensorFlow does. With the two lines left in, steps would count twice: half the training, with
-    a learning rate that falls twice as fast. (In the original, whose lines race, BERT's schedule
-    mostly takes the rate of the next step: docs/weight_decay.md.) Scripts that cannot be changed
-    there pass no `global_step`. A `GlobalStepWarning` is raised where the code of the function that
-    calls `apply_gradients` with a step also seems to assign that step, or one with "step" in its
-    name. That is a guess: what another function assigns, or under another name, is not seen.
+    Here `apply_gradients` and `minimize` advance the step passed to them, as every optimizer of
+    TensorFlow 1 does. With both lines left in, every step counts twice: half the training, with a
+    learning rate that falls twice as fast. If a script cannot be changed there, pass no
+    `global_step`. `legacy-opt audit` reports such lines. (In the original the two lines race with
+    the schedule, which mostly reads the next step: docs/weight_decay.md.)
 
-    Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, of the variable's shape and
-    dtype, starting at zero. There are no powers of beta: a checkpoint of the original restores,
-    and its first steps are as much too large or small as ever.
+    Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
+    dtype, initialized to zero. There are no variables for powers of beta. A checkpoint of the
+    original restores, and without bias correction the first steps have the original's size.
 
-    Sparse gradients are made dense, as the original does: all rows of a table move and decay in
-    every step. (`LazyAdamOptimizer` leaves alone what is not touched.) The original trains float32
+    Sparse gradients are made dense, as in the original: every step moves and decays all rows of a
+    table. (`LazyAdamOptimizer` updates only rows with a gradient.) The original trains float32
     only.
 
     Variables whose name matches one of `exclude_from_weight_decay` do not decay. Subclasses may
-    override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and find the
-    arguments under their own names (`self.learning_rate`).
+    override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read
+    the arguments as attributes of the same names (`self.learning_rate`).
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
-      weight_decay_rate: how much of a variable, times the learning rate, is taken off in each step.
-      beta_1: how much of `m` stays, from 0 to below 1.
-      beta_2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v`, not negative.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
+      weight_decay_rate: the part of a variable, times the learning rate, that each step subtracts.
+      beta_1: decay factor of `m`, at least 0 and less than 1.
+      beta_2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v`; not negative.
       exclude_from_weight_decay: a list of regular expressions, searched for in the variables'
         names (without ":0"), or None.
       name: the name of the optimizer.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range, or no regular expression.
+      ValueError: an argument is NaN, out of range or an invalid regular expression.
     """
 
     slots = {"m": Slot(op_name="adam_m"), "v": Slot(op_name="adam_v")}
     whole_tensor = True
     full_precision = ("learning_rate", "weight_decay_rate", "beta_1", "beta_2", "epsilon")
 
-    # Without the underscore, as BERT's class keeps them.
+    # BERT's class has these attributes without an underscore.
     learning_rate = alias_of("learning_rate")
     weight_decay_rate = alias_of("weight_decay_rate")
     beta_1 = alias_of("beta_1")
@@ -109,30 +104,11 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
             "exclude_from_weight_decay", exclude_from_weight_decay
         )
 
-    def applying(
-        self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
-    ) -> ContextManager[None]:
-        if global_step is not None:
-            self._warn_if_counted_twice(global_step)
-        return super().applying(grads_and_vars, global_step)
-
-    def _warn_if_counted_twice(self, global_step):
-        frame = users_frame()
-        if frame is not None and _assigns(frame, global_step):
-            warn(
-                f"{type(self).__name__} advances the global_step that it is given, which "
-                f"BERT's own class does not, and {frame.f_code.co_name}, which passes it, "
-                "seems to assign a step as well. If that is global_step, every step counts "
-                "twice: delete that line (in BERT's create_optimizer "
-                "`global_step.assign(new_global_step)`), or pass no global_step.",
-                GlobalStepWarning,
-            )
-
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
-            # 1 - 0.999 as Python computes it; in float32 it would be another number.
-            rest = complement(self._tensors[beta], getattr(self, "_" + beta), dtype)
+            # 1 - 0.999 in float64, as Python computes it; float32 would lose digits.
+            rest = complement(self._rule_step.tensors[beta], getattr(self, "_" + beta), dtype)
             setattr(hyper, "rest_" + beta, rest)
         return hyper
 
@@ -143,7 +119,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return update
 
     def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        """Notes in `hyper` what a rule cannot know: how the variable of this name is treated."""
+        """Sets `hyper.decays`: whether the variable of this name decays."""
         hyper.decays = self._do_use_weight_decay(name)
 
     def rule(
@@ -155,7 +131,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     def direction(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> Tuple[Tensor, Dict[str, Tensor]]:
-        """Returns the step without the learning rate, and the new moments."""
+        """Returns the update before the learning rate is applied, and the new moments."""
         m = hyper.beta_1 * slots.m + hyper.rest_beta_1 * grad
         v = hyper.beta_2 * slots.v + hyper.rest_beta_2 * tf.square(grad)
         mean, mean_square = self.estimates(m, v, hyper)
@@ -165,7 +141,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return direction, {"m": m, "v": v}
 
     def estimates(self, m: Tensor, v: Tensor, hyper: SimpleNamespace) -> Tuple[Tensor, Tensor]:
-        """Returns what the moments are taken for."""
+        """Returns the moments to use in the update; LAMB corrects their bias here."""
         del hyper
         return m, v
 
@@ -179,31 +155,6 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return re.sub(r":\d+$", "", param_name)
 
 
-def _assigns(frame, step):
-    """Whether a function's code has step.assign…(…) or assign…(step, …)."""
-
-    def is_step(name):
-        return "step" in name or frame.f_locals.get(name) is step
-
-    return any(map(is_step, _names_beside_assign(frame.f_code)))
-
-
-@functools.lru_cache(maxsize=None)  # eager code comes here in every step
-def _names_beside_assign(code):
-    """Returns the names that a code loads just before or after an assign."""
-    loaded = []
-    for instruction in dis.get_instructions(code):
-        if "LOAD" in instruction.opname and instruction.opname != "LOAD_CONST":
-            names = instruction.argval  # one instruction of newer Pythons loads several
-            loaded += names if isinstance(names, tuple) else [str(names)]
-    return [
-        name
-        for i, assign in enumerate(loaded)
-        if assign in ("assign", "assign_add")
-        for name in loaded[max(i - 1, 0) : i + 2 : 2]
-    ]
-
-
 def matches(patterns, name):
-    """Whether one of some regular expressions, or None, is found in a name."""
+    """Whether one of these regular expressions is found in a name; `patterns` may be None."""
     return any(re.search(pattern, name) for pattern in patterns or ())

@@ -1,4 +1,4 @@
-"""AdaMax: Adam with the largest gradient in place of the second moment.
+"""AdaMax: Adam with a decayed maximum of gradients in place of the second moment.
 
     m = beta1 * m + (1 - beta1) * g
     v = max(beta2 * v, abs(g))
@@ -24,27 +24,27 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdaMaxOptimizer(AdamBase):
     """Adam with an exponentially weighted infinity norm (tf.contrib.opt).
 
-    Sparse gradients move the touched rows only, of variable and slots; the power of beta counts
-    all steps.
+    A sparse gradient updates only the rows that it contains, of variable and slots; the power of
+    beta counts all steps.
 
-    Slots, in this order, both under the optimizer's name (`w/AdaMax`, `w/AdaMax_1`): `m` and `v`,
-    of the variable's shape and dtype, starting at zero. All variables share `beta1_power`, a
-    float32 scalar that starts at `beta1`.
+    Slots, in this order, named after the optimizer (`w/AdaMax`, `w/AdaMax_1`): `m` and `v`, with
+    the variable's shape and dtype, initialized to zero. All variables share `beta1_power`, a
+    float32 scalar initialized to `beta1`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `beta1`, `beta2` and `epsilon`.
-      beta1: how much of `m` stays, from 0 to below 1.
-      beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to `v`, not negative. For float16
-        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's AdaMax kernel holds the variables' locks while it writes;
-        sparse updates take none.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `beta1`, `beta2` and `epsilon`.
+      beta1: decay factor of `m`, at least 0 and less than 1.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more: the default
+        rounds to 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's AdaMax kernel locks the variables while it writes; sparse
+        updates are not locked.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class AdaMaxOptimizer(AdamBase):
         return {"beta1_power": self._beta1}
 
     def _get_beta_accumulators(self):
-        """Returns the variable of the power of beta1, None before the first update."""
+        """Returns the variable with the power of beta1, or None before the first update."""
         return self._non_slot("beta1_power")
 
     def rule(

@@ -29,12 +29,12 @@ from legacy_opt.optimizers import sign_decay
 
 
 class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
-    """What both have in common."""
+    """Base class of AddSign and PowerSign."""
 
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     goes_by_advanced_step = True
-    # As the originals keep them.
+    # Private attributes of the originals, for subclasses.
     _lr = alias_of("learning_rate")
     _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
 
@@ -52,7 +52,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 
     @property
     def uses_global_step(self) -> bool:
-        """Whether there is a decay, which goes by the step."""
+        """Whether there is a `sign_decay_fn`, which is called with the step."""
         return self._sign_decay_fn is not None
 
     def _prepare(self):
@@ -60,9 +60,9 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         decay = 1.0
         if self._sign_decay_fn is not None:
             decay = argument_checks.hyperparameter(
-                "sign_decay_fn(global_step)", self._sign_decay_fn(self._step_tensor)
+                "sign_decay_fn(global_step)", self._sign_decay_fn(self._rule_step.global_step)
             )
-        self._tensors["sign_decay"] = tf.convert_to_tensor(decay, name="sign_decay")
+        self._sign_decay_t = tf.convert_to_tensor(decay, name="sign_decay")
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
@@ -72,7 +72,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     def _rule(self, grad, slots, hyper, multiplier):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
-        # Chosen among three scalars, the rate is multiplied by nothing that could be regrouped.
+        # The rate is selected from three scalars: in a product of tensors Grappler would regroup.
         agreed, none, opposed = (
             hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper) for sign in (1, 0, -1)
         )
@@ -81,7 +81,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         return rate * grad, {"m": Fading(m, hyper.beta)}
 
     def _multiplier(self, sign, hyper):
-        """Returns what the gradient is multiplied by, besides the learning rate.
+        """Returns the factor of the gradient, without the learning rate.
 
         Args:
           sign: the decayed sign: the decay, 0, or the negative decay.
@@ -93,26 +93,27 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 class AddSignOptimizer(_SignOptimizer):
     """AddSign (`tf.contrib.opt.AddSignOptimizer`).
 
-    It has one slot, `m` (`w/AddSignOptimizer`), the gradient's moving average: like the variable,
-    starts at zero. With a sparse gradient `m` decays in all rows and the touched rows of the
-    variable move, as in the original; so a sparse step costs time for the whole slot. The original
-    cannot train resource variables with sparse gradients; this one can.
+    It has one slot, `m` (`w/AddSignOptimizer`), the gradient's moving average, with the variable's
+    shape and dtype, initialized to zero. With a sparse gradient `m` decays in all rows, and only
+    the variable's rows in the gradient move, as in the original; so each sparse step costs time for
+    the whole slot. The original cannot train resource variables with sparse gradients; this class
+    can.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      alpha: what is added to the sign term.
-      beta: how much of `m` is kept in each step, from 0 to below 1.
-      sign_decay_fn: called once in each step with the step given to `apply_gradients` (before it is
-        advanced; if none is given the graph's own, with a `GlobalStepWarning`), returns the factor
-        of the sign term: `get_linear_decay_fn`, `get_cosine_decay_fn`, `get_restart_decay_fn`, or
-        a function of your own. None means 1.
-      use_locking: whether TensorFlow's kernel for dense gradients holds the variables' locks while
-        it writes. There is none for sparse ones.
+      alpha: added to the sign term.
+      beta: decay factor of `m`, at least 0 and less than 1.
+      sign_decay_fn: a function of the global step that returns the factor of the sign term, as
+        `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn` return, or your own.
+        Each step calls it once with the step passed to `apply_gradients`, before that is advanced;
+        if none is passed, with the graph's, and a `GlobalStepWarning` is raised. None means 1.
+      use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
+        writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -149,22 +150,23 @@ class AddSignOptimizer(_SignOptimizer):
 class PowerSignOptimizer(_SignOptimizer):
     """PowerSign (`tf.contrib.opt.PowerSignOptimizer`).
 
-    Slot, sparse gradients and arguments are those of `AddSignOptimizer`, but for `base`. A sparse
-    gradient takes powers of e rounded to the variable's dtype by way of float32, as the original
-    does: in float64 a dense and a sparse step differ by some 1e-8 of their length.
+    Slot, sparse gradients and arguments are those of `AddSignOptimizer`, with `base` in place of
+    `alpha`. For sparse gradients the number e is rounded to float32 and then to the variable's
+    dtype, as in the original: in float64 a dense and a sparse update differ by some 1e-8 of their
+    size.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      base: the base of the power, above zero. The rule goes by its logarithm, which is rounded
-        where `base` is a number only after it is taken.
-      beta: how much of `m` is kept in each step, from 0 to below 1.
+      base: the base of the power, above zero. The rule uses its logarithm. Of a number it is
+        computed by Python and then rounded to the variable's dtype.
+      beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: see `AddSignOptimizer`.
       use_locking: see `AddSignOptimizer`.
       name: the name of the optimizer and its slot.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -195,7 +197,7 @@ class PowerSignOptimizer(_SignOptimizer):
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
         dtype = grad.dtype
-        wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow of bfloat16
+        wide = wide_dtype(dtype)  # TensorFlow 1.15 has no Pow for bfloat16
         e = tf.cast(tf.cast(np.float32(math.e), dtype), wide)
 
         def multiplier(sign, hyper):
@@ -217,13 +219,13 @@ class PowerSignOptimizer(_SignOptimizer):
 
 
 def _sign(values):
-    if values.dtype == tf.bfloat16:  # for which CPUs have no kernel in TensorFlow 1.15
+    if values.dtype == tf.bfloat16:  # TensorFlow 1.15 has no Sign for bfloat16 on CPUs
         return tf.cast(tf.sign(tf.cast(values, tf.float32)), values.dtype)
     return tf.sign(values)
 
 
 def _logarithm(base):
-    """Returns the natural logarithm of a base: a number of a number, else a callable."""
+    """Returns the natural logarithm of a base: a number if it is one, else a callable."""
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):

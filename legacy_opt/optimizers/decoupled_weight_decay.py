@@ -1,6 +1,6 @@
-"""Decoupled weight decay: variables shrink by a factor of their own, apart from the gradient.
+"""Decoupled weight decay: variables shrink by a factor that does not pass through the gradient.
 
-For each visit, `base` being any optimizer::
+For each update, with any optimizer as `base`::
 
     w -= weight_decay * w
     w -= the step of base, computed from the gradient at the w before
@@ -15,7 +15,17 @@ import contextlib
 import copyreg
 import functools
 import inspect
-from typing import Any, Collection, Iterable, Iterator, List, Optional, Type
+from typing import (
+    Any,
+    Collection,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Type,
+)
 
 import tensorflow as tf
 
@@ -55,6 +65,22 @@ SUFFIX = "WithDecoupledWeightDecay"
 _HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # of the original
 
 
+class _DecayStep(NamedTuple):
+    """The state of one step of `DecoupledWeightDecayExtension`.
+
+    Attributes:
+      variables: the variables to decay; None for all.
+      pairs: all (gradient, variable) pairs of the step.
+      after: the operations that decays wait for.
+      has_decayed: whether the variable that is being updated has decayed already.
+    """
+
+    variables: Optional[List[Variable]] = None
+    pairs: Sequence[GradAndVar] = ()
+    after: Sequence[Any] = ()
+    has_decayed: bool = False
+
+
 class DecoupledWeightDecayExtension:
     """Adds decoupled weight decay to an optimizer: the first base class of a new one.
 
@@ -68,34 +94,33 @@ class DecoupledWeightDecayExtension:
         optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
         train_op = optimizer.minimize(loss, decay_var_list=[weights])
 
-    A class without a constructor of its own gets one with `weight_decay` before the arguments of
-    the other base class. Slots and variable names are those of the other base class.
+    A class that defines no constructor gets one with `weight_decay` before the arguments of the
+    other base class. Slots and variable names are those of the other base class.
 
     A dense gradient decays the whole variable, a sparse one the rows that it touches, once each.
-    Within one call of `apply_gradients` (or `minimize`) all its gradients come first, then the
-    decay, then the update, in all ways of running; `tf.contrib.opt` leaves it to chance whether a
-    gradient is computed before or after the decay. What another call applies in the same
-    `Session.run` does not wait, unless you give it control dependencies.
-    An optimizer whose update reads the variable sees it decayed. A learning rate schedule does not
-    change the decay: give `weight_decay` one as well.
+    Within one call of `apply_gradients` (or `minimize`) all gradients are computed first, then the
+    variables decay, then they are updated. In `tf.contrib.opt` it is random whether a gradient is
+    computed before or after the decay. Another call in the same `Session.run` does not wait for
+    this one, unless you add control dependencies.
+    An optimizer whose update reads the variable reads the decayed value. A learning rate schedule
+    does not change the decay: pass a schedule as `weight_decay` as well.
 
-    Differences from `tf.contrib.opt`, for the better: `minimize` obeys `decay_var_list` (there it
-    decays all variables all the same); an empty `decay_var_list` is refused (there it stands for
-    all variables); `weight_decay` may be a callable, or a tensor of another dtype than the
-    variable's; sparse gradients decay for optimizers that sum no duplicate ids, too
-    (GradientDescent).
+    Improvements over `tf.contrib.opt`: `minimize` obeys `decay_var_list` (there it decays all
+    variables); an empty `decay_var_list` is an error (there it means all variables);
+    `weight_decay` may be a callable, or a tensor of another dtype than the variable's; sparse
+    gradients also decay with optimizers that do not sum duplicate ids (GradientDescent).
 
     Args:
-      weight_decay: the part of a variable that it loses at each visit: a number, scalar tensor,
-        variable, or callable that returns one. A number is not rounded to float32 for float64
-        variables.
+      weight_decay: the fraction of a variable that it loses in each update: a number, scalar
+        tensor, variable, or callable that returns one. A number is not rounded to float32 for
+        float64 variables.
       *args: the other base class's arguments.
       **kwargs: the other base class's arguments.
 
     Raises:
-      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments; or,
-        where a class is made, this is not the first base class, or the class has one of the
-        original's `_decay_weights_op` and `_decay_weights_sparse_op`, which nothing calls here.
+      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments. When
+        a class is defined: this is not the first base class, or the class overrides the original's
+        `_decay_weights_op` or `_decay_weights_sparse_op`, which nothing calls here.
       ValueError: `weight_decay` is NaN or infinite.
     """
 
@@ -115,10 +140,7 @@ class DecoupledWeightDecayExtension:
     def __init__(self, weight_decay: Hyperparameter, *args: Any, **kwargs: Any) -> None:
         self._weight_decay = argument_checks.hyperparameter("weight_decay", weight_decay)
         self._weight_decay_tensor = None
-        self._decay_var_list = None  # the variables to decay while a step is applied; None for all
-        self._to_apply = None  # (gradient, variable) pairs while a step is applied
-        self._after_gradients = []  # what the step's decays wait for
-        self._decaying = False  # whether the variable that is being updated has decayed
+        self._decay_step = _DecayStep()
         super().__init__(*args, **kwargs)
 
     def minimize(
@@ -144,7 +166,7 @@ class DecoupledWeightDecayExtension:
           ValueError: `decay_var_list` is empty.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
-        with self._decaying_only(decay_var_list):
+        with self.decaying_only(decay_var_list):
             return super().minimize(
                 loss,
                 global_step=global_step,
@@ -171,18 +193,17 @@ class DecoupledWeightDecayExtension:
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._decaying_only(decay_var_list))
+            stack.enter_context(self.decaying_only(decay_var_list))
             given = stack.enter_context(gradient_pairs.given(type(self).__name__, grads_and_vars))
             stack.enter_context(self.applying(given, global_step))
-            self._warn_of_what_does_not_decay(given)
             done = super().apply_gradients(given, global_step=global_step, name=name)
-            return versions.with_lock(done)
+            return versions.lock_global_step_increment(done)
 
     @contextlib.contextmanager
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Tells `_prepare` what will be applied, as all of it comes before any decay.
+        """Passes all gradients of a step to `_prepare`, since all come before any decay.
 
         Bridges use it too, as `RuleOptimizer.applying`.
 
@@ -193,11 +214,16 @@ class DecoupledWeightDecayExtension:
         with contextlib.ExitStack() as stack:
             if hasattr(super(), "applying"):
                 stack.enter_context(super().applying(grads_and_vars, global_step))
-            self._to_apply = grads_and_vars
+            if not self._decay_step.pairs:  # of the outermost call
+                self._warn_of_idle_variables(grads_and_vars)
+            self._set_decay_step(pairs=grads_and_vars)
             try:
                 yield
             finally:
-                self._to_apply, self._after_gradients = None, []
+                self._set_decay_step(pairs=(), after=())
+
+    def _set_decay_step(self, **attributes):
+        self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         # Here are the gradients of all replicas, each of which reads its copy of the variables.
@@ -206,19 +232,26 @@ class DecoupledWeightDecayExtension:
             return super()._distributed_apply(distribution, given, *args, **kwargs)
 
     @contextlib.contextmanager
-    def _decaying_only(self, decay_var_list):
-        if decay_var_list is None:  # or minimize has said it already
+    def decaying_only(self, decay_var_list: Optional[Collection[Variable]]) -> Iterator[None]:
+        """Restricts the decay to `decay_var_list` in this scope; None restricts nothing.
+
+        Raises:
+          TypeError: see `minimize`.
+          ValueError: see `minimize`.
+        """
+        if decay_var_list is None:  # all; or those that minimize was given
             yield
             return
-        self._decay_var_list = _as_variables(decay_var_list)
+        self._set_decay_step(variables=_as_variables(decay_var_list))
         try:
             yield
         finally:
-            self._decay_var_list = None
+            self._set_decay_step(variables=None)
 
-    def _warn_of_what_does_not_decay(self, grads_and_vars):
+    def _warn_of_idle_variables(self, grads_and_vars):
         updated = [variable for grad, variable in grads_and_vars if grad is not None]
-        idle = [item.name for item in self._decay_var_list or () if not _among(item, updated)]
+        chosen = self._decay_step.variables or ()
+        idle = [item.name for item in chosen if not _among(item, updated)]
         if idle:
             warn(
                 f"decay_var_list of {type(self).__name__} has variables that this step does "
@@ -229,7 +262,7 @@ class DecoupledWeightDecayExtension:
     def _prepare(self):
         value = hyperparameters.current("weight_decay", self._weight_decay)
         self._weight_decay_tensor = copied(tf.convert_to_tensor(value, name="weight_decay"))
-        self._after_gradients = _all_of(self._to_apply or ())
+        self._set_decay_step(after=_all_of(self._decay_step.pairs))
         super()._prepare()
 
     # The decay comes before the other base class's update, whichever of TF 1's methods that is.
@@ -261,49 +294,50 @@ class DecoupledWeightDecayExtension:
 
     @contextlib.contextmanager
     def _decayed_past_sum(self, method, grad, variable):
-        """Decays where the other base class does not have TensorFlow sum the rows of equal ids."""
+        """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
         base = getattr(super(), method)
         if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # the sum goes on to where rows decay
+            yield  # TensorFlow calls _resource_apply_sparse with the sum, where rows decay
             return
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
 
     def decays(self, variable: Variable) -> bool:
         """Whether a variable is among those to decay."""
-        return self._decay_var_list is None or _among(variable, self._decay_var_list)
+        chosen = self._decay_step.variables
+        return chosen is None or _among(variable, chosen)
 
     @contextlib.contextmanager
     def decayed(self, grad: Tensor, variable: Variable, access: Access) -> Iterator[None]:
-        """The scope of one variable's update, which runs after the variable has decayed.
+        """Decays a variable; the operations of this scope, its update, run afterwards.
 
         Args:
           grad: the gradient; the values of the rows where it is sparse.
           variable: the variable.
-          access: what decays of it, `legacy_opt.access.WholeVariable` or `Rows`.
+          access: the part that decays, `legacy_opt.access.WholeVariable` or `Rows`.
         """
-        if self._decaying or not self.decays(variable):
+        if self._decay_step.has_decayed or not self.decays(variable):
             yield
             return
         sparse = access.indices is not None
         grad = gradient_checks.gradient(type(self).__name__, grad, variable, sparse)
         factor = _factor(self, variable.dtype.base_dtype)
         in_order = versions.runs_in_order()
-        with after(*([] if in_order else [grad] + self._after_gradients)):
+        with after(*([] if in_order else [grad, *self._decay_step.after])):
             decay = _decay_rows if sparse else _decay_whole
             done = decay(variable, access, factor, self._use_locking)
-        self._decaying = True
+        self._set_decay_step(has_decayed=True)
         try:
-            # Where they are not needed, control dependencies may change the bits: TensorFlow
-            # regroups products that have none.
+            # Control dependencies may change the bits, because TensorFlow regroups products without
+            # them; so there are none where they are not needed.
             with after(*([] if in_order else [done])):
                 yield
         finally:
-            self._decaying = False
+            self._set_decay_step(has_decayed=False)
 
 
 def _decay_whole(variable, access, factor, use_locking):
-    # The kernel is given the variable's memory, not a copy: it takes each element from itself.
+    # The kernel gets the variable's buffer, not a copy, and subtracts a part of each element.
     del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
@@ -319,7 +353,11 @@ def _decay_rows(variable, access, factor, use_locking):
 
 
 def _factor(optimizer, dtype):
-    """Returns the decay in a variable's dtype; no method, as bridges feed what no update reads."""
+    """Returns the decay in a variable's dtype.
+
+    It is no method: in a method of an update, bridges would take the number for one that cannot
+    be set while training.
+    """
     tensor = optimizer._weight_decay_tensor
     if dtype == tf.float32:
         return tf.cast(tensor, dtype)
@@ -327,7 +365,7 @@ def _factor(optimizer, dtype):
 
 
 def _all_of(grads_and_vars):
-    """Returns what to wait for in a graph to have all gradients, few as it may be for many."""
+    """Returns an operation that waits for all gradients of a graph, in a list; empty elsewhere."""
     if versions.runs_in_order():
         return []
     strategy = tf.distribute.get_strategy()
@@ -374,7 +412,7 @@ def _among(variable, variables):
 
 
 def _constructor(cls):
-    """Makes the constructor of a class that decays: `weight_decay`, then what its base takes."""
+    """Makes a constructor with `weight_decay` before the arguments of the other base class."""
 
     def __init__(self, weight_decay, *args, **kwargs):
         super(cls, self).__init__(weight_decay, *args, **kwargs)
@@ -398,7 +436,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
     `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class, whose attribute `base_optimizer` tells it::
+    `base_optimizer` return the same class; its attribute `base_optimizer` is that class::
 
         AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
         optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
@@ -431,11 +469,11 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_base(metaclass):
-    """Returns a metaclass whose classes are pickled as what they are made of."""
+    """Returns a metaclass whose classes are pickled as a call that makes them again."""
 
     def reduced(cls):
         made = extend_with_decoupled_weight_decay(cls.base_optimizer)
-        if cls is not made:  # a subclass, which has a name of its own
+        if cls is not made:  # a subclass with another name
             return cls.__qualname__
         return extend_with_decoupled_weight_decay, (cls.base_optimizer,)
 

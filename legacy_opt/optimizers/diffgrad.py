@@ -1,6 +1,6 @@
-"""DiffGrad: Adam that brakes where the gradient hardly changes, as it does close to an optimum.
+"""DiffGrad: Adam with smaller steps where the gradient hardly changes, as close to an optimum.
 
-With ``g'`` the gradient of the step before, zero at first::
+With ``g'`` the gradient of the previous step, zero at first::
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -27,27 +27,28 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class DiffGradOptimizer(AdamBase):
     """Adam with friction where the gradient changes little (Dubey et al. 2019).
 
-    The friction lies between 0.5, where the gradient is that of the step before, and 1. Sparse
-    gradients move the touched rows only, of variable and slots; the powers of beta count all steps.
+    The friction is between 0.5, where the gradient equals that of the previous step, and 1. A
+    sparse gradient updates only the rows that it contains, of variable and slots; the powers of
+    beta count all steps.
 
-    Slots, in this order, all under the optimizer's name (`w/DiffGrad`, `w/DiffGrad_1`,
-    `w/DiffGrad_2`): `m`, `v` and `prev_grad`, the gradient of the last visit, of the variable's
-    shape and dtype, starting at zero. All variables share `beta1_power` and `beta2_power`, float32
-    scalars that start at `beta1` and `beta2`.
+    Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
+    `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and
+    dtype, initialized to zero. All variables share `beta1_power` and `beta2_power`, float32 scalars
+    initialized to `beta1` and `beta2`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `beta1`, `beta2` and `epsilon`.
-      beta1: how much of `m` stays, from 0 to below 1.
-      beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v`, not negative.
-      use_locking: cannot be kept, since no kernel does the whole update; a `UseLockingWarning`
-        tells.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `beta1`, `beta2` and `epsilon`.
+      beta1: decay factor of `m`, at least 0 and less than 1.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v`; not negative.
+      use_locking: has no effect, since no kernel computes the whole update; True raises a
+        `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     slots = {"m": Slot(), "v": Slot(), "prev_grad": Slot()}
@@ -69,39 +70,41 @@ class DiffGradOptimizer(AdamBase):
         m, v = moments(grad, slots, hyper)
         return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
-    # The fast way for dense gradients: TensorFlow's Adam kernel brings m and v up to date, in
-    # place and in one pass; at a learning rate of zero it leaves the variable alone. The steps are
-    # computed piece by piece, so that what lies between stays in the processor's cache.
+    # For dense gradients TensorFlow's Adam kernel updates m and v in place, in one pass; with a
+    # learning rate of zero it does not change the variable. The variable's update is then computed
+    # piece by piece, so that temporaries stay in the processor's cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
-        standing = SimpleNamespace(**vars(hyper))
-        standing.learning_rate = tf.zeros_like(hyper.learning_rate)
-        done = NotImplemented if self._use_locking else self.apply_kernel(update, standing)
+        hyper_without_step = SimpleNamespace(**vars(hyper))
+        hyper_without_step.learning_rate = tf.zeros_like(hyper.learning_rate)
+        done = NotImplemented
+        if not self._use_locking:
+            done = self.apply_kernel(update, hyper_without_step)
         if done is NotImplemented:
             return done
         with after(done):
-            # Read in place: of ref variables too, since nothing of it is used after the writes.
-            seen = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
+            # No copies, not even of ref variables: nothing reads these values after the writes.
+            values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)
-        steps = [_step(*(x[piece] for x in seen + [update.grad]), hyper) for piece in pieces]
-        del seen  # executing eagerly, what is held would be copied before it is written
+        steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
+        del values  # in eager execution, a buffer with references is copied before a write
         with after(*steps):
             written = prev_grad.assign(update.grad, read_value=False)
             return tf.group(written, *_subtract(update.variable, pieces, steps))
 
 
 def _step(m, v, prev_grad, grad, hyper):
-    # SoftplusGrad(x, y) is x * sigmoid(y), in one pass.
+    # SoftplusGrad computes gradients * sigmoid(features) in one pass.
     slowed = tf.raw_ops.SoftplusGrad(gradients=m, features=tf.abs(prev_grad - grad))
     return corrected_rate(hyper) * (slowed / (tf.sqrt(v) + hyper.epsilon))
 
 
-PIECE = 1 << 20  # elements: the few temporaries of a piece stay in the cache
+PIECE = 1 << 20  # elements; the few temporaries of a piece fit into the cache
 
 
 def _pieces(shape):
-    """Returns the slices of the first axis that a variable is updated in."""
+    """Returns the slices of the first axis by which a variable is updated."""
     if not shape.is_fully_defined() or shape.num_elements() <= PIECE:
         return [Ellipsis]
     rows = max(1, PIECE // shape[1:].num_elements())
@@ -109,10 +112,10 @@ def _pieces(shape):
 
 
 def _subtract(variable, pieces, steps):
-    """Subtracts the steps, one a piece, from the variable; returns the operations."""
+    """Subtracts the steps, one for each piece, from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(steps[0], read_value=False)]
-    if is_resource(variable):  # written in pieces, it would be copied whenever it is read
+    if is_resource(variable):  # after a write to a slice every read would copy the variable
         return [variable.assign_sub(tf.concat(steps, axis=0), read_value=False)]
     value = variable.read_value()
     return [

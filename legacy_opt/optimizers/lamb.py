@@ -1,4 +1,4 @@
-"""LAMB: BERT's Adam with bias correction and, for each variable, a rate that fits its norm.
+"""LAMB: BERT's Adam with bias correction, and updates scaled by the norm of each variable.
 
     m = beta_1 * m + (1 - beta_1) * g
     v = beta_2 * v + (1 - beta_2) * g**2
@@ -6,7 +6,7 @@
     w -= learning_rate * |w| / |u| * u
 
 Source: You et al., "Large Batch Optimization for Deep Learning: Training BERT in 76 minutes"
-(2019), and the LAMBOptimizer that went with ALBERT, which has the same arguments and variables.
+(2019), and ALBERT's `LAMBOptimizer`, which has the same arguments and variables.
 """
 
 from __future__ import annotations
@@ -24,36 +24,36 @@ from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, ma
 
 
 class LAMBOptimizer(AdamWeightDecayOptimizer):
-    """Adam whose steps are as long as the variable's norm says (You et al. 2019).
+    """Adam with updates scaled to the norm of each variable (You et al. 2019).
 
-    Of `AdamWeightDecayOptimizer` it has the slots (`w/adam_m`, `w/adam_v`), dense updates for
-    sparse gradients, and **the line to delete from your script: it advances `global_step`**; read
-    there.
+    It extends `AdamWeightDecayOptimizer`: with the same slots (`w/adam_m`, `w/adam_v`), and dense
+    updates for sparse gradients. **It advances `global_step`, so delete two lines of your script**;
+    see there.
 
-    The norms are those of a variable; each part of a partitioned one has norms and a rate of its
-    own, as in the original. Where one of them is zero, and for variables that are
-    excluded from it, the factor ``|w| / |u|`` is 1. With 16-bit variables norms are computed in
-    float32.
+    The norms are over a whole variable; each part of a partitioned variable has separate norms and
+    a separate rate, as in the original. The factor ``|w| / |u|`` is 1 if one of the norms is zero,
+    and for excluded variables. Norms of 16-bit variables are computed in float32.
 
-    `t` is one more than the step that `apply_gradients` is given, or the graph's own; no variable
-    counts it. ALBERT's class has no bias correction: with `bias_correction=False` this one computes
-    the same bits. With it, which the paper and TensorFlow Addons have, the first steps differ.
+    `t` is one more than the step passed to `apply_gradients`, or than the graph's if none is
+    passed; no variable of the optimizer counts steps. ALBERT's class has no bias correction: with
+    `bias_correction=False` this class computes the same bits. With bias correction, as in the paper
+    and in TensorFlow Addons, the first steps differ.
 
     Args:
-      learning_rate: see `AdamWeightDecayOptimizer`, as for all arguments that are not told here.
-      weight_decay_rate: the same.
-      beta_1: the same.
-      beta_2: the same.
-      epsilon: the same.
-      exclude_from_weight_decay: the same.
-      exclude_from_layer_adaptation: a list of regular expressions, likewise, for the variables
-        whose rate is not adapted. None or an empty list takes `exclude_from_weight_decay`.
+      learning_rate: see `AdamWeightDecayOptimizer`.
+      weight_decay_rate: see `AdamWeightDecayOptimizer`.
+      beta_1: see `AdamWeightDecayOptimizer`.
+      beta_2: see `AdamWeightDecayOptimizer`.
+      epsilon: see `AdamWeightDecayOptimizer`.
+      exclude_from_weight_decay: see `AdamWeightDecayOptimizer`.
+      exclude_from_layer_adaptation: a list of regular expressions: updates of variables with a
+        matching name are not scaled. None or an empty list means `exclude_from_weight_decay`.
       name: the name of the optimizer.
-      bias_correction: whether to divide by ``1 - beta**t``.
+      bias_correction: whether to divide the moments by ``1 - beta**t``.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range, or no regular expression.
+      ValueError: an argument is NaN, out of range or an invalid regular expression.
     """
 
     goes_by_advanced_step = True
@@ -119,12 +119,12 @@ class LAMBOptimizer(AdamWeightDecayOptimizer):
 
 
 def _one_minus_power(rest, t):
-    """Returns ``1 - beta**t``, given ``1 - beta``, without the loss of digits of the difference."""
+    """Returns ``1 - beta**t`` from ``1 - beta``, without losing digits to cancellation."""
     return -tf.math.expm1(t * tf.math.log1p(-rest))
 
 
 def _ratio(value, direction):
-    """Returns the norm of one by the norm of the other, 1 where one of them is zero."""
+    """Returns the norm of `value` divided by that of `direction`, or 1 if one of them is zero."""
     one, other = _norm(value), _norm(direction)
     ratio = tf.compat.v2.where((one > 0) & (other > 0), one / other, tf.ones_like(one))
     return tf.cast(ratio, value.dtype)

@@ -1,4 +1,4 @@
-"""LARS: Momentum with a learning rate of its own for each variable, for large batches.
+"""LARS: Momentum with a separate learning rate for each variable, for large batches.
 
     trust = eeta * |w| / (|g| + weight_decay * |w| + epsilon);  1 where |w| or |g| is 0
     momentum = mu * momentum + learning_rate * trust * (g + weight_decay * w)
@@ -28,41 +28,43 @@ from legacy_opt.core.variable_access import Access
 class LARSOptimizer(RuleOptimizer):
     """Layer-wise adaptive rate scaling (`tf.contrib.opt.LARSOptimizer`).
 
-    It has one slot, `momentum` (`w/LARSOptimizer`): like the variable, starts at zero. The learning
-    rate is part of it, so a change of the learning rate acts on new gradients alone.
+    It has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
+    initialized to zero. The slot includes the learning rate, so a new learning rate affects new
+    gradients only.
 
-    As in the original, a sparse gradient gets neither trust ratio nor weight decay, whatever
-    `skip_list` says: touched rows are updated by plain Momentum (``momentum = mu * momentum + g;
-    w -= learning_rate * momentum``). A variable that gets both kinds of gradients in turn mixes the
-    two meanings of its slot. Each part of a partitioned variable has a norm and a trust ratio of
-    its own. Dense updates of float64 variables use numbers as they are, sparse ones rounded to
-    float32. Norms are taken in the variable's dtype, so in float16, whose largest number is 65504,
-    one of 256 and more is infinite (in the original, too): train such variables in float32.
+    As in the original, a sparse gradient is applied without trust ratio and weight decay, also to
+    variables outside `skip_list`: the rows that it contains are updated by plain Momentum
+    (``momentum = mu * momentum + g; w -= learning_rate * momentum``). A variable with both dense
+    and sparse gradients mixes the two meanings of its slot. Each part of a partitioned variable
+    has a separate norm and trust ratio. For float64 variables, dense updates use hyperparameters in
+    full precision, sparse updates round them to float32. Norms are computed in the variable's
+    dtype, so in float16 (largest number 65504) a norm of 256 or more is infinite, also in the
+    original: train such variables in float32.
 
-    Unlike the original, a dense update also takes a callable `learning_rate`, and tensors of
+    Unlike the original, a dense update also accepts a callable `learning_rate`, and tensors with
     another dtype than the variable's.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
       momentum: the factor mu, not negative.
-      weight_decay: not negative.
+      weight_decay: the factor of the variable that is added to the gradient, not negative.
       eeta: the trust coefficient.
-      epsilon: is added to the trust ratio's divisor.
+      epsilon: added to the trust ratio's divisor.
       name: the name of the optimizer and its slot.
       skip_list: a list of strings, or None. A variable with one of them in its name (`w.name`, as
-        in "dense/bias:0") gets neither trust ratio nor weight decay. In Keras 3 it is the
-        variable's path, which tells all the layers that it is in, and ":0".
-      use_nesterov: whether to look ahead: ``w -= learning_rate * trust * (g + weight_decay * w) +
-        mu * momentum``.
+        in "dense/bias:0") is updated without trust ratio and weight decay. The name of a Keras 3
+        variable is its path, which includes the names of its layers, followed by ":0".
+      use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
+        weight_decay * w) + mu * momentum``.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
-    # As the original keeps them.
+    # Private attributes of the original, for subclasses.
     _learning_rate_tensor, _momentum_tensor = map(tensor_of, ("learning_rate", "momentum"))
 
     def __init__(
@@ -89,12 +91,12 @@ class LARSOptimizer(RuleOptimizer):
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns the update as one of Momentum: of the scaled gradient at a learning rate of 1."""
+        """Returns the update as Momentum's, with a scaled gradient and a learning rate of 1."""
         update = super().update_for(grad, variable, access)
         hyper = update.hyper
         if update.sparse:
             for name in ("learning_rate", "momentum"):
-                setattr(hyper, name, tf.cast(self._tensors[name], grad.dtype))
+                setattr(hyper, name, tf.cast(self._rule_step.tensors[name], grad.dtype))
             return update
         rate, grad = self.compute_lr(grad, variable)
         hyper.learning_rate = tf.ones([], grad.dtype)
@@ -103,11 +105,11 @@ class LARSOptimizer(RuleOptimizer):
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
-        Called with every dense gradient; subclasses may override it, as in the original.
+        It is called with every dense gradient; subclasses may override it, as in the original.
         """
         hyper = self.hyperparameters(var.dtype.base_dtype)
         rate, name = hyper.learning_rate, self.variable_name(var)
-        name = name if ":" in name else name + ":0"  # paths of Keras 3 have none
+        name = name if ":" in name else name + ":0"  # Keras 3's paths have no ":0"
         if not any(text in name for text in self._skip_list or ()):
             value = tf.convert_to_tensor(var)
             rate *= _trust_ratio(grad, value, hyper)
@@ -136,19 +138,23 @@ def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
-    # The order in which the original's Session adds: it moves a constant epsilon to the decay, but
-    # not in 16 bits. The maximum changes nothing, but keeps graphs from moving anything.
+    # The order of the sum in a Session of the original, which adds a constant epsilon to the decay
+    # first, except in 16 bits. The maximum has no effect but to keep Grappler from reordering.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:
         divisor = grad_norm + tf.maximum(decay + hyper.epsilon, grad.dtype.min)
-    there = tf.logical_and(value_norm > 0, grad_norm > 0)
+    are_positive = tf.logical_and(value_norm > 0, grad_norm > 0)
     ratio = hyper.eeta * value_norm / divisor
-    return tf.compat.v2.where(there, ratio, tf.ones_like(ratio))
+    return tf.compat.v2.where(are_positive, ratio, tf.ones_like(ratio))
 
 
 def _texts(name, values):
-    """Returns `values` as a list, or None, if it is one of strings."""
+    """Returns `values`, an iterable of strings or None, as a list or None.
+
+    Raises:
+      TypeError: it is a string, or has an element that is none.
+    """
     if values is None:
         return None
     texts = values if isinstance(values, str) else list(values)

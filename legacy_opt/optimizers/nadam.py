@@ -1,4 +1,4 @@
-"""Nadam: Adam that looks one step ahead.
+"""Nadam: Adam with Nesterov momentum.
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -6,7 +6,7 @@
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * ahead / (sqrt(v) + epsilon)
 
 Source: `tf.contrib.opt.NadamOptimizer` of TensorFlow 1.15; after Dozat, "Incorporating Nesterov
-Momentum into Adam" (2015), without the paper's schedule of the momentum.
+Momentum into Adam" (2015), without the paper's momentum schedule.
 """
 
 from __future__ import annotations
@@ -24,29 +24,29 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class NadamOptimizer(AdamBase):
     """Adam with Nesterov momentum (tf.contrib.opt).
 
-    It has no momentum schedule, and so is another optimizer than Keras' Nadam.
+    Unlike Keras' Nadam, it has no momentum schedule.
 
-    A sparse gradient lets `m` and `v` decay in all rows, touched or not, which reads and writes
-    both slots whole; but it moves only the touched rows of the variable.
+    With a sparse gradient `m` and `v` decay in all rows, so each step reads and writes both slots
+    completely. Of the variable, only the rows in the gradient move.
 
-    Slots, in this order, both under the optimizer's name (`w/Adam`, `w/Adam_1`: the default name
-    is Adam's): `m` and `v`, of the variable's shape and dtype, starting at zero. All variables
-    share `beta1_power` and `beta2_power`, float32 scalars that start at `beta1` and `beta2`.
+    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`: the default name is
+    Adam's): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
+    share `beta1_power` and `beta2_power`, float32 scalars initialized to `beta1` and `beta2`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one; so are
-        `beta1`, `beta2` and `epsilon`.
-      beta1: how much of `m` stays, from 0 to below 1.
-      beta2: how much of `v` stays, from 0 to below 1.
-      epsilon: what is added to the root of `v`, not negative. For float16
-        variables give 1e-4 or more: the default is 0 there, and 0 / 0 is NaN.
-      use_locking: whether TensorFlow's Adam kernel holds the variables' locks while it writes;
-        sparse updates take none.
+      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
+        types are accepted for `beta1`, `beta2` and `epsilon`.
+      beta1: decay factor of `m`, at least 0 and less than 1.
+      beta2: decay factor of `v`, at least 0 and less than 1.
+      epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
+        more: the default rounds to 0 there, and 0 / 0 is NaN.
+      use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
+        updates are not locked.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def rule(

@@ -1,4 +1,4 @@
-"""RegAdagrad: Adagrad that can apply a gradient without counting it.
+"""RegAdagrad: Adagrad that can apply a gradient without updating the accumulator.
 
     accumulator += g * g      (not inside avoid_updating_slots)
     w -= learning_rate * g / sqrt(accumulator)
@@ -24,28 +24,28 @@ from legacy_opt.core.update import RuleResult, Update
 
 
 class RegAdagradOptimizer(RuleOptimizer):
-    """Adagrad whose slots can be left alone (`tf.contrib.opt.RegAdagradOptimizer`).
+    """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
-    The gradient of a regularization term then does not slow down the learning of the rest::
+    In that way the gradient of a regularization term does not lower the learning rate of others::
 
         optimizer = RegAdagradOptimizer(0.1)
         train_op = optimizer.minimize(loss)
         with optimizer.avoid_updating_slots():
             regularize_op = optimizer.minimize(regularization_loss)
 
-    It has one slot, `accumulator` (`w/RegAdagrad`): like the variable, starts at
-    `initial_accumulator_value`. Outside the context it equals `tf.compat.v1.train.AdagradOptimizer`
-    bit for bit.
+    It has one slot, `accumulator` (`w/RegAdagrad`), with the variable's shape and dtype,
+    initialized to `initial_accumulator_value`. Outside the context it equals
+    `tf.compat.v1.train.AdagradOptimizer` bit for bit.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      initial_accumulator_value: where the accumulator starts, above zero.
-      use_locking: whether TensorFlow's kernel holds the variables' locks while it writes.
+      initial_accumulator_value: initial value of the accumulator, above zero.
+      use_locking: whether TensorFlow's kernel locks the variables while it writes.
       name: the name of the optimizer and its slot.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range.
+      ValueError: an argument is NaN or out of range.
     """
 
     def __init__(
@@ -59,21 +59,22 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # An object, which the copy that a Keras bridge makes of this optimizer shares.
+        # A mutable object: the copy of this optimizer in a Keras bridge shares it.
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
-        """A context in which updates are built that leave the slots as they are.
+        """A context manager in which updates do not change the slots.
 
-        What counts is when `minimize` or `apply_gradients` runs: in a graph while it is built, in a
-        `tf.function` while it is traced, in eager code in each step. An op or trace that was built
-        inside stays that way when it runs outside, and the other way round, so one `tf.function`
-        that is called in both places has to be two. Contexts can be nested.
+        It affects calls of `minimize` and `apply_gradients` inside the context: in a graph while it
+        is built, in a `tf.function` while it is traced, in eager execution in each step. An
+        operation or trace created inside the context keeps this behaviour when it runs outside, and
+        vice versa. So write two `tf.function`s if one would be called both inside and outside.
+        Contexts can be nested.
 
-        Keras optimizers that `legacy_opt.compat.to_keras` has made of this one go by it, too:
-        ``with optimizer.avoid_updating_slots(): keras_optimizer.apply_gradients(…)``, in a
-        `train_step` of your own. (Each `apply_gradients` of Keras counts as a step.)
+        It also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from this
+        optimizer: ``with optimizer.avoid_updating_slots(): keras_optimizer.apply_gradients(…)`` in
+        your own `train_step`. (Each `apply_gradients` of Keras counts as a step.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False
@@ -82,7 +83,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         finally:
             self._now.updates_slots = before
 
-    # As the original keeps them.
+    # Private attributes of the original, for subclasses.
     _learning_rate_tensor = tensor_of("learning_rate")
     _should_update_slots = property(lambda self: self._now.updates_slots)
 

@@ -1,7 +1,7 @@
-"""Shampoo: a preconditioner for each axis, which knows how the elements along it go together.
+"""Shampoo: a preconditioner for each axis, from the second moments of the slices along that axis.
 
-With ``T = global_step + 1`` and, for each axis i of n, ``G_i(g)`` the products of all pairs of
-slices of g along it, each summed over the other axes (for a matrix, ``g gT`` and ``gT g``)::
+With ``T = global_step + 1`` and, for each axis i of n, ``G_i(g)`` the matrix of the inner products
+of all pairs of slices of g along the axis (for a gradient matrix, ``g gT`` and ``gT g``)::
 
     gbar = gbar_decay * gbar + gbar_weight * g
     Gbar_i = mat_gbar_decay * Gbar_i + mat_gbar_weight * G_i(g)
@@ -40,63 +40,64 @@ from legacy_opt.optimizers import shampoo_matrices
 class ShampooOptimizer(RuleOptimizer):
     """Kronecker-factored preconditioning (tf.contrib.opt).
 
-    An axis longer than `max_matrix_size` has the diagonal of its matrix alone, raised to the power
-    element by element, without epsilon, and zero where it is zero; it is divided by the length of
-    the axis as it is summed up, and not at all for a vector.
+    For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. Its power is
+    computed element by element, without epsilon; the power of a zero is zero. The sum in ``G_i`` is
+    divided by the length of the axis when it is added to the diagonal, except for vectors.
 
-    Slots, all under the optimizer's name (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
+    Slots, named after the optimizer (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
 
-    * `gbar`: shape and dtype of the variable, starts at zero.
-    * for each axis i, only if `svd_interval` is not 1 and the axis has a matrix, `H_i`, a matrix
-      that starts as identity; then `Gbar_i`, a matrix or its diagonal, starting at zero. Both are
-      float32, with float64 variables float64; so is the arithmetic. Each part of a partitioned
-      variable has matrices of its own, which only a graph with the same partitions restores.
+    * `gbar`: shape and dtype of the variable, initialized to zero.
+    * for each axis i: first `H_i`, a matrix initialized to the identity, only if `svd_interval` is
+      not 1 and the axis has a matrix; then `Gbar_i`, a matrix or its diagonal, initialized to zero.
+      Both slots and the arithmetic are float32, or float64 for float64 variables. Each part of a
+      partitioned variable has separate matrices, which only a graph with the same partitions
+      restores.
 
-    With the default ``global_step=0`` nothing counts steps, and nothing needs to, unless an
-    interval is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` tells
-    that somebody has to advance one. As in the original the step is rounded to float32: from step
-    2**24 (1.7e7) on, intervals and functions of the step see only every second step, from 2**25 on
-    every fourth, and so on.
+    The default ``global_step=0`` is a constant. A step that advances is needed only if an interval
+    is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` is raised. As in
+    the original the step is rounded to float32: from step 2**24 (1.7e7) on, intervals and functions
+    of the step see only every second step, from 2**25 on every fourth, and so on.
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
-    `gbar_decay` is 0: then it moves the touched rows, and `gbar_weight` and the lengths of axes
-    with diagonals are left out, as in the original; `mat_gbar_decay` has to be 1 for it.
+    `gbar_decay` is 0. In that case only the rows in the gradient move, `mat_gbar_decay` has to be
+    1, and, as in the original, `gbar_weight` and the division by lengths of axes are left out.
 
-    Other than the original it also trains float64, float16 and bfloat16; scalars, like vectors of
-    one element; lets `svd_interval` be a function in Python 3; and keeps ``Gbar_i`` if
-    `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, where the original goes by zeros.
+    Unlike the original, it also trains float64, float16 and bfloat16, and scalars as vectors of one
+    element; accepts a function as `svd_interval` in Python 3; and keeps ``Gbar_i`` if
+    `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, where the original uses zeros.
 
-    With `use_iterative_root` the iterations end at once where ``Gbar_i / length + epsilon * I`` is
-    so small that its norm is less than the relative error of the first iteration: of 0.01 times the
-    25 by 25 identity the power of -1/4 comes out as 4.73 on the diagonal, where 3.16 would be
-    right. It is so in the original, whose numbers are kept bit for bit.
+    With `use_iterative_root` the iterations stop too early if ``Gbar_i / length + epsilon * I`` is
+    so small that its norm is less than the relative error of the first iteration. For example, the
+    power -1/4 of 0.01 times the 25 by 25 identity has 4.73 on its diagonal instead of 3.16. The
+    original has the same error, and its results are reproduced bit for bit.
 
     Args:
       global_step: the scalar variable that counts steps, or a number that is not negative; None
-        takes the graph's own (`tf.compat.v1.train.get_global_step`).
+        means the graph's (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
-      gbar_decay: a number, scalar tensor, variable, or callable that returns one, without arguments
-        or of ``T``, a float32 tensor; so are `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`,
-        `learning_rate`, `svd_interval`, `precond_update_interval`, `epsilon` and `alpha`.
-      gbar_weight: see above.
-      mat_gbar_decay: see above; not negative.
-      mat_gbar_weight: see above; not negative.
-      learning_rate: see above.
-      svd_interval: the powers ``H_i`` are computed in steps whose T it divides, 1 or more.
-      precond_update_interval: the matrices are updated in steps whose T it divides, 1 or more, by
-        this many times the products.
-      epsilon: what is added to the matrices' diagonals, not negative.
+      gbar_decay: a number, scalar tensor, variable, or callable that returns one. The callable has
+        either no argument or one, ``T`` as a float32 tensor. The same types are accepted for
+        `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`, `svd_interval`,
+        `precond_update_interval`, `epsilon` and `alpha`.
+      gbar_weight: see the formulas of this module.
+      mat_gbar_decay: see the formulas of this module; not negative.
+      mat_gbar_weight: see the formulas of this module; not negative.
+      learning_rate: the factor of the update.
+      svd_interval: 1 or more; the powers ``H_i`` are computed in steps where T is a multiple of it.
+      precond_update_interval: 1 or more; the matrices are updated in steps where T is a multiple of
+        it, and ``mat_gbar_weight`` is multiplied by it.
+      epsilon: added to the matrices' diagonals; not negative.
       alpha: the sum of the exponents of all axes.
-      use_iterative_root: compute powers by iterations of matrix products in place of the singular
-        value decomposition. ``rank / (2 * alpha)`` must be a whole number then. Of small matrices
-        the powers are wrong, see above.
-      use_locking: cannot be kept; a `UseLockingWarning` tells.
+      use_iterative_root: whether to compute powers by iterations of matrix products in place of the
+        singular value decomposition. Then ``rank / (2 * alpha)`` must be a whole number. The powers
+        of matrices with a small norm are inexact, see above.
+      use_locking: has no effect; True raises a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of its range; when applied, a variable's shape is not
-        known or does not fit the arguments.
+      ValueError: an argument is NaN or out of range; when gradients are applied, a variable's shape
+        is unknown or does not fit the arguments.
     """
 
     allows_constant_step = True
@@ -122,12 +123,12 @@ class ShampooOptimizer(RuleOptimizer):
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
-        # The others are plain attributes: the original reckons with Python's numbers, of which
-        # tensors would round differently.
+        # The others are plain attributes: the original computes with Python numbers, and tensors
+        # would round differently.
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
-        # Of matrices that are not positive there are no such powers.
+        # The powers exist only for positive matrices.
         self._mat_gbar_decay = _parameter("mat_gbar_decay", mat_gbar_decay, least=0)
         self._mat_gbar_weight = _parameter("mat_gbar_weight", mat_gbar_weight, least=0)
         self._svd_interval = _parameter("svd_interval", svd_interval, least=1)
@@ -195,14 +196,14 @@ class ShampooOptimizer(RuleOptimizer):
             raise ValueError(
                 f"{type(self).__name__}: a sparse gradient of a variable of more than "
                 f"max_matrix_size={self._max_matrix_size} rows needs mat_gbar_decay=1.0, got "
-                f"{self._mat_gbar_decay!r}: rows that it does not touch would have to decay, "
+                f"{self._mat_gbar_decay!r}, which would have to decay rows outside the gradient, "
                 "too."
             )
         return self._update(grad, value, slots, hyper, rows=True)
 
     def _update(self, grad, value, slots, hyper, rows):
-        """Returns the step and what is added to the slots; see `rule`."""
-        grad.set_shape(value.shape)  # which is lost where a sparse gradient was made dense
+        """Returns the step and the changes of the slots; see `rule`."""
+        grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
         grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
         direction, changes, rank = grad, {}, grad.shape.rank
         if not rows:
@@ -218,8 +219,8 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
-                    # In the order that a Session makes of the original's product; of a plain one,
-                    # graphs may make another.
+                    # The order in which a Session computes the original's product. Grappler may
+                    # reorder a plain product, but not multiply_no_nan.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:
@@ -248,7 +249,10 @@ class ShampooOptimizer(RuleOptimizer):
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
     def _matrix(self, axis, size, grad, slots, hyper, changes):
-        """Updates the matrix of an axis if it is time; returns its power, if not that of before."""
+        """Updates the matrix of an axis and returns its power, both if this step is due.
+
+        In steps between those of `svd_interval` it returns the power in the slot.
+        """
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
         exponent = -hyper.alpha / grad.shape.rank
@@ -266,7 +270,7 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            matrix = products(part)  # one factor: graphs would make one of two
+            matrix = products(part)  # as one factor: Grappler would combine two
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
             matrix, changes[name] = (old + added) * part, Addition(added)
@@ -285,14 +289,14 @@ class ShampooOptimizer(RuleOptimizer):
 
 
 class _RowsOfAPart(RowSlot):
-    """One value per row, whose scale is that of the part: another one may have a matrix instead."""
+    """One value per row, valid only with the same partitions: another part may have a matrix."""
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return ()
 
 
 class IdentitySlot(TensorSlot):
-    """A square matrix that starts as identity."""
+    """A square matrix, initialized to the identity."""
 
     def initializer(
         self, variable: Variable, shape: TensorShape, dtype: DType
@@ -314,7 +318,7 @@ _PARAMETERS = (
 
 
 def _parameter(name, value, least=None):
-    """Returns `value` if it can be a parameter, which may also be a function of the step."""
+    """Checks a parameter, which may also be a function of the step, and returns it."""
     if not takes_step(value):
         value = argument_checks.hyperparameter(name, value)
     if least is not None and isinstance(value, numbers.Real) and value < least:
@@ -330,8 +334,8 @@ def _lengths(variable):
     """Returns the lengths of a variable's axes; a scalar is a vector of one element."""
     if not variable.shape.is_fully_defined():
         raise ValueError(
-            f"ShampooOptimizer needs to know the shape of variable {variable.name!r}, which "
-            f"is {variable.shape}: give it a static shape."
+            f"ShampooOptimizer needs the static shape of variable {variable.name!r}, got "
+            f"{variable.shape}: give it a static shape."
         )
     return variable.shape.as_list() or [1]
 
@@ -341,9 +345,9 @@ def _due(time, interval):
 
 
 def _average(old, decay, addition):
-    """Returns the new average and what is to be added to its slot, None for nothing."""
+    """Returns the new average and the tensor to add to its slot, or None for no change."""
     if _is(decay, 0):
-        return addition, None  # what the slot holds is never used
+        return addition, None  # the slot's value is never used
     added = _added(old, decay, addition)
     return old + added, added
 
@@ -353,7 +357,7 @@ def _added(old, decay, addition):
 
 
 def _reciprocal(size, dtype):
-    """Returns ``1 / size``: graphs divide by a number through its reciprocal."""
+    """Returns ``1 / size``: Grappler replaces a division by a constant by such a factor."""
     numpy = dtype.as_numpy_dtype
     return numpy(1) / numpy(size)
 

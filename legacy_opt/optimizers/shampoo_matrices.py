@@ -1,11 +1,10 @@
 """Matrices for Shampoo: products of a tensor's slices, and powers of such matrices.
 
-There are two ways to a power: through the singular value decomposition, or by iterations of matrix
-products, which accelerators like better. Sizes are Python integers, exponents numbers or scalar
-tensors.
+Powers are computed by the singular value decomposition, or by iterations of matrix products, which
+run faster on accelerators. Sizes are Python integers, exponents numbers or scalar tensors.
 
-Graphs make one operation of a transposition and a product, which may round differently. So wherever
-there is a choice, the product is asked to transpose, in eager code as well.
+Grappler combines a transposition and a matrix product into one operation, which may round
+differently. So the transposition is an argument of `tf.matmul` wherever possible.
 """
 
 import numbers
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 
 def products_of_slices(tensor, axis, size):
-    """Returns the products of all pairs of slices along an axis, each summed: ``[size, size]``."""
+    """Returns the inner products of all pairs of slices along an axis, ``[size, size]``."""
     last = tensor.shape.rank - 1
     if 0 < axis == last:
         slices = tensor if last == 1 else tf.reshape(tensor, [-1, size])
@@ -41,7 +40,7 @@ def contract_first_axis(tensor, matrix, size):
 ITERATIONS = 100
 ACCURACY = 1e-6
 
-# What graphs make of a power with such an exponent, and eager code should, too.
+# Grappler replaces tf.pow with these exponents by other operations; eager execution does not.
 _SPECIAL_POWERS = {
     -1.0: tf.math.reciprocal,
     -0.5: tf.math.rsqrt,
@@ -52,20 +51,20 @@ _SPECIAL_POWERS = {
 
 
 def power(value, exponent):
-    """Returns the power of each element, the same bits in a graph and in eager code."""
+    """Returns the power of each element, with the same bits in graphs and in eager execution."""
     if isinstance(exponent, numbers.Real) and exponent in _SPECIAL_POWERS:
         return _SPECIAL_POWERS[exponent](value)
     return tf.pow(value, exponent)
 
 
 def power_by_svd(matrix, size, exponent, epsilon):
-    """Returns ``(matrix + epsilon * I) ** exponent`` through singular values.
+    """Returns ``(matrix + epsilon * I) ** exponent`` by singular value decomposition.
 
     Args:
-      matrix: symmetric, shape ``[size, size]``.
-      size: its size.
+      matrix: a symmetric matrix, ``[size, size]``.
+      size: the number of its rows.
       exponent: a number or scalar tensor.
-      epsilon: what is added to the diagonal, and the least of the singular values.
+      epsilon: added to the diagonal; lower bound of the singular values.
     """
     if size == 1:
         return power(matrix + epsilon, exponent)
@@ -79,20 +78,20 @@ def power_by_svd(matrix, size, exponent, epsilon):
 def power_by_iteration(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
-    First the root, then the inverse p-th root of that: ``2 * exponent`` has to be -1/p for a whole
-    number p.
+    It computes the square root, then the inverse p-th root of that: ``2 * exponent`` has to be -1/p
+    for a whole number p.
 
     Args:
-      matrix: symmetric, shape ``[size, size]``.
-      size: its size.
+      matrix: a symmetric matrix, ``[size, size]``.
+      size: the number of its rows.
       exponent: a number.
-      epsilon: what is added to the diagonal.
+      epsilon: added to the diagonal.
     """
     return _inverse_root(_square_root(matrix, size, epsilon), size, 2 * exponent)
 
 
 def whole_root(exponent):
-    """Returns the p for which ``2 * exponent`` is -1/p, or None if that is no whole number."""
+    """Returns the whole number p for which ``2 * exponent`` is -1/p, or None."""
     if exponent >= 0:
         return None
     root = -1 / (2 * exponent)
@@ -100,12 +99,15 @@ def whole_root(exponent):
 
 
 def _square_root(matrix, size, epsilon):
-    """Higham, "Stable iterations for the matrix square root" (1997), equation 2.6b."""
+    """Returns ``(matrix + epsilon * I) ** 0.5``.
+
+    Source: Higham, "Stable iterations for the matrix square root" (1997), equation 2.6b.
+    """
     identity = tf.eye(size, dtype=matrix.dtype)
     matrix += epsilon * identity
     norm = tf.sqrt(tf.reduce_sum(matrix * matrix))
 
-    def goes_on(i, y, last_y, z, error, last_error):
+    def continues(i, y, last_y, z, error, last_error):
         return tf.logical_and(i < ITERATIONS, error < last_error)
 
     def improve(i, y, last_y, z, error, last_error):
@@ -116,20 +118,23 @@ def _square_root(matrix, size, epsilon):
         rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
         return i + 1, better, y, tf.matmul(middle, z), rest, error
 
-    # It ends where the error grows again; the iterate before that is the one to take.
+    # The loop ends when the error grows; the result is the iterate before that.
     y = matrix / norm
     start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
-    return tf.while_loop(goes_on, improve, start)[2] * tf.sqrt(norm)
+    return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)
 
 
 def _inverse_root(matrix, size, exponent):
-    """Guo and Higham, "A Schur-Newton method for the matrix p-th root" (2006), equation 3.2."""
+    """Returns ``matrix ** exponent`` for an exponent of -1/p.
+
+    Source: Guo and Higham, "A Schur-Newton method for the matrix p-th root" (2006), equation 3.2.
+    """
     if size == 1:
         return power(matrix, exponent)
     identity = tf.eye(size, dtype=matrix.dtype)
     scale = (1 - 1 / exponent) / (2 * tf.norm(matrix))
 
-    def goes_on(i, m, _):
+    def continues(i, m, _):
         return tf.logical_and(i < ITERATIONS, tf.reduce_max(tf.abs(m - identity)) > ACCURACY)
 
     def improve(i, m, x):
@@ -137,11 +142,11 @@ def _inverse_root(matrix, size, exponent):
         return i + 1, tf.matmul(_whole_power(factor, -1.0 / exponent), m), tf.matmul(x, factor)
 
     start = [tf.constant(0), matrix * scale, identity * power(scale, -exponent)]
-    return tf.while_loop(goes_on, improve, start)[2]
+    return tf.while_loop(continues, improve, start)[2]
 
 
 def _whole_power(matrix, exponent):
-    """Returns a matrix multiplied by itself, by repeated squaring."""
+    """Returns a power of a matrix with a whole exponent, by repeated squaring."""
     result, rest = None, int(round(exponent))
     while rest > 0:
         if rest % 2:

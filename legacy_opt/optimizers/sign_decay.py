@@ -6,11 +6,11 @@
 
 where ``t = min(global_step, decay_steps)``. From Bello et al., "Neural Optimizer Search with
 Reinforcement Learning" (https://arxiv.org/abs/1709.07417); the functions are those of TensorFlow
-1's `tf.contrib.opt.python.training.sign_decay`, and give the bits that they give in a Session.
+1's `tf.contrib.opt.python.training.sign_decay`, and return the same bits as those in a Session.
 
-A Session multiplies by 1 / decay_steps where the formula divides, and takes constant factors
-together; eager code does neither. Here the constants are taken together in Python, in float32, so
-that every way to run computes the same.
+A Session multiplies by 1 / decay_steps in place of the division, and combines constant factors;
+eager execution does neither. Here Python combines the constants, in float32, so that Sessions,
+functions and eager execution compute the same.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from legacy_opt.core.types import DecayFunction
 
 
 def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
-    """Returns a function of the global step that falls from 1 to 0 in a line.
+    """Returns a function of the global step that decreases linearly from 1 to 0.
 
     Args:
       decay_steps: the number of steps after which it is 0, a positive integer.
 
     Returns:
       A function from an int32 or int64 step (tensor, variable or number) to a float32 scalar. It
-      raises a ValueError for None.
+      raises a ValueError if the step is None.
 
     Raises:
-      TypeError: decay_steps is no integer.
-      ValueError: decay_steps is not positive, or beyond int64.
+      TypeError: decay_steps is not an integer.
+      ValueError: decay_steps is not positive, or does not fit into int64.
     """
     return _LinearDecay(decay_steps=decay_steps)
 
@@ -46,15 +46,15 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
 def get_cosine_decay_fn(
     decay_steps: int, num_periods: float = 0.5, zero_after: Optional[float] = None
 ) -> DecayFunction:
-    """Returns a function of the global step that goes from 1 along a cosine.
+    """Returns a function of the global step that follows a cosine from 1.
 
     Args:
-      decay_steps: the number of steps after which it stands still, a positive integer.
-      num_periods: the number of periods of the cosine by then; 0.5 ends at 0.
+      decay_steps: the number of steps after which it is constant, a positive integer.
+      num_periods: the number of periods of the cosine in these steps; 0.5 ends at 0.
       zero_after: the number of periods after which it is 0, or None.
 
     Returns:
-      A function as of `get_linear_decay_fn`.
+      A function of the step, see `get_linear_decay_fn`.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -66,16 +66,17 @@ def get_cosine_decay_fn(
 def get_restart_decay_fn(
     decay_steps: int, num_periods: float = 1, zero_after: Optional[float] = None
 ) -> DecayFunction:
-    """Returns a function of the global step that falls from 1 to 0 again and again.
+    """Returns a function of the global step that decreases from 1 to 0 and restarts at 1.
 
     Args:
-      decay_steps: the number of steps after which it stands still, a positive integer. With a whole
-        `num_periods` it stands at 1: there the next period starts.
-      num_periods: how often it falls by then, each time along half a period of a cosine.
-      zero_after: the number of falls after which it is 0, or None.
+      decay_steps: the number of steps after which it is constant, a positive integer. The constant
+        is 1 if `num_periods` is a whole number, because the next period starts there.
+      num_periods: the number of times it decreases in these steps, each along half a period of a
+        cosine.
+      zero_after: the number of such decreases after which it is 0, or None.
 
     Returns:
-      A function as of `get_linear_decay_fn`.
+      A function of the step, see `get_linear_decay_fn`.
 
     Raises:
       TypeError: an argument has the wrong type.
@@ -85,7 +86,7 @@ def get_restart_decay_fn(
 
 
 class _Decay(StepFunction):
-    """What the decays have in common."""
+    """Base class of the decays."""
 
     def __init__(self, decay_steps, **others):
         self.decay_steps = argument_checks.positive_integer("decay_steps", decay_steps)
@@ -102,11 +103,11 @@ class _Decay(StepFunction):
             )
         step = tf.convert_to_tensor(global_step)
         if step.dtype.is_integer:
-            step = tf.cast(step, tf.int64)  # in int32 decay_steps might be another number
+            step = tf.cast(step, tf.int64)  # decay_steps may not fit into int32
         return self.at(tf.minimum(step, self.decay_steps))
 
     def at(self, step):
-        """Returns the decay at a step that is not after the last."""
+        """Returns the decay at a step of at most `decay_steps`."""
         raise NotImplementedError
 
     @property
@@ -120,7 +121,7 @@ class _LinearDecay(_Decay):
 
     def at(self, step):
         if step.dtype.is_floating:
-            step = tf.cast(step, tf.int64)  # as the original counts
+            step = tf.cast(step, tf.int64)  # the original casts the difference to integers
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
 
 
@@ -138,7 +139,7 @@ class _CosineDecay(_PeriodicDecay):
         half_periods = np.float32(2 * self.num_periods) * self.per_step
         if self.zero_after is None:
             return 0.5 * (1 + tf.cos(step * (pi * half_periods)))
-        # Asked for twice, this product is not taken together with the next one, by no Session.
+        # Two operations read this product, so a Session does not combine it with the next one.
         done = step * half_periods
         decay = 0.5 * (1 + tf.cos(done * pi))
         return tf.compat.v2.where(done >= 2 * self.zero_after, 0.0, decay)
@@ -160,20 +161,20 @@ DECAYS = (_LinearDecay, _CosineDecay, _RestartDecay)
 
 
 def checked(function):
-    """Returns `function` if it can be a sign_decay_fn: None, or a function of one argument.
+    """Returns a `sign_decay_fn` argument: a callable or None.
 
     Raises:
-      TypeError: it cannot.
+      TypeError: it is neither, or one of the functions above that create a decay.
     """
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:
         raise TypeError(
             f"sign_decay_fn must be a function of the global step, got {function.__name__}, "
-            f"which makes one: pass sign_decay_fn={function.__name__}(decay_steps)."
+            f"which creates one: pass sign_decay_fn={function.__name__}(decay_steps)."
         )
     if function is not None and not callable(function):
         raise TypeError(
-            "sign_decay_fn must be a function of the global step, as "
-            f"get_linear_decay_fn(decay_steps) returns, or None, got {function!r}."
+            "sign_decay_fn must be None or a function of the global step, such as "
+            f"get_linear_decay_fn(decay_steps), got {function!r}."
         )
     return function

@@ -1,1 +1,1 @@
-"""What tf.contrib.layers and tf.contrib.training offered around an optimizer."""
+"""Training helpers of tf.contrib.layers and tf.contrib.training, and hooks."""

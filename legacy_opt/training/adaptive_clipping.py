@@ -1,4 +1,4 @@
-"""Gradients clipped by what their norm usually is."""
+"""Clips gradients whose norm is unusually large, compared with a moving average."""
 
 from __future__ import annotations
 
@@ -21,32 +21,33 @@ def adaptive_clipping_fn(
     epsilon: float = 1e-8,
     name: Optional[str] = None,
 ) -> FunctionOfPairs:
-    """Returns a function that clips gradients by what their norm usually is.
+    """Returns a function that clips gradients whose norm is unusually large.
 
-    It keeps moving averages of the mean and of the square of ``log(norm)``, `norm` being the global
-    norm of all gradients. Where the norm is not below ``exp(mean + std_factor * std)``, all
-    gradients are scaled so that it becomes ``exp(mean)``. Source: Pezeshki et al.,
-    https://arxiv.org/abs/1412.1602, 3.2.1, and `tf.contrib.layers.adaptive_clipping_fn`.
+    It keeps moving averages of ``log(norm)`` and of its square, where `norm` is the global norm of
+    all gradients. If the norm is ``exp(mean + std_factor * std)`` or more, all gradients are scaled
+    to a norm of ``exp(mean)``. Source: Pezeshki et al., https://arxiv.org/abs/1412.1602, 3.2.1, and
+    `tf.contrib.layers.adaptive_clipping_fn`.
 
     Args:
-      std_factor: how many standard deviations above the mean are still usual, a number or tensor.
-      decay: the factor of the moving averages, a number in [0, 1) or a tensor.
-      static_max_norm: if given, the norm is clipped to this number or tensor besides.
-      global_step: if given, a variable or tensor; ``min(decay, n / (n + 1))`` is the factor at step
-        n, so that the averages do not start from zero.
+      std_factor: the number of standard deviations above the mean from which on gradients are
+        clipped, a number or tensor.
+      decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
+      static_max_norm: a number or tensor to which the norm is also clipped, or None.
+      global_step: a variable or tensor, or None. With it the decay factor at step n is
+        ``min(decay, n / (n + 1))``, so that the averages are not biased towards zero.
       report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
-      epsilon: is added to the norm, and the smallest variance.
-      name: the variable scope of the averages `mean` and `sq_mean`, by default "AdaptiveMaxNorm",
+      epsilon: added to the norm; also the lower bound of the variance.
+      name: the variable scope of the averages `mean` and `sq_mean`; None means "AdaptiveMaxNorm",
         made unique.
 
     Returns:
-      A function from a list of (gradient, variable) pairs to such a list, for the `clip_gradients`
-      of `optimize_loss`. It raises a RuntimeError outside of graphs, and a ValueError if there is
-      no gradient.
+      A function from a list of (gradient, variable) pairs to such a list, to be passed to
+      `optimize_loss` as `clip_gradients`. It raises a RuntimeError outside of graphs, and a
+      ValueError if there is no gradient.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is out of its range.
+      ValueError: an argument is out of range.
     """
     std_factor = gradient_values.scalar("std_factor", std_factor)
     decay = argument_checks.decay_factor("decay", gradient_values.scalar("decay", decay))
@@ -62,7 +63,7 @@ def adaptive_clipping_fn(
         grads_and_vars = gradient_values.some_gradients("adaptive_clipping_fn", grads_and_vars)
         norm = gradient_values.global_norm(grads_and_vars)
         with v1.variable_scope(name, "AdaptiveMaxNorm", [norm]):
-            max_norm, log_mean = _usual(norm, std_factor, decay, global_step, epsilon)
+            max_norm, log_mean = _bound(norm, std_factor, decay, global_step, epsilon)
         if report_summary:
             v1.summary.scalar("global_norm/adaptive_max_gradient_norm", max_norm)
         factor = v1.where(norm < max_norm, tf.ones_like(norm), tf.exp(log_mean) / norm)
@@ -77,8 +78,8 @@ def adaptive_clipping_fn(
     return clip
 
 
-def _usual(norm, std_factor, decay, global_step, epsilon):
-    """Takes note of a norm; returns what is usual at most, and the mean of its logarithm."""
+def _bound(norm, std_factor, decay, global_step, epsilon):
+    """Updates the averages; returns the norm to clip from, and the mean logarithm of norms."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)
@@ -92,7 +93,7 @@ def _usual(norm, std_factor, decay, global_step, epsilon):
 
 
 def _moving_average(name, value, decay):
-    """Returns a new variable's next value: what it was fades by `decay`, the rest is `value`."""
+    """Creates a variable and returns its update: ``decay * average + (1 - decay) * value``."""
     average = v1.get_variable(
         name, [], value.dtype, initializer=v1.zeros_initializer(), trainable=False
     )

@@ -1,7 +1,7 @@
 """A training step in one call: `optimize_loss`.
 
-Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15, whose graph it makes, operation by
-operation, but for `check_numerics=True`.
+Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15. It builds the same graph, operation by
+operation, except with `check_numerics=True`.
 """
 
 from __future__ import annotations
@@ -52,45 +52,46 @@ def optimize_loss(
     increment_global_step: bool = True,
     check_numerics: bool = False,
 ) -> Tensor:
-    """Returns an operation that trains one step and gives the loss.
+    """Creates an operation that runs one training step and returns the loss.
 
     It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:
-    `tf.contrib.layers.optimize_loss`; docs/training_helpers.md tells the differences.
+    `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
 
     Args:
       loss: the loss, a floating point scalar.
-      global_step: the integer variable to advance; None for the graph's own, if it has one.
-      learning_rate: a number, which becomes the float32 variable `learning_rate` and is in
+      global_step: the integer variable to advance; None for the graph's global step, if it has one.
+      learning_rate: a number, which becomes the float32 variable `learning_rate` and is saved in
         checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
-      optimizer: a name in `OPTIMIZER_CLS_NAMES`; a class that is called with
-        ``learning_rate=…``, and with ``global_step=…`` if it cannot be without; a function of the
-        learning rate, or of nothing if that is None; or a `tf.compat.v1.train.Optimizer`.
-      gradient_noise_scale: if given, a number or tensor; noise from a truncated normal
-        distribution, times this, is added to the gradients. Sparse ones become dense.
-      gradient_multipliers: a dict from variables (or their `ref()`, or names, as `"w:0"`) to the
-        numbers or tensors that their gradients are multiplied by. Those of variables that are not
-        trained are left aside.
+      optimizer: one of: a name in `OPTIMIZER_CLS_NAMES`; a class, called with ``learning_rate=…``,
+        and with ``global_step=…`` if it requires one; a function of the learning rate, or without
+        arguments if that is None; a `tf.compat.v1.train.Optimizer`.
+      gradient_noise_scale: a number or tensor, or None: the factor of noise from a truncated normal
+        distribution that is added to the gradients. Sparse gradients become dense.
+      gradient_multipliers: a dict from variables (or their `ref()`, or names, as `"w:0"`) to
+        numbers or tensors, the factors of their gradients. Variables that are not trained are
+        ignored.
       clip_gradients: a number or tensor to which the global norm is clipped; or a function from a
-        list of (gradient, variable) pairs to such a list, as `adaptive_clipping_fn` returns it.
+        list of (gradient, variable) pairs to such a list, such as `adaptive_clipping_fn` returns.
       learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
-        use. It is left aside if `learning_rate` is None.
+        use. It is ignored if `learning_rate` is None.
       update_ops: operations to run in each step; None for the collection `UPDATE_OPS`.
-      variables: the variables to train, of partitioned ones the parts; None for all trainable ones.
-      name: the variable scope of everything here, by default "OptimizeLoss", made unique.
+      variables: the variables to train (the parts of partitioned variables); None for all trainable
+        variables.
+      name: the variable scope of everything created here; None means "OptimizeLoss", made unique.
       summaries: some of `OPTIMIZER_SUMMARIES`; None for loss, learning rate and global norms. The
-        learning rate is written only if there is a `learning_rate_decay_fn`.
-      colocate_gradients_with_ops: whether gradients are computed where their operations are.
+        learning rate is written only with a `learning_rate_decay_fn`.
+      colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
       increment_global_step: False if something else advances `global_step`.
-      check_numerics: see `create_train_op`; True or False. The original has no such argument.
+      check_numerics: True or False, see `create_train_op`. The original has no such argument.
 
     Returns:
-      The loss of the step, a tensor that when evaluated has trained.
+      The loss of the step, a tensor. Evaluating it runs the training step first.
 
     Raises:
-      TypeError: an argument has the wrong type, or a class of optimizers needs other arguments.
-      ValueError: an argument is out of its range; no variable has a gradient; or there is no
-        global step, and the decay or the optimizer needs one.
-      RuntimeError: it is called eagerly or in a `tf.function`.
+      TypeError: an argument has the wrong type, or an optimizer class needs other arguments.
+      ValueError: an argument is out of range; no variable has a gradient; or there is no global
+        step, and the decay or the optimizer needs one.
+      RuntimeError: it is called in eager execution or in a `tf.function`.
     """
     gradient_values.in_graphs_only("optimize_loss")
     loss = one_step.scalar_loss(loss)
@@ -134,7 +135,7 @@ def optimize_loss(
 
 
 def _learning_rate(learning_rate, decay_fn, global_step, summaries):
-    """Returns the tensor or variable that the optimizer is made with, or None."""
+    """Returns the learning rate for the optimizer, a tensor or variable, or None."""
     if learning_rate is None:
         return None
     if not argument_checks.is_tensor_like(learning_rate):
@@ -152,7 +153,7 @@ def _learning_rate(learning_rate, decay_fn, global_step, summaries):
 
 
 def _clip_and_summarize(pairs, clip_gradients, loss, summaries):
-    """Returns the clipped gradients, and writes the summaries that come before and after."""
+    """Clips gradients, with summaries before and after; returns (gradient, variable) pairs."""
     norms = "global_gradient_norm" in summaries or "gradient_norm" in summaries
     if norms:
         v1.summary.scalar("global_norm/gradient_norm", gradient_values.global_norm(pairs))
@@ -187,8 +188,8 @@ def _check_learning_rate(learning_rate, decay_fn, global_step):
     argument_checks.not_negative("learning_rate", learning_rate)
     if decay_fn is not None and global_step is None:
         raise ValueError(
-            "learning_rate_decay_fn needs a global_step, and there is none. Call tf.compat.v1."
-            "train.get_or_create_global_step() before, or pass global_step=…"
+            "learning_rate_decay_fn needs a global_step, and this graph has none. Call tf.compat."
+            "v1.train.get_or_create_global_step() before, or pass global_step=…"
         )
 
 
@@ -205,7 +206,7 @@ def _check_changes(gradient_noise_scale, gradient_multipliers, clip_gradients):
 def _summaries(summaries):
     if summaries is None:
         return _DEFAULT_SUMMARIES
-    message = f"summaries must be a list of some of {OPTIMIZER_SUMMARIES}, got {summaries!r}."
+    message = f"summaries must be a list of names in {OPTIMIZER_SUMMARIES}, got {summaries!r}."
     chosen = one_step.listed(message, summaries)
     if any(each not in OPTIMIZER_SUMMARIES for each in chosen):
         raise ValueError(message)

@@ -1,7 +1,7 @@
 """A training step in one call: `create_train_op`.
 
-Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15, whose graph it makes, operation by
-operation, but for `check_numerics=True`.
+Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15. It builds the same graph,
+operation by operation, except with `check_numerics=True`.
 """
 
 from __future__ import annotations
@@ -37,41 +37,41 @@ def create_train_op(
     colocate_gradients_with_ops: bool = False,
     check_numerics: Union[bool, str] = True,
 ) -> Tensor:
-    """Returns an operation that trains one step and gives the loss.
+    """Creates an operation that runs one training step and returns the loss.
 
     It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:
-    `tf.contrib.training.create_train_op`; docs/training_helpers.md tells the differences.
+    `tf.contrib.training.create_train_op`; docs/training_helpers.md lists the differences.
 
     Args:
-      total_loss: the loss, a floating point tensor. The gradient of one that is no scalar is that
+      total_loss: the loss, a floating point tensor. If it is not a scalar, the gradients are those
         of its sum.
       optimizer: a `tf.compat.v1.train.Optimizer`.
-      global_step: the integer variable to advance; 0, the default, for the graph's own, which is
-        made where there is none; None to advance nothing.
-      update_ops: operations to run before the loss is given; None for the collection `UPDATE_OPS`.
-        A warning tells if some of the collection's are left out.
-      variables_to_train: the variables to train, of partitioned ones the parts; None for all
-        trainable ones.
-      transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, as
-        `clip_gradient_norms_fn` returns it.
+      global_step: the integer variable to advance; 0, the default, for the graph's global step,
+        which is created if necessary; None to advance nothing.
+      update_ops: operations to run before the loss is computed; None for the collection
+        `UPDATE_OPS`. A warning lists operations of the collection that are not among them.
+      variables_to_train: the variables to train (the parts of partitioned variables); None for all
+        trainable variables.
+      transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, such
+        as `clip_gradient_norms_fn` returns.
       summarize_gradients: whether to write a histogram and the norm of each gradient.
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
-      aggregation_method: see there.
-      colocate_gradients_with_ops: whether gradients are computed where their operations are.
-      check_numerics: whether a step whose loss, or a gradient as it is to be applied, is NaN or
-        infinite raises an InvalidArgumentError before a trained variable, a slot or the step is
-        written; `update_ops` belong to the loss and may have run. The gradients of a
-        LossScaleOptimizer, which leaves such steps out, are not checked. "loss" checks the loss
-        alone, as True does in the original; the step may have been trained by then.
+      aggregation_method: see `tf.compat.v1.train.Optimizer.compute_gradients`.
+      colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
+      check_numerics: whether to raise an InvalidArgumentError in a step in which the loss or a
+        gradient (after `transform_grads_fn`) is NaN or infinite. With True nothing is written to
+        trained variables, slots and global step before; `update_ops` may have run. Gradients of a
+        LossScaleOptimizer are not checked, because it skips such steps itself. "loss" checks only
+        the loss, as True does in the original; the variables may have been updated by then.
 
     Returns:
-      The loss of the step, a tensor that when evaluated has trained. It is in the collection
-      `TRAIN_OP`.
+      The loss of the step, a tensor. Evaluating it runs the training step first. It is added to the
+      collection `TRAIN_OP`.
 
     Raises:
       TypeError: an argument has the wrong type.
       ValueError: there is nothing to train, a variable is not trainable, or none has a gradient.
-      RuntimeError: it is called eagerly or in a `tf.function`.
+      RuntimeError: it is called in eager execution or in a `tf.function`.
     """
     gradient_values.in_graphs_only("create_train_op")
     total_loss = one_step.tensor_of_loss("total_loss", total_loss)
@@ -116,28 +116,22 @@ def create_train_op(
     return train_op
 
 
-# The parts of optimize_loss.
-
-
-# Checks.
-
-
 def _all_update_ops(update_ops):
-    """Returns the operations that run in each step; warns about those that nobody runs."""
+    """Returns the operations to run in each step; warns about other ones of the collection."""
     collected = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = one_step.operations(collected if update_ops is None else update_ops)
-    left_out = [each for each in collected if not any(each is other for other in update_ops)]
-    if left_out:
+    others = [each for each in collected if not any(each is other for other in update_ops)]
+    if others:
         warn(
-            "create_train_op runs the update_ops that it is given, and not these of the "
-            f"collection UPDATE_OPS: {', '.join(operation.name for operation in left_out)}.",
+            "create_train_op runs only the update_ops passed to it, and not these of the "
+            f"collection UPDATE_OPS: {', '.join(operation.name for operation in others)}.",
             UserWarning,
         )
     return update_ops
 
 
 def _trainable(variables):
-    """Returns the variables to train, all of which must be trainable."""
+    """Returns the variables to train; raises a ValueError if one is not trainable."""
     trainable = v1.trainable_variables()
     variables = one_step.some_variables(
         "variables_to_train", trainable if variables is None else variables
@@ -145,7 +139,7 @@ def _trainable(variables):
     for variable in variables:
         if not (variable.trainable or any(variable is each for each in trainable)):
             raise ValueError(
-                f"variables_to_train holds {variable.name!r}, which is not trainable. Make it "
+                f"variables_to_train has {variable.name!r}, which is not trainable. Create it "
                 "with trainable=True, or add it to the collection TRAINABLE_VARIABLES."
             )
     return variables

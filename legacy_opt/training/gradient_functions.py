@@ -1,8 +1,7 @@
-"""What is done to gradients between `compute_gradients` and `apply_gradients`.
+"""Changes gradients between `compute_gradients` and `apply_gradients`.
 
-All functions take and return lists of (gradient, variable) pairs, as `optimize_loss` and
-`create_train_op` pass them on. Source: `tf.contrib.layers` and `tf.contrib.training` of
-TensorFlow 1.15.
+The functions take and return lists of (gradient, variable) pairs, for `optimize_loss` and
+`create_train_op`. Source: `tf.contrib.layers` and `tf.contrib.training` of TensorFlow 1.15.
 """
 
 from __future__ import annotations
@@ -31,11 +30,11 @@ def clip_gradient_norms(
 ) -> List[GradAndVar]:
     """Clips each gradient by its own norm.
 
-    A sparse gradient's norm is that of its rows as they come; repeated ids are not summed before.
+    The norm of a sparse gradient is computed without summing rows with repeated ids.
 
     Args:
       gradients_to_variables: a list of (gradient, variable) pairs.
-      max_norm: the largest norm that is left alone, a number or scalar tensor.
+      max_norm: the norm to clip to, a number or scalar tensor.
 
     Returns:
       A list of (gradient, variable) pairs.
@@ -54,10 +53,10 @@ def clip_gradient_norms(
 
 
 def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
-    """Returns `clip_gradient_norms` with this norm, for `create_train_op`'s `transform_grads_fn`.
+    """Returns `clip_gradient_norms` with this norm, as a `transform_grads_fn` of `create_train_op`.
 
     Args:
-      max_norm: the largest norm that is left alone, a number or scalar tensor.
+      max_norm: the norm to clip to, a number or scalar tensor.
 
     Returns:
       A function from a list of (gradient, variable) pairs to such a list.
@@ -78,15 +77,15 @@ def multiply_gradients(
     Args:
       grads_and_vars: a list of (gradient, variable) pairs.
       gradient_multipliers: a dict from variables, or the names of their operations (`"w"`, not
-        `"w:0"`), to numbers or tensors. Those of other variables are left aside.
+        `"w:0"`), to numbers or tensors. Variables that are not in `grads_and_vars` are ignored.
 
     Returns:
       A list of (gradient, variable) pairs.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `gradient_multipliers` is empty, names what is no variable, or a variable whose
-        gradient is None.
+      ValueError: `gradient_multipliers` is empty, or has a name without a variable, or a variable
+        whose gradient is None.
     """
     pairs = pairs_of("multiply_gradients", grads_and_vars)
     check_multipliers(gradient_multipliers)
@@ -108,7 +107,7 @@ def multiply_gradients(
 
 
 def multiply_by_full_names(grads_and_vars, gradient_multipliers):
-    """Multiplies gradients as `optimize_loss` does: names are `"w:0"`; None may be multiplied."""
+    """Multiplies gradients for `optimize_loss`: names end in ":0", and gradients may be None."""
     pairs = list(grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
     changed = []
@@ -122,10 +121,10 @@ def multiply_by_full_names(grads_and_vars, gradient_multipliers):
 
 
 def check_multipliers(multipliers):
-    """Refuses what is no dict from variables or names to numbers.
+    """Checks a dict from variables or names to multipliers.
 
     Raises:
-      TypeError: it is none.
+      TypeError: it is not a dict, or has other keys or values.
       ValueError: a number is not finite.
     """
     what = "gradient_multipliers"
@@ -141,7 +140,7 @@ def check_multipliers(multipliers):
 
 
 def _variable_of(key):
-    """Returns a variable: `key`, or that of which it is the `ref()`, where none can be a key."""
+    """Returns the variable of a key, which is the variable itself or its `ref()`."""
     return key.deref() if hasattr(key, "deref") else key
 
 
@@ -152,7 +151,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # What is not trained needs no multiplier and may have one; but it must be a variable.
+    # Names of variables that are not trained are allowed, other names are not.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
@@ -160,7 +159,7 @@ def _multipliers(multipliers, pairs, name_of):
     if missing:
         raise ValueError(
             f"gradient_multipliers names {', '.join(map(repr, missing))}, and there is no "
-            f"such variable. Those that are trained are {', '.join(map(repr, names))}."
+            f"such variable. The trained variables are {', '.join(map(repr, names))}."
         )
     return [
         by_identity.get(id(variable), by_name.get(name)) for variable, name in zip(variables, names)
@@ -177,7 +176,7 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
       The list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each.
 
     Raises:
-      TypeError: `grads_and_vars` holds something else.
+      TypeError: `grads_and_vars` is not such a list.
     """
     summaries = []
     for grad, variable in pairs_of("add_gradients_summaries", grads_and_vars):

@@ -18,27 +18,26 @@ _STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_ma
 
 
 class ProgressBarHook(v1.train.SessionRunHook):
-    """Shows how far a training is, with the loss and the steps per second; it needs tqdm.
+    """Shows a progress bar with the loss and the steps per second; requires tqdm.
 
-    The bar counts the global step, whoever advances it: a training that resumes goes on where the
-    bar stood, and in a cluster each worker's bar shows the steps of all. It is finished when the
-    training ends, also by an exception; a session that is lost and made anew gets another one.
+    The bar shows the global step: a resumed training continues at its step, and in a cluster each
+    worker's bar shows the steps of all workers. The bar is closed when the training ends, also by
+    an exception. A session that is recreated after an error gets a new bar.
 
     Args:
-      loss: the scalar tensor to show, or its name in the graph; None takes the one that an
-        Estimator trains, which is the last scalar in the collection `LOSSES`, and shows none where
-        none is there.
+      loss: the scalar tensor to show, or its name in the graph; None for the loss of an Estimator,
+        the last scalar in the collection `LOSSES`. If there is none, no loss is shown.
       total_steps: the global step at which the training ends, as an Estimator's `max_steps`; None
-        if that is not known.
-      **options: further arguments of `tqdm.tqdm`: ``desc="Adagrad"``, ``file=sys.stdout``,
-        ``disable=None`` to show nothing where no terminal is.
+        if it is unknown.
+      **options: further arguments of `tqdm.tqdm`: ``desc="Adagrad"``, ``file=sys.stdout``, or
+        ``disable=None`` to show nothing without a terminal.
 
     Raises:
       ImportError: tqdm is not installed.
-      TypeError: an argument has the wrong type; or `options` has one that tqdm has not, or that is
-        set here (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1; when the training starts: the loss is no scalar, or is
-        not in the graph, or there is no global step.
+      TypeError: an argument has the wrong type; or `options` has a name that tqdm does not accept,
+        or that is set here (`iterable`, `total`, `initial`).
+      ValueError: `total_steps` is below 1. When the training starts: the loss is not a scalar or
+        not in the graph, or the graph has no global step.
     """
 
     def __init__(
@@ -53,8 +52,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
         if total_steps is not None:
             total_steps = argument_checks.positive_integer("total_steps", total_steps)
         for name in sorted(set(options) - _options(self._tqdm)):
-            told = "pass total_steps" if name == "total" else "see tqdm.tqdm"
-            raise TypeError(f"ProgressBarHook takes no argument {name!r}: {told}.")
+            advice = "pass total_steps" if name == "total" else "see tqdm.tqdm"
+            raise TypeError(f"ProgressBarHook has no argument {name!r}: {advice}.")
         self._loss = loss
         self._options: Dict[str, Any] = dict({"unit": "step"}, total=total_steps, **options)
         self._bar = None
@@ -71,7 +70,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # No hook hears of an exception, but the coordinator of the session does.
+        # Hooks are not called after an exception, but the session's coordinator is.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -102,7 +101,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
 
     def _loss_in_graph(self):
         graph, loss = v1.get_default_graph(), self._loss
-        if loss is None:  # losses of single examples may be among them
+        if loss is None:  # the collection may also have losses of single examples
             losses = graph.get_collection(v1.GraphKeys.LOSSES)
             return ([each for each in losses if each.shape.rank == 0] or [None])[-1]
         if isinstance(loss, str) and ":" not in loss:
@@ -110,7 +109,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
         try:
             loss = graph.as_graph_element(loss, allow_operation=False)
         except (KeyError, ValueError) as error:
-            raise ValueError(f"loss is no tensor of this graph: {loss!r}.") from error
+            raise ValueError(f"loss is not a tensor of this graph: {loss!r}.") from error
         if loss.shape.rank not in (None, 0):
             raise ValueError(_NO_SCALAR % loss.shape)
         return loss
@@ -119,31 +118,30 @@ class ProgressBarHook(v1.train.SessionRunHook):
 class SlotSummaryHook(v1.train.SessionRunHook):
     """Writes statistics of an optimizer's slots for TensorBoard.
 
-    What it writes is tagged ``slots/<variable>/<slot>/<statistic>``, as
-    ``slots/embeddings/accumulator/max``: the mean, the minimum and the maximum of each slot after
-    the first step, then every so many, and at the end. A slot is read whole, on the device where it
-    lives; only the numbers travel. The values are those after the whole step under whose number
-    they are written; other workers of a cluster may be in the middle of theirs.
+    It writes the mean, minimum and maximum of each slot after the first step, then every
+    `every_n_steps`, and at the end. The tags are ``slots/<variable>/<slot>/<statistic>``, as
+    ``slots/embeddings/accumulator/max``. The statistics are computed on the slot's device, so only
+    three numbers are transferred. They are those after the complete step under whose number they
+    are written, although other workers of a cluster may be within a step.
 
-    Let one worker write them: the chief, as with an Estimator's `training_chief_hooks`.
+    Only one worker should write them: the chief, as with an Estimator's `training_chief_hooks`.
 
-    Slots that change their size are left out (the rows that `GradientAccumulationOptimizer`
-    collects), and empty ones. Of AdagradDecay's counts of decays only some elements are used, of a
-    dense variable the first: look at their maximum, not at their mean.
+    Empty slots are left out, and slots that change their size (the rows that
+    `GradientAccumulationOptimizer` accumulates). Of AdagradDecay's decay counts only some elements
+    are used, for a dense variable only the first: look at the maximum, not the mean.
 
     Args:
-      optimizer: the `tf.compat.v1.train.Optimizer`, or Keras OptimizerV2, that trains in the graph;
-        it may be handed out before, to a canned estimator.
+      optimizer: the `tf.compat.v1.train.Optimizer` or Keras OptimizerV2 that trains in the graph.
+        It may be passed to a canned Estimator, too.
       output_dir: the directory to write to, as an Estimator's `model_dir`.
-      every_n_steps: how many steps lie between two writings.
-      slots: the names of the slots to look at, as `optimizer.get_slot_names()` has them; None for
-        all.
+      every_n_steps: the number of steps between two writes.
+      slots: the names of the slots, as in `optimizer.get_slot_names()`; None for all.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `every_n_steps` is below 1, or `output_dir` empty; when the training starts: the
-        optimizer has no slots in the graph, or none of a name in `slots`; or there is no global
-        step.
+      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. When the training starts:
+        the optimizer has no slots in the graph, or none with a name in `slots`, or the graph has no
+        global step.
     """
 
     def __init__(
@@ -155,7 +153,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     ) -> None:
         if isinstance(optimizer, type) or not hasattr(optimizer, "get_slot_names"):
             raise TypeError(
-                "SlotSummaryHook needs an optimizer that has slots, as a "
+                "SlotSummaryHook needs an optimizer with slots, such as a "
                 f"tf.compat.v1.train.Optimizer, got {optimizer!r}."
             )
         if isinstance(slots, str):
@@ -173,7 +171,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         )
         self._fetches = None
         self._writer = None
-        self._written = None  # the step under which statistics were written last
+        self._written = None  # the step of the last statistics
 
     def begin(self) -> None:
         self._written = None
@@ -181,20 +179,21 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         statistics = {}
         for variable, name, slot in self._slots_in_graph():
             with tf.name_scope("SlotSummaryHook/"), v1.device(slot.device):
-                values = slot.read_value()  # elsewhere, the whole table would travel
+                values = slot.read_value()  # on another device, the whole table would be copied
                 if values.dtype not in (tf.float32, tf.float64):
-                    values = tf.cast(values, tf.float32)  # 16 bits cannot sum up a table
+                    values = tf.cast(values, tf.float32)  # a sum of a table overflows 16 bits
                 for statistic, reduce in _STATISTICS.items():
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        self._writer = v1.summary.FileWriterCache.get(self._output_dir)  # later it may be eager
+        # Not when it first writes: that may be outside of the graph, in eager execution.
+        self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
         self, session: tf.compat.v1.Session, coord: tf.train.Coordinator
     ) -> None:
         del session, coord
-        self._timer.reset()  # after a session that was lost the step may be one of long ago
+        self._timer.reset()  # a recreated session may have restored an old step
 
     def before_run(
         self, run_context: tf.compat.v1.train.SessionRunContext
@@ -207,7 +206,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # That step was read beside what advances it, hence before or after.
+        # The step was read in the same run that advances it: before or after it advanced.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))
@@ -230,9 +229,9 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._writer.add_summary(v1.Summary(value=values), self._written)
 
     def _slots_in_graph(self):
-        """Returns (variable, name of slot, slot) for all that have statistics."""
-        there = sorted(self._optimizer.get_slot_names())
-        names = there if self._slots is None else self._slots
+        """Returns (variable, slot name, slot) of all slots to write statistics of."""
+        existing = sorted(self._optimizer.get_slot_names())
+        names = existing if self._slots is None else self._slots
         found = [
             (variable, name, slot)
             for variable in v1.global_variables()
@@ -245,16 +244,15 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             raise ValueError(
                 f"{type(self._optimizer).__name__} has no slots "
                 f"{'{} '.format(', '.join(sorted(missing))) if missing else ''}in this graph; it "
-                f"has {', '.join(there) or 'none'}. Is it the one that trains?"
+                f"has {', '.join(existing) or 'none'}. Is it the one that trains?"
             )
         return [each for each in found if each[2].shape.num_elements()]
 
 
 class _ClosesWithTheSession:
-    """Has the place of a thread in a coordinator, which asks it when the session closes.
+    """Closes a bar when a session ends; registered in the session's coordinator as a thread.
 
-    `Coordinator.join`, with which each session ends, however it ends, asks all threads whether they
-    are alive.
+    Every session ends with `Coordinator.join`, which calls `is_alive` of all threads.
     """
 
     name = "ProgressBarHook"
@@ -268,7 +266,7 @@ class _ClosesWithTheSession:
 
 
 def _tqdm():
-    """Returns the class tqdm for where this runs, a terminal or a notebook."""
+    """Returns the class tqdm for a terminal or for a notebook, whichever runs this."""
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
@@ -284,19 +282,19 @@ def _options(tqdm):
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 
 
-def _global_step(taker):
-    """Returns the graph's global step; raises ValueError if there is none."""
+def _global_step(hook):
+    """Returns the graph's global step; raises a ValueError if there is none."""
     step = v1.train.get_global_step()
     if step is None:
         raise ValueError(
-            f"{taker} goes by the global step, and this graph has none: call "
+            f"{hook} reads the global step, and this graph has none: call "
             "tf.compat.v1.train.get_or_create_global_step()."
         )
     return step
 
 
 def _slot(optimizer, variable, name):
-    """Returns a slot, or None; Keras' optimizers raise for variables that they do not train."""
+    """Returns a slot, or None. Keras optimizers raise for variables that they do not train."""
     try:
         return optimizer.get_slot(variable, name)
     except KeyError:

@@ -1,59 +1,71 @@
-"""What `optimize_loss` and `create_train_op` have in common."""
+"""Shared parts of `optimize_loss` and `create_train_op`: argument checks, applying gradients."""
 
 import tensorflow as tf
 
 from legacy_opt.core import argument_checks, gradient_values
 from legacy_opt.core.variable_lists import variables_in
-from legacy_opt.wrappers.nested_optimizers import all_held_by, holds_sync_replicas
+from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sync_replicas
 
 v1 = tf.compat.v1
 
 
-_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # whosever they are
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # of any package
 
 
 def apply(optimizer, pairs, global_step, checked_loss, name=None):
-    """Applies gradients; given a loss to check, once it and they are known to be finite."""
+    """Applies gradients.
+
+    Args:
+      optimizer: a `tf.compat.v1.train.Optimizer`.
+      pairs: a list of (gradient, variable) pairs.
+      global_step: the variable to advance, or None.
+      checked_loss: a loss. Before anything is written, it and the gradients are checked to be
+        finite. None checks nothing.
+      name: the name of the operation.
+
+    Returns:
+      The operation.
+    """
     if checked_loss is None:
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
-    is_scaled = any(map(_is_loss_scale, all_held_by(optimizer)))
+    is_scaled = any(map(_is_loss_scale, all_optimizers_in(optimizer)))
     pairs, finite = gradient_values.check_numerics(
         checked_loss, pairs, with_gradients=not is_scaled
     )
-    if holds_sync_replicas(optimizer):
-        # Threads of their own run part of what it makes: that is not to compute a loss.
+    if contains_sync_replicas(optimizer):
+        # Its queue runners run some of its operations in threads, and must not compute a loss.
         finite = []
-    # What an optimizer writes without regard to its gradients waits, too.
+    # The dependencies also delay writes of an optimizer that do not depend on gradients.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
 
 def _is_loss_scale(optimizer):
-    """Whether gradients overflow by design, and the optimizer leaves such steps out itself."""
+    """Whether an optimizer scales the loss, and skips steps whose gradients overflow."""
     return any(each.__name__ in _LOSS_SCALES for each in type(optimizer).__mro__)
 
 
 def after(operations, tensor):
-    """Returns a tensor, once operations have run."""
+    """Returns a copy of a tensor that is computed after these operations."""
     scope = v1.name_scope(None, "control_dependency", operations + [tensor])
-    place = v1.get_default_graph().colocate_with(tensor.op)
-    with scope as name, place, tf.control_dependencies(operations):
+    device = v1.get_default_graph().colocate_with(tensor.op)
+    with scope as name, device, tf.control_dependencies(operations):
         return tf.identity(tensor, name=name)
 
 
 def is_function(value):
-    """Whether a value is called where a tensor may stand, too."""
+    """Whether an argument is a function, not a tensor or variable (some are callable)."""
     return callable(value) and not argument_checks.is_tensor_like(value)
 
 
 def check_function(name, value):
-    """Raises a TypeError if an argument is no function."""
+    """Raises a TypeError if an argument is not a function."""
     if not is_function(value):
         raise TypeError(f"{name} must be a function or None, got {value!r}.")
 
 
 def tensor_of_loss(name, loss):
-    """Returns a loss as a tensor; raises a `WrongTypeError` if it is none."""
+    """Returns a loss as a tensor; raises a TypeError if it is not a floating point tensor."""
     if is_function(loss):
         raise TypeError(f"{name} must be a tensor, got the function {loss!r}: call it.")
     if loss is None:
@@ -61,18 +73,18 @@ def tensor_of_loss(name, loss):
     loss = tf.convert_to_tensor(loss)
     if not loss.dtype.base_dtype.is_floating:
         raise argument_checks.WrongTypeError(
-            f"{name} must be of a floating point dtype, got {loss.dtype.name}."
+            f"{name} must have a floating point dtype, got {loss.dtype.name}."
         )
     return loss
 
 
 def scalar_loss(loss):
-    """Returns a loss as a scalar tensor; raises a ValueError if it is none."""
+    """Returns a loss as a scalar tensor; raises a ValueError if it is not a scalar."""
     loss = tensor_of_loss("loss", loss)
     if loss.shape.rank != 0:
         raise ValueError(
             f"loss must be a scalar, got shape {loss.shape}: take its mean, or "
-            "tf.reshape(loss, []) where the shape is not known."
+            "tf.reshape(loss, []) if the shape is unknown."
         )
     return loss
 
@@ -80,10 +92,10 @@ def scalar_loss(loss):
 def check_step(global_step, advanced):
     """Checks the global step, which must be a variable if it is to be advanced."""
     argument_checks.integer_step("global_step", global_step)
-    # Not every variable of a distribution strategy is a tf.Variable.
+    # By its method: some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
-    if global_step.dtype == global_step.dtype.base_dtype:  # else it is a ref variable's memory
+    if global_step.dtype == global_step.dtype.base_dtype:  # else it is a reference to a variable
         raise TypeError(
             "global_step must be a variable to be advanced, got the tensor "
             f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "
@@ -92,7 +104,7 @@ def check_step(global_step, advanced):
 
 
 def listed(message, values):
-    """Returns a list of values; raises a TypeError of this message if there is but one."""
+    """Returns `values` as a list; raises a TypeError with this message if they are no iterable."""
     try:
         if isinstance(values, (str, tf.Variable)):
             raise TypeError
@@ -102,13 +114,13 @@ def listed(message, values):
 
 
 def operations(update_ops):
-    """Returns a list of operations, each once."""
+    """Returns `update_ops` as a list, without duplicates."""
     message = f"update_ops must be a list of operations or None, got {update_ops!r}."
     return list({id(operation): operation for operation in listed(message, update_ops)}.values())
 
 
 def some_variables(name, variables):
-    """Returns a list of variables, of which there must be some."""
+    """Returns a list of variables; raises a ValueError if it is empty."""
     message = f"{name} must be a list of variables or None, got {variables!r}."
     variables = list(variables_in(listed(message, variables), name))
     if not variables:

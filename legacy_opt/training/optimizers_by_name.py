@@ -1,4 +1,4 @@
-"""Optimizers by name, class or function, as `optimize_loss` takes them."""
+"""Creates the optimizer of `optimize_loss` from a name, a class or a function."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _shampoo(learning_rate, global_step):
     return ShampooOptimizer(global_step, learning_rate=learning_rate)
 
 
-# What is called with learning_rate=…, and with global_step=… where it cannot do without.
+# Functions or classes, called with learning_rate=…, and with global_step=… if they require one.
 OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     # tf.contrib.layers.OPTIMIZER_CLS_NAMES.
     "Adagrad": v1.train.AdagradOptimizer,
@@ -52,7 +52,7 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # This package's, but for those that need a weight decay besides.
+    # This package's, except those that also need a weight decay.
     "AdaMax": AdaMaxOptimizer,
     "Adafactor": AdafactorOptimizer,
     "AdagradDecay": AdagradDecayOptimizer,
@@ -73,11 +73,11 @@ OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
 
 
 def check_optimizer(optimizer, learning_rate):
-    """Refuses what `make_optimizer` could make no optimizer of.
+    """Checks the arguments of `make_optimizer` before the graph is changed.
 
     Raises:
-      TypeError: `optimizer` is no name, class, function or instance of a v1 optimizer.
-      ValueError: the name is unknown, or a name or class comes without a learning rate.
+      TypeError: `optimizer` is not a name, class, function or instance of a v1 optimizer.
+      ValueError: the name is unknown, or a name or class is passed without a learning rate.
     """
     is_class = isinstance(optimizer, type)
     if isinstance(optimizer, v1.train.Optimizer):
@@ -89,13 +89,13 @@ def check_optimizer(optimizer, learning_rate):
         raise argument_checks.WrongTypeError(_no_optimizer("optimizer", optimizer))
     if learning_rate is None and (is_class or isinstance(optimizer, str)):
         raise ValueError(
-            f"learning_rate is None, but optimizer={optimizer!r} is made with one. Pass a "
-            "number or tensor, or a function without arguments that returns an optimizer."
+            f"learning_rate is None, but optimizer={optimizer!r} requires one. Pass a number or "
+            "tensor, or as optimizer a function without arguments that returns one."
         )
 
 
 def make_optimizer(optimizer, learning_rate, global_step):
-    """Makes the optimizer that `optimize_loss` was asked for.
+    """Creates an optimizer from the `optimizer` argument of `optimize_loss`.
 
     Args:
       optimizer: a name in `OPTIMIZER_CLS_NAMES`, a class or a function, or an instance.
@@ -107,7 +107,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
 
     Raises:
       TypeError: a class needs other arguments, or a function returns no v1 optimizer.
-      ValueError: an optimizer goes by the global step, and there is none.
+      ValueError: an optimizer requires the global step, and there is none.
     """
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
@@ -116,7 +116,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
     if isinstance(optimizer, type):
         return _make(optimizer, optimizer.__name__, learning_rate, global_step)
     made = optimizer() if learning_rate is None else optimizer(learning_rate)
-    return v1_optimizer(f"what the function optimizer={optimizer!r} returns", made)
+    return v1_optimizer(f"the result of the function optimizer={optimizer!r}", made)
 
 
 def _make(maker, name, learning_rate, global_step):
@@ -126,7 +126,7 @@ def _make(maker, name, learning_rate, global_step):
     if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
         if global_step is None:
             raise ValueError(
-                f"optimizer {name} goes by the global step, and there is none. Call "
+                f"optimizer {name} requires a global step, and this graph has none. Call "
                 "tf.compat.v1.train.get_or_create_global_step() before, or pass global_step=…"
             )
         arguments["global_step"] = global_step
@@ -134,17 +134,17 @@ def _make(maker, name, learning_rate, global_step):
         inspect.signature(maker).bind(**arguments)
     except TypeError as error:
         raise TypeError(
-            f"optimizer {name} cannot be made of a learning rate alone ({error}). Pass a "
-            "function: optimizer=lambda learning_rate: …"
+            f"optimizer {name} requires more than a learning rate ({error}). Pass a function: "
+            "optimizer=lambda learning_rate: …"
         ) from None
     return v1_optimizer(f"optimizer {name}", maker(**arguments))
 
 
 def v1_optimizer(what, value):
-    """Returns `value` if it is a v1 optimizer.
+    """Returns `value`, a v1 optimizer.
 
     Raises:
-      TypeError: it is none.
+      TypeError: it is not a v1 optimizer.
     """
     if not isinstance(value, v1.train.Optimizer):
         raise argument_checks.WrongTypeError(_no_optimizer(what, value))
@@ -158,17 +158,17 @@ def _no_optimizer(what, value):
     text += f", got {value!r} of type {type(value).__name__}."
     cls = value if isinstance(value, type) else type(value)
     if any("keras" in base.__module__.split(".") for base in cls.__mro__):
-        text += " legacy_opt.compat.to_v1(…) makes one of a Keras optimizer."
+        text += " legacy_opt.compat.to_v1(…) converts a Keras optimizer to one."
     return text
 
 
 def _unknown_name(name):
-    text = f"optimizer={name!r} is no known name; known are {', '.join(OPTIMIZER_CLS_NAMES)}."
+    text = f"optimizer={name!r} is not one of the names {', '.join(OPTIMIZER_CLS_NAMES)}."
     stem = name[: -len("Optimizer")] if name.endswith("Optimizer") else name
     close = difflib.get_close_matches(stem, OPTIMIZER_CLS_NAMES, n=1)
     if close:
         text += f" Did you mean {close[0]!r}?"
     return text + (
-        " An optimizer that needs more than a learning rate is passed as a function: "
+        " Pass an optimizer that requires more than a learning rate as a function: "
         "optimizer=lambda learning_rate: legacy_opt.AdamWOptimizer(1e-4, learning_rate)."
     )

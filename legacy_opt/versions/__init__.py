@@ -1,7 +1,7 @@
-"""What differs between TensorFlow and Keras versions, asked in one place.
+"""Differences between TensorFlow and Keras versions, in one place.
 
-Everything here goes by what a TensorFlow *has*; version numbers are for messages only. Private
-names of TensorFlow that the package cannot do without are touched here and nowhere else.
+The functions test for features; version numbers are for messages, and for the few differences that
+show in no feature. Private names of TensorFlow that the package needs are used here only.
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model
@@ -35,6 +35,7 @@ from legacy_opt.versions.modes import (
     has_contrib,
     has_estimator,
     is_symbolic,
+    lock_global_step_increment,
     plain_module,
     regroups_constant_factors,
     runs_in_order,
@@ -42,7 +43,6 @@ from legacy_opt.versions.modes import (
     tensorflow_modes,
     tensorflow_version,
     v1_control_flow,
-    with_lock,
     xla_compiles_unique,
 )
 from legacy_opt.versions.variables import (
@@ -82,6 +82,7 @@ __all__ = [
     "keras_3_distributes",
     "keras_facts",
     "kind_of_keras_optimizer",
+    "lock_global_step_increment",
     "optimizer_v2",
     "own_aggregator",
     "own_component",
@@ -100,7 +101,6 @@ __all__ = [
     "track_keras_variable",
     "v1_control_flow",
     "value_of",
-    "with_lock",
     "writing_saved_model",
     "xla_compiles_unique",
 ]

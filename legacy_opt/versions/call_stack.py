@@ -1,12 +1,12 @@
-"""Who calls, where no argument says so."""
+"""Finds out from the call stack which TensorFlow code is calling."""
 
 import sys
 
 
 def writing_saved_model():
-    """Whether TensorFlow is writing a SavedModel, and its saving code is among the callers.
+    """Whether TensorFlow's SavedModel writer is on the call stack.
 
-    No version tells an optimizer for what kind of file it is asked for its slots.
+    No TensorFlow version tells an optimizer in which file format its slots are being saved.
     """
     frame = sys._getframe(1)
     while frame is not None:
@@ -17,6 +17,6 @@ def writing_saved_model():
 
 
 def asked_by_a_checkpoint():
-    """Whether the caller was called by the code that writes object-based checkpoints."""
-    asking = sys._getframe(2).f_globals.get("__name__", "")
-    return ".python.training.tracking." in asking or ".python.checkpoint." in asking
+    """Whether the calling function was called by TensorFlow's object-based checkpoint code."""
+    module = sys._getframe(2).f_globals.get("__name__", "")
+    return ".python.training.tracking." in module or ".python.checkpoint." in module

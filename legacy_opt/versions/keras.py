@@ -1,4 +1,4 @@
-"""The Kerases there are, and how they differ; only `compat` needs them."""
+"""Finds Keras 2 and Keras 3, and covers their differences; used by `compat` only."""
 
 import functools
 import importlib
@@ -12,11 +12,11 @@ from legacy_opt.versions.modes import for_a_session
 
 
 def keras_facts():
-    """Tells which Keras `tf.keras` is, and imports it to find out.
+    """Imports `tf.keras` and returns its version and origin.
 
     Returns:
-      A dict of `version`, `generation` (2 or 3), `home` ("tensorflow", "keras" or "tf_keras": the
-      package that holds it) and `backend`.
+      A dict of `version`, `generation` (2 or 3), `home` (the package that contains it:
+      "tensorflow", "keras" or "tf_keras") and `backend`.
 
     Raises:
       ImportError: `tf.keras` cannot be imported.
@@ -24,14 +24,14 @@ def keras_facts():
     keras = tf.keras
     try:
         home = keras.Model.__module__.split(".")[0]
-    except (ImportError, RecursionError) as error:  # the latter where it is asked for again
+    except (ImportError, RecursionError) as error:  # the latter if an import failed before
         raise ImportError(
             "tf.keras cannot be imported; KERAS_BACKEND is "
-            f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers run on TensorFlow alone: set "
+            f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers need the TensorFlow backend: set "
             "the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
         ) from error
     version = getattr(keras, "__version__", None)
-    if version is None:  # TensorFlow 2.13 to 2.15 do not pass it on
+    if version is None:  # TensorFlow 2.13 to 2.15 have no tf.keras.__version__
         version = importlib.import_module(home).__version__
     generation = 3 if hasattr(keras, "ops") else 2
     backend = keras.backend.backend() if generation == 3 else "tensorflow"
@@ -39,10 +39,10 @@ def keras_facts():
 
 
 def optimizer_v2():
-    """Returns the class OptimizerV2 of this machine's Keras 2, and imports Keras to find it.
+    """Imports Keras 2 and returns its class OptimizerV2.
 
-    It is `tf.keras.optimizers.Optimizer` to TensorFlow 2.10, `tf.keras.optimizers.legacy.Optimizer`
-    in 2.11 to 2.15, and lives in the package tf_keras from 2.16 on.
+    The class is `tf.keras.optimizers.Optimizer` up to TensorFlow 2.10,
+    `tf.keras.optimizers.legacy.Optimizer` in 2.11 to 2.15, and part of tf_keras from 2.16 on.
 
     Raises:
       ImportError: `tf.keras` is Keras 3 and tf_keras is not installed.
@@ -65,7 +65,7 @@ def keras_2():
         if keras_facts()["generation"] == 2:
             return tf.keras
     except ImportError:
-        pass  # a Keras 3 whose backend is not there, which is no matter here
+        pass  # tf.keras is a Keras 3 without its backend; tf_keras does not need that
     try:
         return importlib.import_module("tf_keras")
     except ImportError as error:
@@ -76,10 +76,10 @@ def keras_2():
 
 
 def keras_3():
-    """Returns Keras 3, the package keras, whose classes are those of `tf.keras` if that is Keras 3.
+    """Returns the package keras, if it is Keras 3.
 
     Raises:
-      ImportError: there is no Keras 3, it is too old, or runs on something else than TensorFlow.
+      ImportError: Keras 3 is not installed, is too old, or has another backend than TensorFlow.
     """
     try:
         keras = importlib.import_module("keras")
@@ -87,29 +87,28 @@ def keras_3():
         keras = None
     if not hasattr(keras, "ops"):
         raise ImportError(
-            f"There is no Keras 3 here; tf.keras is Keras {keras_facts()['version']}. Keras 3 "
-            "needs TensorFlow 2.16 or newer. For the Keras that is here, pass "
+            f"Keras 3 is not installed; tf.keras is Keras {keras_facts()['version']}. Keras 3 "
+            "needs TensorFlow 2.16 or newer. To use the installed Keras, pass "
             "api='optimizer_v2'."
         )
     if keras.backend.backend() != "tensorflow":
         raise ImportError(
-            f"Keras runs on {keras.backend.backend()} here, and v1 optimizers on TensorFlow "
-            "alone. Set the environment variable KERAS_BACKEND=tensorflow before Keras is "
-            "imported."
+            f"Keras has the backend {keras.backend.backend()}, but v1 optimizers need TensorFlow. "
+            "Set the environment variable KERAS_BACKEND=tensorflow before Keras is imported."
         )
     if not isinstance(getattr(keras.optimizers.Optimizer, "iterations", None), property):
         raise ImportError(
-            f"Keras {keras.__version__} is too old for the bridge: its optimizers count no "
-            "accumulated steps. Install a newer one with: pip install -U keras"
+            f"Keras {keras.__version__} is too old for the bridge: its optimizers do not support "
+            "gradient accumulation. Install a newer one with: pip install -U keras"
         )
     return keras
 
 
 def kind_of_keras_optimizer(value):
-    """Tells what a Keras optimizer, or a class of them, is: "optimizer_v2", "keras3" or None.
+    """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
-      ImportError: it is of a Keras 3 that is too old or runs on something else than TensorFlow.
+      ImportError: its Keras 3 is too old or has another backend than TensorFlow.
     """
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
@@ -122,7 +121,7 @@ def kind_of_keras_optimizer(value):
 
 
 def create_optimizer_weights(optimizer, variables):
-    """Makes all that a Keras optimizer keeps for these variables, where it is not there yet."""
+    """Creates a Keras optimizer's state variables for `variables`, unless they exist."""
     if kind_of_keras_optimizer(optimizer) == "keras3":
         optimizer.build(variables)
     elif hasattr(optimizer, "_create_all_weights"):
@@ -135,9 +134,9 @@ def create_optimizer_weights(optimizer, variables):
 
 
 def keras_3_distributes(strategy):
-    """Whether Keras 3 divides a loss among a strategy's replicas, whose gradients it sums.
+    """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
 
-    Measured: to Keras 3.7 it does not, so `fit` trains with a multiple of the gradient.
+    Measured: up to Keras 3.7 it does not, so `fit` trains with a multiple of the gradient.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -147,18 +146,18 @@ def keras_3_distributes(strategy):
 
 
 def is_keras_3_variable(value):
-    """Whether `value` is a variable of Keras 3, which is no `tf.Variable` but holds one."""
-    # Not by keras.Variable, of which the variables of layers are no instances up to Keras 3.6.
+    """Whether `value` is a variable of Keras 3, which is no `tf.Variable` but contains one."""
+    # Not isinstance(value, keras.Variable): up to Keras 3.6 it is False for layers' variables.
     return isinstance(getattr(value, "dtype", None), str)
 
 
 def tf_variable(value):
-    """Returns the `tf.Variable` that a variable of Keras 3 holds, anything else as it is."""
+    """Returns the `tf.Variable` inside a variable of Keras 3; anything else unchanged."""
     return value.value if is_keras_3_variable(value) else value
 
 
 def value_of(variable):
-    """Returns the value of a variable, as an array; in a TF1 graph that of Keras' own session."""
+    """Returns a variable's value as an array; in a TF1 graph it is read in Keras' session."""
     variable = tf_variable(variable)
     if for_a_session():
         return np.asarray(keras_2().backend.get_value(variable))
@@ -166,7 +165,7 @@ def value_of(variable):
 
 
 def assign_to(variable, value):
-    """Gives a variable a value; in a TF1 graph in Keras' own session."""
+    """Assigns a value to a variable; in a TF1 graph in Keras' session."""
     variable = tf_variable(variable)
     if for_a_session():
         keras_2().backend.set_value(variable, value)
@@ -175,7 +174,7 @@ def assign_to(variable, value):
 
 
 def in_stateless_scope():
-    """Whether Keras 3 is collecting new values of variables in place of assigning them."""
+    """Whether a Keras 3 StatelessScope is active, which collects assignments to variables."""
     scope = sys.modules.get("keras.src.backend.common.stateless_scope")
     return scope is not None and scope.in_stateless_scope()
 
@@ -192,20 +191,20 @@ def _optimizer_v2_module():
 
 
 def track_keras_variable(variable):
-    """Tells graph-mode Keras that it has to initialize a variable."""
+    """Registers a variable with graph-mode Keras, which then initializes it."""
     _optimizer_v2_module().backend.track_variable(variable)
 
 
-KERAS_PACKAGE = "legacy_opt"  # what newer Keras puts before the names of classes it saves
+KERAS_PACKAGE = "legacy_opt"  # prefix of registered class names in files that Keras saves
 
 
 def register_with_keras_3(cls):
-    """Lets Keras 3 load `cls`."""
+    """Registers `cls`, so that Keras 3 can load it from saved models."""
     keras_3().saving.register_keras_serializable(package=KERAS_PACKAGE)(cls)
 
 
 def register_with_keras_2(cls):
-    """Lets Keras 2 load `cls` under its own and its registered name."""
+    """Registers `cls`, so that Keras 2 can load it by class name and by registered name."""
     utils = keras_2().utils
     if hasattr(utils, "register_keras_serializable"):
         utils.register_keras_serializable(package=KERAS_PACKAGE)(cls)

@@ -1,4 +1,4 @@
-"""What this TensorFlow is, and in which of its modes operations are made."""
+"""TensorFlow's version, features and execution modes."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control fl
 
 
 def building():
-    """Tells what is being built, which decides how a condition can be expressed.
+    """Returns the mode in which operations are created; it decides how to build a condition.
 
     Returns:
       EAGER when executing eagerly; FUNCTION inside `tf.function`, `wrap_function` and the branches
@@ -25,24 +25,24 @@ def building():
 
 
 def runs_in_order():
-    """Whether what writes and reads variables runs in the order in which the program says it.
+    """Whether reads and writes of variables run in program order.
 
-    It does when executing eagerly and in `tf.function`, not in TF1 graphs and `wrap_function`.
+    They do when executing eagerly and in `tf.function`, not in TF1 graphs and `wrap_function`.
     """
     graph = tf.compat.v1.get_default_graph()
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
 def for_a_session():
-    """Whether what is being built belongs to a TF1 graph, in whatever function or branch."""
+    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
 
 @contextlib.contextmanager
 def v1_control_flow():
-    """The scope in which `tf.cond` is made of Switch and Merge, which can hold ref variables."""
-    with tf.Graph().as_default():  # inside a function it counts as enabled, whatever is set
+    """Scope in which `tf.cond` builds Switch and Merge, which work with ref variables."""
+    with tf.Graph().as_default():  # inside a function the answer is always True
         v2 = tf.compat.v1.control_flow_v2_enabled()
     if v2:
         tf.compat.v1.disable_control_flow_v2()
@@ -54,12 +54,12 @@ def v1_control_flow():
 
 
 def tensorflow_version():
-    """Returns TensorFlow's version, for people to read."""
+    """Returns TensorFlow's version, for messages."""
     return tf.__version__
 
 
 def tensorflow_modes():
-    """Tells which of TensorFlow 2's behaviours are switched on, as a dict of bools."""
+    """Returns a dict of bools: which of TensorFlow 2's behaviours are enabled."""
     v1 = tf.compat.v1
     return {
         "eager": tf.executing_eagerly(),
@@ -69,7 +69,7 @@ def tensorflow_modes():
 
 
 def has_estimator():
-    """Whether `tf.estimator` is there and can be imported."""
+    """Whether `tf.estimator` exists and can be imported."""
     try:
         return hasattr(tf.estimator, "Estimator")
     except (AttributeError, ImportError):
@@ -77,26 +77,26 @@ def has_estimator():
 
 
 def has_contrib():
-    """Whether this is a TensorFlow that still has `tf.contrib`, its own."""
+    """Whether this TensorFlow ships `tf.contrib`; one added by patching does not count."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
 def speaks_v1():
-    """Whether `tf` itself has TensorFlow 1's names, and needs no `tf.compat.v1` for them."""
-    return "Session" in dir(tf)  # to ask for the name itself would be warned of
+    """Whether `tf` itself has TensorFlow 1's names (`tf.Session`), without `tf.compat.v1`."""
+    return "Session" in dir(tf)  # hasattr would log a deprecation warning
 
 
 def plain_module(module):
-    """Returns the module in whose own dict names can be put and removed.
+    """Returns the module inside TensorFlow's deprecation wrapper; other modules unchanged.
 
-    TensorFlow wraps some of its modules, to warn of old names. The wrapper keeps what has been
-    read from itself, and some versions never forget it; but not what it finds in what it wraps.
+    Names must be set and deleted there: the wrapper caches attributes set on itself, in some
+    versions even after they are deleted, but not attributes of the wrapped module.
     """
     return getattr(module, "_tfmw_wrapped_module", module)
 
 
 def compiling_with_xla():
-    """Whether the graph that is being built is to be compiled by XLA (`jit_compile=True`)."""
+    """Whether XLA will compile the graph that is being built (`jit_compile=True`)."""
     if tf.executing_eagerly():
         return False
     graph = tf.compat.v1.get_default_graph()
@@ -112,9 +112,9 @@ def compiling_with_xla():
 
 @functools.lru_cache(maxsize=None)
 def xla_compiles_unique():
-    """Whether XLA can find the distinct ids of a sparse gradient, tried once."""
+    """Whether XLA can compile `tf.unique`, which sparse gradients need; tried once."""
     with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
+        for name in ("jit_compile", "experimental_compile"):  # the latter before TensorFlow 2.5
             try:
                 compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
                 compiled(tf.constant([1, 1]))
@@ -125,30 +125,31 @@ def xla_compiles_unique():
 
 
 def is_symbolic(value):
-    """Whether `value` is a tensor of a graph, which has no value of its own."""
+    """Whether `value` is a symbolic tensor of a graph, not an eager one."""
     return isinstance(value, (tf.Tensor, tf.IndexedSlices)) and hasattr(value, "op")
 
 
 def regroups_constant_factors():
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
-    Then a hyperparameter in a variable gives other bits than the number in a TF1 graph. Measured:
-    1.15, 2.0 and 2.2 do, 2.3 and later do not. (All regroup ``(x * y) * c``.)
+    If so, a hyperparameter read from a variable gives other last bits than the same number as a
+    constant in a TF1 graph. Measured: 1.15, 2.0 and 2.2 do, 2.3 and later do not. (All regroup
+    ``(x * y) * c``.)
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
 
-def with_lock(operation):
-    """Makes the operation that advances a ref global step hold the variable's lock.
+def lock_global_step_increment(operation):
+    """Makes the operation that increments a ref global step hold the variable's lock.
 
-    TensorFlow's optimizers make it without, and of the increments of several threads lose some. A
-    resource variable adds under its lock anyway.
+    TensorFlow's optimizers increment it without the lock, so that increments of concurrent threads
+    can be lost. A resource variable always adds under its lock.
 
     Args:
-      operation: what `apply_gradients` has returned.
+      operation: the operation that `apply_gradients` returned.
 
     Returns:
-      The same.
+      The same operation.
     """
     if getattr(operation, "type", None) == "AssignAdd":
         operation._set_attr("use_locking", tf.compat.v1.AttrValue(b=True))

@@ -1,1 +1,1 @@
-"""Optimizers that hold optimizers."""
+"""Optimizers that wrap other optimizers."""

@@ -1,4 +1,4 @@
-"""A slot that grows: rows, of which there may be more after each step."""
+"""Slots that store the rows of sparse gradients, more after each call."""
 
 import collections
 
@@ -10,13 +10,13 @@ from legacy_opt.core.variable_access import is_resource
 
 
 class GrowingSlot(Slot):
-    """Rows, as many as there are: a slot that changes its first dimension and starts with none.
+    """A slot whose first dimension changes; it is created with no rows.
 
-    Those of a variable that is partitioned by rows are kept together, beside one of its parts.
+    The rows of a variable that is partitioned by rows are in one slot, which belongs to one part.
 
     Args:
-      of_rows: whether each is as a row of the variable; else they are scalars.
-      dtype: the slot's dtype; None takes the variable's.
+      of_rows: whether the slot contains rows of the variable's shape; otherwise scalars.
+      dtype: the slot's dtype; None means the variable's.
     """
 
     def __init__(self, of_rows, dtype=None):
@@ -37,7 +37,7 @@ class GrowingSlot(Slot):
 
     def create(self, optimizer, variable, slot_name, op_name):
         def make(next_creator, **arguments):
-            # By itself a resource takes the shape of its first value, which has no rows.
+            # Without a shape, a resource variable would get the shape of its empty first value.
             shape = self.static_shape(variable) if is_resource(variable) else None
             arguments.update(shape=shape, validate_shape=False)
             return next_creator(**arguments)
@@ -47,29 +47,33 @@ class GrowingSlot(Slot):
 
 
 class Homes:
-    """Tells beside which variable rows are kept: of parts, beside the first that was added."""
+    """Maps each variable to its home, the variable that has the slots with its rows.
+
+    The home of a part of a partitioned variable is the first part that was added; any other
+    variable is its own home.
+    """
 
     def __init__(self):
-        self._parts = {}  # by graph and the name of the whole
+        self._parts = {}  # by graph and the name of the whole variable
 
     def add(self, part):
-        """Adds a part whose rows are kept with those of the others; returns their home."""
+        """Adds a part of a partitioned variable; returns its home."""
         key = part.graph, versions.part_of(part).full_name
         self._parts.setdefault(key, []).append(part)
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns the parts that keep their rows with this variable, [] if it is no part."""
+        """Returns the added parts of a part's partitioned variable; [] for other variables."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
     def of(self, variable):
-        """Returns the home of a variable: itself, unless it was added."""
+        """Returns the home of a variable: the variable itself, unless it was added."""
         together = self.together(variable)
         return together[0] if any(variable is part for part in together) else variable
 
     def group(self, pairs):
-        """Returns a list of (home, the pairs at home there) of (gradient, variable) pairs."""
+        """Groups (gradient, variable) pairs by home; returns a list of (home, its pairs)."""
         homes = collections.OrderedDict()
         for grad, variable in pairs:
             home = self.of(variable)
@@ -78,7 +82,7 @@ class Homes:
 
 
 def ids_and_rows(grad, variable):
-    """Returns a gradient as rows, with their ids; those in the whole of a partitioned variable."""
+    """Returns a gradient's ids, counted in the whole of a partitioned variable, and its rows."""
     if isinstance(grad, tf.IndexedSlices):
         ids, rows = tf.cast(grad.indices, tf.int64), grad.values
     else:
@@ -87,13 +91,13 @@ def ids_and_rows(grad, variable):
 
 
 def is_cut_by_rows(variable):
-    """Whether this is a part of a partitioned variable with whole rows."""
+    """Whether this is a part of a variable that is partitioned by rows."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 
 
 def rows_shape(variable):
-    """Returns the shape of any number of rows of a variable."""
+    """Returns the static shape of an unknown number of a variable's rows: ``[None, …]``."""
     if variable.shape.rank is None:
         return variable.shape
     return tf.TensorShape([None]).concatenate(variable.shape[1:])

@@ -1,4 +1,4 @@
-"""What optimizers that hold optimizers have in common."""
+"""The base class of optimizers that wrap other optimizers."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ v1 = tf.compat.v1
 
 
 class OptimizerWrapper(v1.train.Optimizer):
-    """An optimizer that hands gradients on to others, changed, sorted or at another time.
+    """An optimizer that passes gradients to inner optimizers: changed, divided or accumulated.
 
-    What it holds is called through `compute_gradients` and `apply_gradients` alone, so that
-    anything that is a v1 optimizer can be inside, another wrapper too. Slots keep the names that
-    the inner optimizers give them; what a wrapper adds is under its own name.
+    The wrapper calls only `compute_gradients` and `apply_gradients` of the inner optimizers, so
+    that any v1 optimizer can be inside, also another wrapper. Slots of inner optimizers keep their
+    names; slots that a wrapper adds have its own name.
 
     In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and their slots belong to them.
 
     Args:
-      wrapped: the optimizers that it holds, one or several.
-      use_locking: as for `tf.compat.v1.train.Optimizer`; nothing is locked here.
+      wrapped: an iterable of the inner optimizers.
+      use_locking: as for `tf.compat.v1.train.Optimizer`; a wrapper itself locks nothing.
       name: the wrapper's name.
 
     Raises:
-      TypeError: what it is to hold is no v1 optimizer; the name is no string.
+      TypeError: an inner optimizer is no v1 optimizer; the name is no string.
       ValueError: the name is empty.
     """
 
     def __init_subclass__(cls, **kwargs):
-        """Keeps AutoGraph out: it takes seconds for nothing, and in TensorFlow 1.15 breaks code."""
+        """Turns AutoGraph off: converting takes seconds, and in TensorFlow 1.15 breaks code."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
@@ -57,13 +57,13 @@ class OptimizerWrapper(v1.train.Optimizer):
         self.track_wrapped()
 
     def track_wrapped(self) -> None:
-        """Tells object-based checkpoints of what is inside; who copies a wrapper calls it, too."""
+        """Adds the inner optimizers to object-based checkpoints; to be called on a copy, too."""
         for number, inner in enumerate(self._wrapped):
             self._track_trackable(inner, f"optimizer_{number}")
 
     @property
     def wrapped(self) -> Tuple[V1Optimizer, ...]:
-        """The optimizers that this one holds, a tuple."""
+        """The inner optimizers, a tuple."""
         return self._wrapped
 
     def compute_gradients(
@@ -80,51 +80,51 @@ class OptimizerWrapper(v1.train.Optimizer):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Hands on to the wrapped optimizer."""
+        """Applies the gradients with the wrapped optimizer."""
         (inner,) = self._wrapped
         given = gradient_pairs.checked(type(self).__name__, grads_and_vars)
         done = inner.apply_gradients(given, global_step=global_step, name=name)
-        return versions.with_lock(done)
+        return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Makes the slots of all that is inside, for wrappers of other makers that ask for it."""
+        """Creates the slots of all inner optimizers, for other libraries' wrappers that call it."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 
     def own_slot(self, var: Variable, name: str) -> Optional[Variable]:
-        """Returns a slot of its own; None if there is none."""
+        """Returns a slot of the wrapper itself; None if there is none."""
         return super().get_slot(var, name)
 
     def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
-        """Returns a slot: its own, or else that of what is inside; None if there is none."""
+        """Returns a slot of the wrapper or of an inner optimizer; None if there is none."""
         slot = self.own_slot(var, name)
         for inner in self._wrapped:
             slot = inner.get_slot(var, name) if slot is None else slot
         return slot
 
     def get_slot_names(self) -> List[str]:
-        """Returns the names of its own slots and of those inside, sorted, each once."""
+        """Returns the sorted slot names of the wrapper and of the inner optimizers, each once."""
         names = set(super().get_slot_names())
-        if not versions.asked_by_a_checkpoint():  # which asks those inside itself
+        if not versions.asked_by_a_checkpoint():  # which calls the inner optimizers itself
             names.update(*(inner.get_slot_names() for inner in self._wrapped))
         return sorted(names)
 
     def variables(self) -> List[Variable]:
-        """Returns its own variables, and those inside."""
+        """Returns the variables of the wrapper and of the inner optimizers."""
         found = super().variables()
         return found + [variable for inner in self._wrapped for variable in inner.variables()]
 
 
 def name_of(optimizer):
-    """Returns an optimizer's name; that of its class where it was given none."""
+    """Returns an optimizer's name, or the name of its class if it has none."""
     return getattr(optimizer, "_name", type(optimizer).__name__)
 
 
 def check_step_to_advance(global_step):
-    """Refuses a global step that cannot be advanced.
+    """Checks that a global step is None or a variable.
 
     Raises:
-      TypeError: it is no variable, and not None.
+      TypeError: it is something else.
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
@@ -136,10 +136,11 @@ def check_step_to_advance(global_step):
 
 @contextlib.contextmanager
 def parts_of_a_step(global_step):
-    """Inside, what is wrapped applies gradients without a step of its own; see `whole_step`.
+    """Scope in which inner optimizers apply gradients without advancing the step; see `whole_step`.
 
-    Rules that go by the step see `global_step`, not yet advanced. The parts stay out of the
-    collection TRAIN_OP, from which some take the first operation for the whole.
+    Rules that depend on the global step read `global_step`, not yet advanced. The operations of the
+    inner optimizers are not added to the collection TRAIN_OP: some programs run its first operation
+    as the whole step.
 
     Args:
       global_step: the variable that will be advanced afterwards, or None.
@@ -162,12 +163,12 @@ def whole_step(parts, global_step, name):
     """Advances the global step by one after all parts of a step.
 
     Args:
-      parts: what the inner optimizers returned.
+      parts: the operations that the inner optimizers returned.
       global_step: the variable to advance, or None.
-      name: what the operation is to be called.
+      name: the name of the returned operation.
 
     Returns:
-      An operation that is the whole step, and in the collection TRAIN_OP; None when executing
+      An operation that runs the whole step and is in the collection TRAIN_OP; None when executing
       eagerly.
     """
     eager = tf.executing_eagerly()
@@ -185,10 +186,10 @@ def whole_step(parts, global_step, name):
 
 
 def _advance(global_step, parts):
-    """Returns what adds one to the global step, after some operations; once for all replicas."""
+    """Returns an operation that increments the step after `parts`, once for all replicas."""
     if not tf.distribute.has_strategy():
         with after(*parts), v1.colocate_with(global_step):
-            # A ref variable that is added to without its lock may lose what several threads add.
+            # Without the lock, increments of a ref variable by concurrent threads can be lost.
             return global_step.assign_add(1, use_locking=True, read_value=False)
 
     def add_one(strategy, step):

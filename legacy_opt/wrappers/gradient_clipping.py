@@ -23,12 +23,12 @@ from legacy_opt.wrappers.base import OptimizerWrapper, name_of
 
 
 class GradientClipping(OptimizerWrapper):
-    """What the three ways to clip have in common.
+    """Base class of the optimizers that clip gradients.
 
     Args:
-      optimizer: the optimizer that applies what is clipped.
-      name: the name of this one; None means the class's and the other's.
-      sum_duplicates: whether to clip the sum of a sparse gradient's rows of the same id.
+      optimizer: the optimizer that applies the clipped gradients.
+      name: the name; None means the name of the class and that of `optimizer`.
+      sum_duplicates: whether to sum the rows of duplicate ids before clipping.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class GradientClipping(OptimizerWrapper):
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        """Returns pairs with clipped gradients, given pairs of which one has a gradient."""
+        """Returns the pairs with clipped gradients; at least one gradient is not None."""
         raise NotImplementedError
 
     def apply_gradients(
@@ -49,7 +49,7 @@ class GradientClipping(OptimizerWrapper):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Clips, then hands on to the wrapped optimizer."""
+        """Clips the gradients, then applies them with the wrapped optimizer."""
         with gradient_pairs.given(type(self).__name__, grads_and_vars) as given:
             if self._sum_duplicates:
                 given = gathered(given)
@@ -59,17 +59,17 @@ class GradientClipping(OptimizerWrapper):
 
 
 class ClipByValueOptimizer(GradientClipping):
-    """Clips each element of the gradients, as `tf.clip_by_value`, before another applies them.
+    """Clips each element of the gradients with `tf.clip_by_value` before they are applied.
 
-    Rows of a sparse gradient that have the same id are summed first: it is their sum that counts.
-    Zeros of a sparse gradient are left alone, as are the rows that it does not name.
+    Rows of a sparse gradient that have the same id are summed first. Zeros of a sparse gradient,
+    and rows that it does not touch, stay zero, even if `clip_value_min` is above zero.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_value_min: the smallest value, a number, scalar tensor, variable, or callable that
         returns one.
       clip_value_max: the largest value, likewise.
-      name: the name of the optimizer; None means "ClipByValue" and the other's name.
+      name: the name of the optimizer; None means "ClipByValue" and the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is no v1 optimizer, or a limit is no number, tensor, variable or
@@ -85,7 +85,7 @@ class ClipByValueOptimizer(GradientClipping):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(optimizer, name)
-        # A limit that is beyond the gradient's dtype is none, as for `tf.clip_by_value`.
+        # A limit too large for the gradient's dtype limits nothing, as with `tf.clip_by_value`.
         self._clip_value_min = argument_checks.hyperparameter(
             "clip_value_min", clip_value_min, math.inf
         )
@@ -107,7 +107,7 @@ class ClipByValueOptimizer(GradientClipping):
             limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
             return tf.clip_by_value(values, *limits)
 
-        def rows_within(rows):  # zeros also stand for what has been summed into another row
+        def rows_within(rows):  # zero rows also stand for rows summed into another one
             return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
 
         return [
@@ -121,16 +121,17 @@ def _is_sparse(grad):
 
 
 class ClipByNormOptimizer(GradientClipping):
-    """Clips each gradient to a length of its own, as `tf.clip_by_norm`, before it is applied.
+    """Clips each gradient by its own norm with `tf.clip_by_norm` before it is applied.
 
-    Rows of a sparse gradient that have the same id are summed first. `clip_gradients_by_norm`,
-    whose name comes from tf.contrib, clips all gradients together: see `ClipByGlobalNormOptimizer`.
+    Rows of a sparse gradient that have the same id are summed first. Despite its name, which comes
+    from tf.contrib, `clip_gradients_by_norm` clips by the global norm: see
+    `ClipByGlobalNormOptimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor,
         variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByNorm" and the other's name.
+      name: the name of the optimizer; None means "ClipByNorm" and the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
@@ -147,17 +148,16 @@ class ClipByNormOptimizer(GradientClipping):
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
         limit = current("clip_norm", self._clip_norm)
 
-        def shortened(values):
+        def clipped(values):
             return tf.clip_by_norm(values, gradient_values.in_dtype(limit, values.dtype))
 
         return [
-            (gradient_values.changed(grad, shortened), variable)
-            for grad, variable in grads_and_vars
+            (gradient_values.changed(grad, clipped), variable) for grad, variable in grads_and_vars
         ]
 
 
 class ClipByGlobalNormOptimizer(GradientClipping):
-    """Clips gradients by their common norm, as `tf.clip_by_global_norm`, before they are applied.
+    """Clips gradients by their global norm with `tf.clip_by_global_norm` before they are applied.
 
     Gradients may have different dtypes; the norm is then computed in the widest of them.
 
@@ -165,10 +165,10 @@ class ClipByGlobalNormOptimizer(GradientClipping):
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_norm: the largest L2 norm of all gradients taken together, above zero: a number, scalar
         tensor, variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByGlobalNorm" and the other's name.
+      name: the name of the optimizer; None means "ClipByGlobalNorm" and the name of `optimizer`.
       sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
-        that the norm is that of the gradient. With False it is `tf.clip_by_global_norm`'s, which
-        takes each occurrence of an id by itself.
+        that the norm is that of the gradient. With False each occurrence of an id counts as a
+        separate row, as in `tf.clip_by_global_norm`.
 
     Raises:
       TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
@@ -196,10 +196,10 @@ def clip_gradients_by_norm(
 ) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
-    It is `tf.contrib.estimator`'s, bit for bit, whose name says less than it does: the norm is that
-    of all gradients, taken together by `tf.clip_by_global_norm`, to which an id that repeats in a
-    sparse gradient is as many rows. The name of the optimizer is "ClipByNorm" and the other's; its
-    slots are the other's.
+    Bit for bit the function of `tf.contrib.estimator`. Despite its name it clips by the global norm
+    of all gradients, with `tf.clip_by_global_norm`: each occurrence of a duplicate id in a sparse
+    gradient counts as a separate row. The name of the returned optimizer is "ClipByNorm" and the
+    name of `optimizer`, whose slots it has.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

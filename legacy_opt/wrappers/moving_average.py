@@ -1,6 +1,6 @@
-"""Keeps moving averages of what another optimizer trains, and saves these in place of it.
+"""Computes moving averages of the trained variables, and saves them under the variables' names.
 
-    the step of the optimizer inside
+    the step of the inner optimizer
     average -= (1 - average_decay) * (average - w)
 
 Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, variable names and
@@ -31,48 +31,48 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 v1 = tf.compat.v1
 _AVERAGE = "moving_average"
-_OP_NAME = "ExponentialMovingAverage"  # what tf.train.ExponentialMovingAverage calls them
+_OP_NAME = "ExponentialMovingAverage"  # the name that tf.train.ExponentialMovingAverage gives
 _WHOLE = WholeVariable()
 
 
 class MovingAverageOptimizer(OptimizerWrapper):
-    """Keeps an average of each variable that it trains, for evaluation (tf.contrib.opt).
+    """Computes a moving average of each trained variable, for evaluation (tf.contrib.opt).
 
     Averages are often better models than the last values. Train with `swapping_saver`, whose
-    checkpoints have the averages under the variables' own names; whatever reads such a checkpoint
-    without knowing of averages (evaluation, export) works with them::
+    checkpoints have the averages under the variables' own names. Evaluation and export, which read
+    such a checkpoint with a plain Saver, then use the averages::
 
         optimizer = MovingAverageOptimizer(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
         train_op = optimizer.minimize(loss, global_step)
         saver = optimizer.swapping_saver()     # for training: also when training is continued
 
     The average of `w` is the variable ``w/ExponentialMovingAverage`` of the same shape and dtype,
-    not trainable; `average(w)` returns it. It starts at the variable's initial value; executing
-    eagerly and in a `tf.function`, at the value before the first step. Sparse gradients average the
-    whole table all the same.
+    not trainable; `average(w)` returns it. Its initial value is that of the variable; in eager
+    execution and in a `tf.function`, the variable's value before the first step. With a sparse
+    gradient the averages of all rows are updated, too.
 
-    Done better than in the original: with `sequential_update=False` there is no race; it has slots,
-    a name and `variables()` as every optimizer; variables of a second call of `apply_gradients` do
-    not make it forget those of the first; the saver swaps by variable, so also in a dict of other
-    names and under a `tf.distribute` strategy; and it runs eagerly and with ref variables under v2
-    control flow.
+    Differences from the original: with `sequential_update=False` there is no race; it has slots, a
+    name and `variables()` like any optimizer; a second call of `apply_gradients` with other
+    variables does not forget those of the first; the saver swaps by variable, so that a dict with
+    other names and a `tf.distribute` strategy work; and it runs eagerly, and with ref variables
+    under v2 control flow.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
-      average_decay: how much of the average each step keeps, at least 0 and less than 1: a number,
+      average_decay: the decay of the average in each step, at least 0 and less than 1: a number,
         scalar tensor, variable, or callable that returns one.
-      num_updates: None, or a count of updates, as the global step, in the same forms. Then the
-        decay is not more than ``(1 + num_updates) / (10 + num_updates)``, so that averages leave
-        the initial values behind early.
-      sequential_update: whether averages take the values after the step. If not, they take those
-        before it, side by side with the step, and lag behind by one.
+      num_updates: None, or the number of updates so far, such as the global step: a number, scalar
+        tensor, variable, or callable that returns one. It limits the decay to
+        ``(1 + num_updates) / (10 + num_updates)``, so that averages follow faster in early steps.
+      sequential_update: whether averages use the values after the step. If not, they use those
+        before it, are updated in parallel with the step, and lag behind by one step.
 
     Raises:
       TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
       ValueError: a number is out of its range, NaN or infinite.
     """
 
-    _optimizer = property(lambda self: self._wrapped[0])  # as the original keeps it
+    _optimizer = property(lambda self: self._wrapped[0])  # the original's attribute
 
     def __init__(
         self,
@@ -89,7 +89,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         self._sequential_update = argument_checks.boolean("sequential_update", sequential_update)
 
     def average(self, variable: Variable) -> Optional[Variable]:
-        """Returns the variable that holds the average of another; None if there is none yet."""
+        """Returns the variable that is the average of `variable`; None if it does not exist yet."""
         return self.own_slot(variable, _AVERAGE)
 
     def apply_gradients(
@@ -98,7 +98,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         global_step: Optional[Variable] = None,
         name: Optional[str] = None,
     ) -> Optional[Operation]:
-        """Applies gradients and moves the averages.
+        """Applies gradients and updates the averages.
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
@@ -108,32 +108,32 @@ class MovingAverageOptimizer(OptimizerWrapper):
     def _apply_and_average(self, grads_and_vars, global_step, name):
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
         if not versions.for_a_session():
-            self._make_averages(variables)  # of the values before the first step
+            self._get_or_create_averages(variables)  # with the values before the first step
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
-                moved = self._move(self._surpluses(variables))
+                moved = self._subtract_all(self._differences(variables))
         else:
-            surpluses = self._surpluses(variables)
-            with after(*(surplus for _, surplus in surpluses)):
+            differences = self._differences(variables)
+            with after(*(difference for _, difference in differences)):
                 updated = super().apply_gradients(grads_and_vars, global_step, name)
-            moved = self._move(surpluses)
+            moved = self._subtract_all(differences)
         return tf.group(updated, *moved, name="train_with_avg")
 
-    def _surpluses(self, variables):
-        """Returns pairs of an average and what it has too much."""
-        averages = self._make_averages(variables)
+    def _differences(self, variables):
+        """Returns pairs of an average and the value to subtract from it."""
+        averages = self._get_or_create_averages(variables)
         with v1.name_scope(_OP_NAME):
             rate = self._rate()
-            surpluses = []
+            differences = []
             for average, variable in zip(averages, variables):
                 with tf.device(variable.device):
                     gap = average.read_value() - variable.read_value()
-                    surpluses.append((average, gap * tf.cast(rate, gap.dtype)))
-        return surpluses
+                    differences.append((average, gap * tf.cast(rate, gap.dtype)))
+        return differences
 
     def _rate(self):
-        """Returns 1 minus the decay of this step, of a number in float32, as TensorFlow does."""
+        """Returns 1 minus the decay of this step; a number is cast to float32, as in TensorFlow."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
@@ -144,18 +144,18 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return 1.0 - decay
 
     @staticmethod
-    def _move(surpluses):
+    def _subtract_all(differences):
         if tf.distribute.has_strategy():
-            return [_in_all_replicas(_subtract, *pair) for pair in surpluses]
-        return [_subtract(*pair) for pair in surpluses]
+            return [_in_all_replicas(_subtract, *pair) for pair in differences]
+        return [_subtract(*pair) for pair in differences]
 
     # The averages are slots.
 
-    def _make_averages(self, variables):
-        """Makes the averages that are not there yet; returns those of all."""
+    def _get_or_create_averages(self, variables):
+        """Returns the averages of all variables; creates those that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_averages(variables)
-        # An Estimator makes an optimizer in each replica, of which the first has the slots.
+        # An Estimator creates an optimizer in each replica; the first one has the slots.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_averages(variables))
 
@@ -163,7 +163,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # also for what TensorFlow adds to the value
+                    with versions.v1_control_flow():  # for the tf.cond that TensorFlow adds, too
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
@@ -184,12 +184,12 @@ class MovingAverageOptimizer(OptimizerWrapper):
     ) -> Saver:
         """Returns a Saver that saves each average under its variable's name, and vice versa.
 
-        It restores as it saves, so training continues with the values that it had. Use it for
-        training, a plain Saver for evaluation. It is to be made after all variables are.
+        It swaps in restoring, too, so that training continues with the same values. Use it for
+        training, and a plain Saver for evaluation. Call it after all variables have been created.
 
         Args:
-          var_list: the variables to save, a list, or a dict from names in the checkpoint; None
-            means all global variables.
+          var_list: the variables to save: a list, or a dict from names in the checkpoint to
+            variables; None means all global variables.
           name: the name of the Saver's operations.
           **kwargs: other arguments of `tf.compat.v1.train.Saver`.
 
@@ -197,14 +197,14 @@ class MovingAverageOptimizer(OptimizerWrapper):
           A `tf.compat.v1.train.Saver`.
 
         Raises:
-          RuntimeError: nothing has been trained yet in this graph; or it is called eagerly or in a
-            function, where TensorFlow 1's Savers are of no use.
-          TypeError: `var_list` holds what is no variable.
-          ValueError: a variable is to be saved without its average, or vice versa.
+          RuntimeError: the averages have not been created yet in this graph; or it is called
+            eagerly or in a function, where TensorFlow 1's Savers do not work.
+          TypeError: an item of `var_list` is no variable.
+          ValueError: `var_list` has a variable without its average, or vice versa.
         """
         if versions.building() not in (versions.GRAPH, versions.CONTROL_FLOW):
             raise RuntimeError(
-                "swapping_saver makes a Saver of a TF1 graph. In eager code assign "
+                "swapping_saver creates a Saver for a TF1 graph. In eager code assign "
                 "optimizer.average(variable) to the variable before saving it."
             )
         swapped = {}
@@ -214,17 +214,16 @@ class MovingAverageOptimizer(OptimizerWrapper):
                 swapped.update({variable.op.name: average, average.op.name: variable})
         if not swapped:
             raise RuntimeError(
-                "swapping_saver must be called after minimize() or apply_gradients(), which make "
-                "the averages."
+                "swapping_saver must be called after minimize() or apply_gradients(), which "
+                "create the averages."
             )
         entries = _by_name(v1.global_variables() if var_list is None else var_list)
         saved = {_op_name(part) for parts in entries.values() for part in _as_list(parts)}
         for each in sorted(saved.intersection(swapped)):
             if swapped[each].op.name not in saved:
                 raise ValueError(
-                    f"var_list of swapping_saver has {each!r}, and not "
-                    f"{swapped[each].op.name!r}, with which it is swapped. Put both into it, "
-                    "or neither."
+                    f"var_list of swapping_saver has {each!r}, but not {swapped[each].op.name!r}, "
+                    "with which it is swapped. Pass both or neither."
                 )
         content = {}
         for key, parts in entries.items():
@@ -236,13 +235,13 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return v1.train.Saver(content, name=name, **kwargs)
 
 
-def _subtract(average, surplus):
+def _subtract(average, difference):
     with tf.device(average.device):
-        return _WHOLE.subtract(average, surplus)
+        return _WHOLE.subtract(average, difference)
 
 
 def _in_all_replicas(update, variable, value):
-    """Updates all components of a variable; the replicas have equal values."""
+    """Updates all components of a distributed variable; the replicas pass equal values."""
 
     def merge(strategy, variable, value):
         value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
@@ -252,22 +251,22 @@ def _in_all_replicas(update, variable, value):
 
 
 def _value_now(value):
-    """Returns the value that a variable has after what is waited for; any other as it is."""
+    """Reads a variable after the current control dependencies; returns other values unchanged."""
     if not hasattr(value, "read_value"):
         return value
     value = value.read_value()
-    # Graphs would cast the memory of a ref variable before they copy, and so wait for, its value.
+    # Without an operation in between, a cast may read a ref variable's memory too early.
     return tf.maximum(value, value.dtype.min)
 
 
 def _by_name(var_list):
-    """Returns a dict from names in a checkpoint to variables or, if partitioned, lists of parts."""
+    """Returns a dict from names in a checkpoint to variables or lists of a variable's parts."""
     if isinstance(var_list, dict):
         return {key: _parts(value) for key, value in var_list.items()}
     found = {}
     for each in var_list:
         if not hasattr(each, "name"):
-            raise TypeError(f"var_list of swapping_saver holds {each!r}, which is no variable.")
+            raise TypeError(f"var_list of swapping_saver has {each!r}, which is no variable.")
         part = versions.part_of(each)
         if part is not None:
             found.setdefault(part.full_name, []).append(each)
@@ -288,5 +287,5 @@ def _as_list(parts):
 
 
 def _op_name(variable):
-    """Returns the name of a variable in a graph, None for what is to be saved besides."""
+    """Returns the name of a variable in the graph; None for other objects that a Saver saves."""
     return variable.op.name if hasattr(variable, "read_value") else None

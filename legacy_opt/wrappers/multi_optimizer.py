@@ -1,4 +1,4 @@
-"""Several optimizers in one training: each variable belongs to one of them."""
+"""Trains different variables of one model with different optimizers."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from legacy_opt.wrappers.multi_optimizer_routes import (
     Collection,
     Route,
     Which,
-    check_taken,
+    check_matched,
     make_routes,
 )
-from legacy_opt.wrappers.nested_optimizers import all_held_by
+from legacy_opt.wrappers.nested_optimizers import all_optimizers_in
 
 v1 = tf.compat.v1
 
@@ -36,7 +36,7 @@ v1 = tf.compat.v1
 class MultiOptimizer(OptimizerWrapper):
     """Trains different variables with different optimizers, as one optimizer.
 
-    For the wide & deep model::
+    For example, for a wide & deep model::
 
         optimizer = MultiOptimizer(
             [
@@ -47,20 +47,20 @@ class MultiOptimizer(OptimizerWrapper):
         )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
-    There is one backward pass for all variables. All optimizers see the same global step, which
-    then advances by one, after all updates. Every variable with a gradient must go to exactly one
-    optimizer; the others are named in the error. An optimizer none of whose variables has a
-    gradient is left alone in that step.
+    There is one backward pass for all variables. All optimizers read the same global step, which
+    advances by one after all updates. Every variable with a gradient must go to exactly one
+    optimizer; otherwise an error names the variables. An optimizer is not called in a step in which
+    none of its variables has a gradient.
 
-    Each optimizer trains as it would by itself with these gradients. Its slots, and variables that
-    several share such as Adam's powers of beta, have the names that they have without this class,
-    where `apply_gradients` of one optimizer after the other is called in the order of the routes: a
-    checkpoint of the one restores into the other. (The powers of a second Adam are `beta1_power_1`
-    and `beta2_power_1`: the order of the routes is part of a checkpoint's names.)
+    Each optimizer trains as it would alone with the same gradients. Slots, and shared variables
+    such as Adam's powers of beta, have the same names as in a program that calls `apply_gradients`
+    of each optimizer, in the order of the routes, so that checkpoints can be exchanged with it.
+    (The powers of a second Adam are `beta1_power_1` and `beta2_power_1`: the names depend on the
+    order of the routes.)
 
-    An optimizer inside with a `compute_gradients` of its own (one that scales the loss, or sums
-    over workers) is asked for the gradients of its variables by itself, which is another backward
-    pass: where it can be around this one, as `SyncReplicasOptimizer` must be, it is better there.
+    An inner optimizer with its own `compute_gradients` (one that scales the loss, or sums over
+    workers) computes the gradients of its variables in a separate backward pass. If possible, put
+    such an optimizer around this one; `SyncReplicasOptimizer` must be outside.
 
     Args:
       routes: a list of pairs (optimizer, which). `which` is one of
@@ -70,17 +70,17 @@ class MultiOptimizer(OptimizerWrapper):
         * a variable, or a list or tuple of variables (partitioned ones mean their parts);
         * `MultiOptimizer.collection("name")`: the variables that are in the graph's collection of
           that name when gradients are applied;
-        * a function that is called with a variable, and tells whether it belongs there.
+        * a function that takes a variable and returns whether the optimizer trains it.
 
         An optimizer may have several routes.
-      default: the optimizer of all variables that no route takes, or None.
-      name: the name of the operation that is the whole step.
+      default: the optimizer of all variables that no route matches, or None.
+      name: the name of the operation that runs the whole step.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: there is no route; a `which` is empty or no regular expression; an optimizer is in
-        several wrappers inside, whose steps would both advance its powers of beta; or is a
-        `SyncReplicasOptimizer`.
+      ValueError: there is no route; a `which` is empty or no regular expression; an optimizer is
+        nested in several of the inner optimizers, each of which would advance its powers of beta;
+        or one is a `SyncReplicasOptimizer`.
     """
 
     def __init__(
@@ -89,21 +89,21 @@ class MultiOptimizer(OptimizerWrapper):
         default: Optional[V1Optimizer] = None,
         name: str = "MultiOptimizer",
     ) -> None:
-        holder = type(self).__name__
-        self._routes = make_routes(holder, routes)
+        class_name = type(self).__name__
+        self._routes = make_routes(class_name, routes)
         self._default = () if default is None else (Route(default, None),)
-        # One that has several routes is held once: it applies all its gradients in one call.
-        held = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
-        super().__init__(held.values(), name=name)
-        _refuse_what_must_be_outside(holder, self._wrapped)
+        # An optimizer with several routes is included once: it applies all gradients in one call.
+        inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
+        super().__init__(inner.values(), name=name)
+        _check_nesting(class_name, self._wrapped)
 
     @staticmethod
     def collection(name: str) -> Collection:
-        """Returns a `which` for the variables of a graph's collection."""
+        """Returns a `which` that matches the variables of a graph's collection."""
         return Collection(argument_checks.text("name", name))
 
     def get_config(self) -> Dict[str, Any]:
-        """Returns what it is made of, for `from_config`: saved models need it (`to_keras`).
+        """Returns the configuration for `from_config`, which saved Keras models need (`to_keras`).
 
         Raises:
           ValueError: a route is no regular expression.
@@ -113,8 +113,8 @@ class MultiOptimizer(OptimizerWrapper):
             if not isinstance(route.which, str):
                 raise ValueError(
                     f"{type(self).__name__} cannot be saved: its route {route} is no regular "
-                    "expression, as a file can hold it. Route by names, or save the model "
-                    "without its optimizer and make that anew."
+                    "expression, and no other route can be saved. Route by names, or save the "
+                    "model without its optimizer."
                 )
         return {
             "optimizers": list(self._wrapped),
@@ -125,7 +125,7 @@ class MultiOptimizer(OptimizerWrapper):
 
     @classmethod
     def from_config(cls: Type[Self], config: Mapping[str, Any]) -> Self:
-        """Makes what `get_config` described."""
+        """Creates an optimizer from the result of `get_config`."""
         optimizers = config["optimizers"]
         routes = [(optimizers[number], which) for number, which in config["routes"]]
         default = config.get("default")
@@ -133,7 +133,7 @@ class MultiOptimizer(OptimizerWrapper):
         return cls(routes, default=default, name=config["name"])
 
     def route(self, var_list: Iterable[Variable]) -> List[Tuple[V1Optimizer, List[Variable]]]:
-        """Tells which optimizer trains which of some variables.
+        """Returns which optimizer trains which variables.
 
         Args:
           var_list: a list of variables.
@@ -146,9 +146,9 @@ class MultiOptimizer(OptimizerWrapper):
           ValueError: a variable goes to no optimizer or to several, or is given twice.
         """
         variables = list(variables_in([var_list], "var_list"))
-        taken = self._taken(variables)
-        check_taken(type(self).__name__, self._routes, taken)
-        return self._divided(taken, variables)
+        matched = self._matched(variables)
+        check_matched(type(self).__name__, self._routes, matched)
+        return self._divided(matched, variables)
 
     def compute_gradients(
         self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
@@ -156,30 +156,30 @@ class MultiOptimizer(OptimizerWrapper):
         """See `tf.compat.v1.train.Optimizer.compute_gradients`.
 
         Raises:
-          ValueError: the loss is a function, an optimizer inside computes its gradients itself, and
-            no `var_list` tells of which variables.
+          ValueError: `var_list` is None, although the loss is a function and an inner optimizer has
+            its own `compute_gradients`.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         compute = super(OptimizerWrapper, self).compute_gradients
-        apart = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
-        if not apart:
+        separate = {id(inner): [] for inner in self._wrapped if _computes_gradients_itself(inner)}
+        if not separate:
             return compute(loss, var_list, *args, **kwargs)
         if var_list is None:
             if callable(loss):
                 raise ValueError(
-                    f"{type(self).__name__}.compute_gradients needs var_list=…: an optimizer "
-                    "inside computes the gradients of its variables itself."
+                    f"{type(self).__name__}.compute_gradients needs var_list=…, because an inner "
+                    "optimizer has its own compute_gradients."
                 )
             var_list = v1.trainable_variables()
         variables, together = list(variables_in([var_list], "var_list")), []
-        for variable, routes in self._taken(variables):
-            apart.get(id(routes[0].optimizer) if routes else None, together).append(variable)
+        for variable, routes in self._matched(variables):
+            separate.get(id(routes[0].optimizer) if routes else None, together).append(variable)
         found = compute(loss, together, *args, **kwargs) if together or not variables else []
         for inner in self._wrapped:
-            if apart.get(id(inner)):
-                found += inner.compute_gradients(loss, apart[id(inner)], *args, **kwargs)
-        places = {id(variable): place for place, variable in enumerate(variables)}
-        return sorted(found, key=lambda pair: places.get(id(pair[1]), len(places)))
+            if separate.get(id(inner)):
+                found += inner.compute_gradients(loss, separate[id(inner)], *args, **kwargs)
+        order = {id(variable): position for position, variable in enumerate(variables)}
+        return sorted(found, key=lambda pair: order.get(id(pair[1]), len(order)))
 
     def apply_gradients(
         self,
@@ -195,62 +195,63 @@ class MultiOptimizer(OptimizerWrapper):
           ValueError: a variable with a gradient goes to no optimizer or to several, or is given
             twice; or no variable has a gradient.
         """
-        holder = type(self).__name__
-        with gradient_pairs.given(holder, grads_and_vars) as given:
-            some_gradients(holder, given)
-            taken = self._taken([variable for _, variable in given])
-            trained = [each for each, (gradient, _) in zip(taken, given) if gradient is not None]
-            check_taken(holder, self._routes, trained)
+        class_name = type(self).__name__
+        with gradient_pairs.given(class_name, grads_and_vars) as pairs:
+            some_gradients(class_name, pairs)
+            matched = self._matched([variable for _, variable in pairs])
+            trained = [each for each, (gradient, _) in zip(matched, pairs) if gradient is not None]
+            check_matched(class_name, self._routes, trained)
             parts = []
             with parts_of_a_step(global_step):
-                for inner, share in self._divided(taken, given):
+                for inner, share in self._divided(matched, pairs):
                     if any(gradient is not None for gradient, _ in share):
                         parts.append(inner.apply_gradients(share))
             return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name that routes by name go by; a bridge may know a better one."""
+        """Returns the name that regular expressions are matched with; bridges override it."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
-    def _create_slots(self, var_list):  # of all variables, or of some
+    def _create_slots(self, var_list):  # all variables, or some of them
         for inner, variables in self._divided(self.routes_of(var_list), var_list):
             if variables:
                 inner._create_slots(variables)
 
     def routes_of(self, variables: Iterable[Variable]) -> List[Tuple[Variable, List[Route]]]:
-        """Returns pairs (variable, the routes that take it)."""
-        selections = [(route, route.selection(self.variable_name)) for route in self._routes]
-        taken = []
+        """Returns pairs (variable, the routes that match it)."""
+        tests = [(route, route.selection(self.variable_name)) for route in self._routes]
+        matched = []
         for variable in variables:
-            routes = [route for route, selects in selections if selects(variable)]
-            taken.append((variable, routes or list(self._default)))
-        return taken
+            routes = [route for route, matches in tests if matches(variable)]
+            matched.append((variable, routes or list(self._default)))
+        return matched
 
-    def _taken(self, variables):
-        """Does the same, and warns of routes that take nothing where `default` would hide it."""
-        taken = self.routes_of(variables)
-        used = {id(route) for _, routes in taken for route in routes}
-        idle = [str(route) for route in self._routes if id(route) not in used]
-        if idle and self._default:
+    def _matched(self, variables):
+        """Like `routes_of`; if there is a default, warns of routes that match no variable."""
+        matched = self.routes_of(variables)
+        used = {id(route) for _, routes in matched for route in routes}
+        unused = [str(route) for route in self._routes if id(route) not in used]
+        if unused and self._default:
             warn(
-                f"{type(self).__name__}: nothing goes to {', '.join(idle)}; what no route "
-                f"takes goes to {self._default[0]}.",
+                f"{type(self).__name__}: nothing goes to {', '.join(unused)}; variables that no "
+                f"route matches go to {self._default[0]}.",
                 UserWarning,
             )
-        return taken
+        return matched
 
-    def _divided(self, taken, items):
-        """Divides items, each of which stands for a variable, among the optimizers.
+    def _divided(self, matched, items):
+        """Divides items, one per variable, among the optimizers.
 
         Args:
-          taken: what `_taken` returned of the variables.
-          items: the items, in the same order; those of strays are left out.
+          matched: the result of `_matched` for the variables.
+          items: the items, in the order of the variables; those of variables with no optimizer or
+            with several are left out.
 
         Returns:
           A list of pairs (optimizer, its items).
         """
         shares = {id(inner): [] for inner in self._wrapped}
-        for (_, routes), item in zip(taken, items):
+        for (_, routes), item in zip(matched, items):
             optimizers = {id(route.optimizer) for route in routes}
             if len(optimizers) == 1:
                 shares[optimizers.pop()].append(item)
@@ -258,25 +259,25 @@ class MultiOptimizer(OptimizerWrapper):
 
 
 def _computes_gradients_itself(optimizer):
-    """Whether an optimizer has another `compute_gradients` than TensorFlow's."""
+    """Whether an optimizer, or one nested in it, overrides TensorFlow's `compute_gradients`."""
     method = type(optimizer).compute_gradients
     if method in (OptimizerWrapper.compute_gradients, MultiOptimizer.compute_gradients):
         return any(map(_computes_gradients_itself, optimizer.wrapped))
     return method is not v1.train.Optimizer.compute_gradients
 
 
-def _refuse_what_must_be_outside(holder, optimizers):
-    """Refuses what would do in each of several parts of a step what is to be done once a step."""
-    everything = [each for optimizer in optimizers for each in all_held_by(optimizer)]
-    for optimizer in everything:
+def _check_nesting(class_name, optimizers):
+    """Refuses SyncReplicasOptimizer, and optimizers that are nested in several of `optimizers`."""
+    nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
+    for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
             raise ValueError(
-                f"{holder} cannot hold a SyncReplicasOptimizer, which advances the global "
-                f"step itself. Put it around: SyncReplicasOptimizer({holder}(…), …)."
+                f"{class_name} cannot wrap a SyncReplicasOptimizer, which advances the global "
+                f"step itself. Put it around: SyncReplicasOptimizer({class_name}(…), …)."
             )
-        if sum(other is optimizer for other in everything) > 1:
+        if sum(other is optimizer for other in nested) > 1:
             raise ValueError(
-                f"{holder}: {type(optimizer).__name__} {optimizer.get_name()!r} is inside of "
-                "several of its optimizers, and would make several steps at once. Make one "
-                "for each."
+                f"{class_name}: {type(optimizer).__name__} {optimizer.get_name()!r} is inside of "
+                "several of its optimizers, and would run several times in one step. Create a "
+                "separate optimizer for each."
             )

@@ -1,4 +1,4 @@
-"""Which variables go to which optimizer: the routes of a `MultiOptimizer`."""
+"""The routes of a `MultiOptimizer`: which optimizer trains which variables."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _KINDS = (
 
 
 class Collection(NamedTuple):
-    """What is in a graph's collection of this name, when it is asked for."""
+    """A graph collection, which is read when gradients are applied."""
 
     name: str
 
 
-# What a route is given by.
+# The second item of a route.
 Which = Union[str, Collection, Variable, Sequence[Variable], Callable[[Variable], bool]]
 
 
 class Route(NamedTuple):
-    """An optimizer and what it trains.
+    """An optimizer and the variables that it trains.
 
     Attributes:
       optimizer: the optimizer.
       which: a string, a `Collection`, a tuple of variables, or a function of a variable; None for
-        what no other route takes.
+        the variables that no other route matches.
     """
 
     optimizer: V1Optimizer
@@ -45,7 +45,7 @@ class Route(NamedTuple):
         which = self.which
         if which is None:
             how = "by default"
-        elif isinstance(which, Collection):
+        elif isinstance(which, Collection):  # before tuple: it is a NamedTuple
             how = f"collection {which.name!r}"
         elif isinstance(which, tuple):
             how = "a list of variables"
@@ -54,52 +54,51 @@ class Route(NamedTuple):
         return f"{type(self.optimizer).__name__} ({how})"
 
     def selection(self, name_of):
-        """Returns a function that tells whether a variable is taken, as things are now.
+        """Returns a function from a variable to whether this route matches it.
 
         Args:
-          name_of: returns the name of a variable.
+          name_of: a function from a variable to its name.
         """
         which = self.which
         if isinstance(which, str):
             matches = re.compile(which).match
             return lambda variable: matches(name_of(variable)) is not None
         if isinstance(which, Collection):
-            # A name tells a Collection, which is a tuple too, from a list of variables.
             which = variables_in(_collected(which.name), str(self))
         elif callable(which):
-            return lambda variable: _answer(which, variable)
+            return lambda variable: _call(which, variable)
         keys = set(map(_key, which))
         return lambda variable: _key(variable) in keys
 
 
-def make_routes(holder, pairs):
-    """Returns what a user gave as routes as a tuple of `Route`.
+def make_routes(class_name, pairs):
+    """Returns a tuple of `Route`.
 
     Args:
-      holder: the class that it was given to, for messages.
-      pairs: a list of (optimizer, which).
+      class_name: the wrapper's class name, for messages.
+      pairs: the `routes` that the user passed, a list of (optimizer, which).
 
     Raises:
-      TypeError: it is something else.
-      ValueError: there is none, or a `which` is empty or no regular expression.
+      TypeError: `pairs` is something else.
+      ValueError: `pairs` is empty, or a `which` is empty or no regular expression.
     """
     if not isinstance(pairs, (list, tuple)):
         raise TypeError(
-            f"{holder}: routes must be a list of pairs (optimizer, which), got {pairs!r}."
+            f"{class_name}: routes must be a list of pairs (optimizer, which), got {pairs!r}."
         )
     if not pairs:
-        raise ValueError(f"{holder}: routes must hold at least one pair (optimizer, which).")
-    return tuple(_route(holder, number, pair) for number, pair in enumerate(pairs))
+        raise ValueError(f"{class_name}: routes must have at least one pair (optimizer, which).")
+    return tuple(_route(class_name, number, pair) for number, pair in enumerate(pairs))
 
 
-def _route(holder, number, pair):
-    what = f"{holder}: routes[{number}]"
+def _route(class_name, number, pair):
+    what = f"{class_name}: routes[{number}]"
     if not (isinstance(pair, (list, tuple)) and len(pair) == 2):
         raise TypeError(f"{what} must be a pair (optimizer, which), got {pair!r}.")
     optimizer, which = pair
     if isinstance(which, v1.train.Optimizer):
         raise TypeError(f"{what} is {pair!r}: the optimizer comes first, then which.")
-    argument_checks.optimizer(holder, optimizer)
+    argument_checks.optimizer(class_name, optimizer)
     return Route(optimizer, _which(what, which))
 
 
@@ -111,7 +110,7 @@ def _which(what, which):
             raise ValueError(f"{what}: '' matches every variable: pass default=… for that.")
         argument_checks.patterns(what, [which])
         return which
-    if hasattr(which, "trainable_variables"):  # a layer, whose variables may not be there yet
+    if hasattr(which, "trainable_variables"):  # a layer, whose variables may not exist yet
         raise TypeError(
             f"{what}: pass the variables of {which!r}: its trainable_variables, once it is built."
         )
@@ -128,20 +127,20 @@ def _which(what, which):
 def _collected(name):
     if tf.executing_eagerly():
         raise ValueError(
-            f"MultiOptimizer.collection({name!r}): there are collections in graphs only. When "
+            f"MultiOptimizer.collection({name!r}): collections exist in graphs only. When "
             "executing eagerly, route by a list of variables, a name or a function."
         )
     return v1.get_collection(name)
 
 
-def _answer(function, variable):
-    answer = function(variable)
-    if argument_checks.is_tensor_like(answer):
+def _call(function, variable):
+    result = function(variable)
+    if argument_checks.is_tensor_like(result):
         raise TypeError(
-            f"MultiOptimizer: the function {function!r} must answer True or False for a "
-            f"variable, got {answer!r}."
+            f"MultiOptimizer: the function {function!r} must return True or False for a "
+            f"variable, got {result!r}."
         )
-    return bool(answer)
+    return bool(result)
 
 
 def _name(variable):
@@ -149,7 +148,7 @@ def _name(variable):
 
 
 def _key(variable):
-    """Returns what tells variables apart; graphs may know one by several objects."""
+    """Returns a key that identifies a variable; in a graph, several objects may represent one."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 
@@ -159,39 +158,39 @@ def names(variables):
     return ", ".join(repr(_name(variable)) for variable in variables)
 
 
-def check_taken(holder, routes, taken):
-    """Refuses variables that are not each taken by exactly one optimizer, once.
+def check_matched(class_name, routes, matched):
+    """Checks that each variable goes to exactly one optimizer, and is listed once.
 
     Args:
-      holder: the class whose routes they are, for the message.
-      routes: all of them.
-      taken: a list of pairs (variable, the routes that take it).
+      class_name: the wrapper's class name, for the message.
+      routes: all routes.
+      matched: a list of pairs (variable, the routes that match it).
 
     Raises:
-      ValueError: there are such variables; all are named.
+      ValueError: names all variables for which this is not so.
     """
-    keys = [_key(variable) for variable, _ in taken]
-    twice = [variable for i, (variable, _) in enumerate(taken) if keys[i] in keys[:i]]
-    nobodys = [variable for variable, by in taken if not by]
+    keys = [_key(variable) for variable, _ in matched]
+    twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]
+    unmatched = [variable for variable, by in matched if not by]
     several = [
         f"{names([variable])} to {' and '.join(map(str, by))}"
-        for variable, by in taken
+        for variable, by in matched
         if len({id(route.optimizer) for route in by}) > 1
     ]
     problems = []
-    if nobodys:
-        used = {id(route) for _, by in taken for route in by}
-        idle = ", ".join(str(route) for route in routes if id(route) not in used)
+    if unmatched:
+        used = {id(route) for _, by in matched for route in by}
+        unused = ", ".join(str(route) for route in routes if id(route) not in used)
         problems.append(
-            f"To none go {names(nobodys)}{idle and f'; nothing goes to {idle}'}. Route "
-            "them, pass default=… for the rest, or leave them out of var_list."
+            f"No route matches {names(unmatched)}{unused and f'; nothing goes to {unused}'}. "
+            "Route them, pass default=… for the rest, or leave them out of var_list."
         )
     if several:
-        problems.append(f"To several go {'; '.join(several)}.")
+        problems.append(f"Several optimizers match: {'; '.join(several)}.")
     if twice:
         problems.append(f"Given twice: {names(twice)}.")
     if problems:
         raise ValueError(
-            f"{holder}: every variable with a gradient must go to exactly one optimizer. "
+            f"{class_name}: every variable with a gradient must go to exactly one optimizer. "
             f"{' '.join(problems)}"
         )

@@ -1,4 +1,4 @@
-"""For losses of several tasks: a gradient of nothing but zeros updates nothing.
+"""Multi-task training: gradients that are all zeros do not update their variables.
 
 Source: `tf.contrib.opt.MultitaskOptimizerWrapper` and `clip_gradients_by_global_norm`.
 """
@@ -23,7 +23,7 @@ from legacy_opt.core.types import (
 )
 from legacy_opt.core.variable_access import after, here
 from legacy_opt.wrappers.base import OptimizerWrapper, name_of
-from legacy_opt.wrappers.nested_optimizers import all_held_by, held_by
+from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, inner_optimizers
 
 v1 = tf.compat.v1
 _UPDATES = "_apply_dense", "_apply_sparse", "_resource_apply_dense", "_resource_apply_sparse"
@@ -31,47 +31,47 @@ _WITH_DUPLICATES = "_apply_sparse_duplicate_indices", "_resource_apply_sparse_du
 
 
 class MultitaskOptimizerWrapper(OptimizerWrapper):
-    """Leaves a variable and its slots as they are where its gradient is all zeros (tf.contrib.opt).
+    """Skips the update of variables and slots whose gradient is all zeros (tf.contrib.opt).
 
-    In a batch without examples of a task, the gradients of what belongs to that task alone are
-    zeros. They mean that nothing is known, not that all is well: to Momentum, Adam and their like
-    they would be a reason to forget and to move on. NaN is no zero. A sparse gradient is all zeros
-    if, with the rows of equal ids summed, its rows are. What all variables share, as Adam's powers
-    of beta, and the global step advance as always.
+    In a batch without examples of a task, the gradients of variables that only this task uses are
+    zeros. Momentum, Adam and the like would still decay their moments and change the variables.
+    NaN is not zero. A sparse gradient is all zeros if its rows are, after rows of equal ids have
+    been summed. The global step, and variables that are shared, such as Adam's powers of beta,
+    advance in every step.
 
-    If gradients are clipped by their global norm as well, as the original tells, use
-    `clip_gradients_by_global_norm`.
+    To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
+    original recommends.
 
-    What updates variables is told to leave some alone: the optimizer inside or, if that is a
-    wrapper, those that it holds. They are as they were when `apply_gradients` returns: done better
-    than in the original, which changes the optimizer that it is given for good, works on no wrapper
-    (without a word), is no `tf.compat.v1.train.Optimizer` itself, and on TensorFlow 2 fails for ref
-    variables. Public attributes of the optimizer inside are attributes of this one, as there.
+    The update methods of the inner optimizer (in a wrapper, of the optimizers nested in it) are
+    replaced while `apply_gradients` runs, and restored afterwards. The original changes the
+    optimizer permanently, silently ignores wrappers, is no `tf.compat.v1.train.Optimizer` itself,
+    and fails for ref variables on TensorFlow 2. As in the original, public attributes of the inner
+    optimizer are attributes of this one.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
 
     Raises:
-      TypeError: `opt` is no v1 optimizer; or what updates variables, it or one that it holds, does
-        so in its own `apply_gradients`, not in the methods that TensorFlow calls for each variable.
+      TypeError: `opt` is no v1 optimizer; or it, or an optimizer nested in it, updates variables in
+        its own `apply_gradients`, not in the methods that TensorFlow calls for each variable.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
+    _opt = property(lambda self: self._wrapped[0])  # the original's attribute
 
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
         for each in updating_optimizers(opt):
             if not any(_overrides(each, name) for name in _UPDATES):
                 raise TypeError(
-                    f"{type(self).__name__} cannot leave variables alone in "
-                    f"{type(each).__name__}, which updates all in its own apply_gradients, "
-                    "past the methods _apply_dense and so on."
+                    f"{type(self).__name__} cannot skip updates of {type(each).__name__}, "
+                    "which updates all variables in its own apply_gradients, not in the methods "
+                    "_apply_dense and so on."
                 )
-        self._changed = []  # while a step is built: attributes, and which of them were there before
+        self._replaced = []  # while a step is built: (attributes, new methods, original ones)
         self._steps_being_built = 0
 
     def __getattr__(self, name):
-        # TensorFlow keeps private attributes on every optimizer, which are not to be mixed up.
+        # Private attributes are not passed on: TensorFlow stores some on every optimizer.
         if name.startswith("_") or "_wrapped" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self._wrapped[0], name)
@@ -86,36 +86,40 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
 
         See `tf.compat.v1.train.Optimizer.apply_gradients`.
         """
-        with self._leaving_alone():
+        with self._conditional_updates():
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
 
     @contextlib.contextmanager
-    def _leaving_alone(self):
-        """Has updates ask first; of replicas, threads that wait for each other, the first does."""
+    def _conditional_updates(self):
+        """Scope in which the update methods do nothing for zero gradients.
+
+        Replicas are threads that enter it at the same time: the first replaces the methods, and the
+        last restores them.
+        """
         self._steps_being_built += 1
         if self._steps_being_built == 1:
             for each in updating_optimizers(self):
-                asking = _asking_methods(each)
-                before = {name: vars(each)[name] for name in asking if name in vars(each)}
-                self._changed.append((vars(each), asking, before))
-                vars(each).update(asking)
+                conditional = _conditional_methods(each)
+                before = {name: vars(each)[name] for name in conditional if name in vars(each)}
+                self._replaced.append((vars(each), conditional, before))
+                vars(each).update(conditional)
         try:
             yield
         finally:
             self._steps_being_built -= 1
             if self._steps_being_built == 0:
-                for attributes, asking, before in self._changed:
-                    for name in asking:
+                for attributes, conditional, before in self._replaced:
+                    for name in conditional:
                         del attributes[name]
                     attributes.update(before)
-                self._changed = []
+                self._replaced = []
 
 
-def _asking_methods(optimizer):
-    """Returns an optimizer's methods that update, by name, made to ask first."""
+def _conditional_methods(optimizer):
+    """Returns a dict of an optimizer's update methods, made to do nothing for zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
     methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
-    if hasattr(optimizer, "prepare_step"):  # which would change slots before anybody is asked
+    if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
 
@@ -127,13 +131,13 @@ def _overrides(optimizer, name):
 
 
 def _unless_zero(update):
-    """Returns a method that updates like `update`, but not where the gradient is all zeros."""
+    """Returns a method that calls `update`, unless the gradient is all zeros."""
 
     def update_unless_zero(grad, *args, **kwargs):
-        some = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))
+        is_nonzero = tf.reduce_any(tf.math.not_equal(gradient_values.values_of(grad), 0))
         building = versions.building()
         if building == versions.EAGER:
-            return update(grad, *args, **kwargs) if some.numpy() else None
+            return update(grad, *args, **kwargs) if is_nonzero.numpy() else None
 
         def updated():
             with after(update(*map(_inside, (grad,) + args), **kwargs)):
@@ -141,7 +145,7 @@ def _unless_zero(update):
 
         v1_cond = versions.v1_control_flow
         with contextlib.ExitStack() if building == versions.FUNCTION else v1_cond():
-            return tf.cond(some, updated, lambda: tf.constant(False)).op
+            return tf.cond(is_nonzero, updated, lambda: tf.constant(False)).op
 
     return update_unless_zero
 
@@ -153,17 +157,17 @@ def _inside(value):
 
 
 def updating_optimizers(optimizer):
-    """Returns what updates variables: the optimizer itself or, of a wrapper, all that it holds."""
-    return [each for each in all_held_by(optimizer) if not held_by(each)]
+    """Returns the optimizers that update variables: `optimizer`, or those inside a wrapper."""
+    return [each for each in all_optimizers_in(optimizer) if not inner_optimizers(each)]
 
 
 def clip_gradients_by_global_norm(
     gradients_variables: GradsAndVars, clip_norm: TensorLike = 20.0
 ) -> Tuple[List[GradAndVar], Tensor]:
-    """Clips gradients by their global norm, to which those of nothing but zeros add nothing.
+    """Clips gradients by their global norm, to which all-zero gradients contribute nothing.
 
-    So it is `tf.clip_by_global_norm` for pairs. Done better than in `tf.contrib.opt`, whose bits it
-    has: sparse gradients are allowed, and so are gradients of different dtypes.
+    It is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit those
+    of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are allowed, too.
 
     Args:
       gradients_variables: a list of (gradient, variable) pairs; a gradient may be None.

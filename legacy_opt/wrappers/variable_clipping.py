@@ -1,7 +1,7 @@
-"""Clips variables, not gradients: after each update, their norm along some dimensions.
+"""Clips the norm of variables, not of gradients, after each update.
 
-    the step of the optimizer inside
-    w *= max_norm / max(|w|, max_norm)               |w| along the dimensions given
+    the step of the inner optimizer
+    w *= max_norm / max(|w|, max_norm)               |w| along the given dimensions
 
 Source: `tf.contrib.opt.VariableClippingOptimizer`, whose constructor and arithmetic are kept.
 """
@@ -26,15 +26,15 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 class VariableClippingOptimizer(OptimizerWrapper):
     """Clips variables to a norm after each update (tf.contrib.opt).
 
-    Where the gradient is sparse, the rows that it names are clipped, and no others, also if the
-    optimizer inside moves all rows; but where one of the dimensions is 0, the whole table is, which
-    is slow. A variable without a gradient in a step is left alone. For other norms of other
-    variables put one such optimizer inside another.
+    After a sparse gradient, only the rows that it touches are clipped, even if the inner optimizer
+    changes all rows. If one of the dimensions is 0, the whole table is clipped, which is slow. A
+    variable without a gradient is not clipped in that step. To use another norm for other
+    variables, put one such optimizer inside another.
 
-    Done better than in the original, where a row that a gradient names n times loses n times what
-    it is too long, so that it may change its direction; where dimensions counted from the end are
-    not understood for sparse gradients; where a partitioned variable is never clipped; and where
-    rows may be read before the update if the variables are ref variables.
+    The original has these defects: it subtracts the surplus of a row n times if the gradient has
+    its id n times, so that the row may change its direction; it does not accept negative dimensions
+    with sparse gradients; it never clips partitioned variables; and it may read rows of ref
+    variables before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -43,17 +43,17 @@ class VariableClippingOptimizer(OptimizerWrapper):
         write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
       max_norm: the largest norm, above zero: a number, scalar tensor, variable, or callable that
         returns one.
-      use_locking: whether what is clipped off is subtracted from ref variables with locks.
+      use_locking: whether ref variables are locked while they are clipped.
       colocate_clip_ops_with_vars: whether to compute on the variables' devices.
       name: the name of the optimizer.
 
     Raises:
       TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
-      ValueError: `max_norm` is NaN, infinite or not above zero; a variable is there twice, has no
+      ValueError: `max_norm` is NaN, infinite or not above zero; a variable is listed twice, has no
         such dimension, or is partitioned along it.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # as the original keeps it
+    _opt = property(lambda self: self._wrapped[0])  # the original's attribute
 
     def __init__(
         self,
@@ -72,15 +72,15 @@ class VariableClippingOptimizer(OptimizerWrapper):
         )
 
     def get_config(self) -> Dict[str, Any]:
-        """Refuses to be saved with a model (`to_keras`).
+        """Raises an error: this optimizer cannot be saved with a Keras model (`to_keras`).
 
         Raises:
           ValueError: always.
         """
         raise ValueError(
             f"{type(self).__name__} cannot be saved: vars_to_clip_dims has variables, which a "
-            "file cannot name. Save the model without its optimizer, or its weights, and "
-            "make the optimizer anew."
+            "file cannot contain. Save the model without its optimizer, or only its weights, "
+            "and create the optimizer again after loading."
         )
 
     def apply_gradients(
@@ -92,7 +92,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          ValueError: a distribution strategy calls.
+          ValueError: it is called in a distribution strategy.
         """
         if tf.distribute.has_strategy():
             raise ValueError(
@@ -111,9 +111,9 @@ class VariableClippingOptimizer(OptimizerWrapper):
             return tf.group(*([updated] + clipped), name=scope)
 
     def _dims_of(self, variable):
-        """Returns the dimensions along which to clip a variable, None if it is not to be."""
-        for known, dims in self._clip_dims:
-            if known is variable:
+        """Returns the dimensions along which to clip a variable; None if it is not clipped."""
+        for clipped, dims in self._clip_dims:
+            if clipped is variable:
                 return dims
         return None
 
@@ -123,10 +123,10 @@ class VariableClippingOptimizer(OptimizerWrapper):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
         if access.indices is not None:
-            with tf.device(variable.device):  # from a parameter server only the rows are sent
+            with tf.device(variable.device):  # a parameter server then sends only the rows
                 if is_resource(variable):
                     values = access.read(variable)
-                else:  # converted to a tensor by itself it may be what it was before the update
+                else:  # tf.gather(variable, …) might read the value from before the update
                     values = tf.gather(variable.read_value(), access.indices)
         with tf.device(variable.device) if self._colocates else contextlib.ExitStack():
             if values is None:
@@ -148,11 +148,11 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs of a variable and its dimensions, counted from the front.
+    """Returns a list of pairs of a variable and its dimensions, which are not negative.
 
     Raises:
-      TypeError: it is none.
-      ValueError: a variable has no such dimension, or is partitioned along it.
+      TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
+      ValueError: a variable is listed twice, has no such dimension, or is partitioned along it.
     """
     try:
         pairs = getattr(vars_to_clip_dims, "items", lambda: vars_to_clip_dims)()
@@ -168,14 +168,14 @@ def _clip_dims(vars_to_clip_dims):
         for part in parts_of(variable):
             if not hasattr(part, "assign_sub"):
                 raise TypeError(f"vars_to_clip_dims must have variables as keys, got {part!r}.")
-            if any(part is known for known, _ in found):
+            if any(part is other for other, _ in found):
                 raise ValueError(f"vars_to_clip_dims has the variable {part.name!r} twice.")
             found.append((part, [_dimension(part, each) for each in dims]))
     return found
 
 
 def _dimension(variable, number):
-    """Returns a dimension counted from the front, checked."""
+    """Checks a dimension, and returns it as a number that is not negative."""
     rank = variable.shape.rank
     what = f"vars_to_clip_dims of variable {variable.name!r}"
     if isinstance(number, bool) or not hasattr(number, "__index__"):
@@ -184,12 +184,12 @@ def _dimension(variable, number):
     if rank is None:
         return number
     if not -rank <= number < rank:
-        raise ValueError(f"{what} has {number}, and its shape is {variable.shape}.")
+        raise ValueError(f"{what} has {number}, but its shape is {variable.shape}.")
     number %= rank
     part = versions.part_of(variable)
     if part is not None and part.axis == number:
         raise ValueError(
-            f"{what} has {number}, along which it is partitioned: no part has the norm of "
-            "all. Partition it along another dimension."
+            f"{what} has {number}, along which it is partitioned: the norm of all parts is not "
+            "computed. Partition it along another dimension."
         )
     return number

@@ -1,1 +1,1 @@
-"""Checkpoints: their files, what is in them, where they go."""
+"""Checkpoint files, recognising their contents, loading, writing and converting them."""

@@ -1,4 +1,4 @@
-"""What the tests of v1 checkpoints share."""
+"""Fixtures for the tests of v1 checkpoints."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.checkpoints.v1_checkpoints import problem, trained_in_v1
 
 @pytest.fixture
 def original(tmp_path):
-    """A function that trains in v1 and returns the checkpoint's path."""
+    """A function that trains in a Session, saves a checkpoint and returns its path."""
 
     def make_original(make, one_problem=None, **options):
         one_problem = problem() if one_problem is None else one_problem

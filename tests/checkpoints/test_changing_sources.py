@@ -1,4 +1,4 @@
-"""Sources that are written anew, or deleted, while they are read: noticed, and told as such."""
+"""Checkpoints that are overwritten or deleted while they are read: the error says so."""
 
 import os
 import shutil
@@ -10,6 +10,7 @@ import tensorflow as tf
 from legacy_opt.compat import load_v1_checkpoint, to_keras
 from legacy_opt.compat.checkpoint_files import CheckpointError, CheckpointWriter, open_checkpoint
 from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
+from legacy_opt.compat.checkpoint_files.reader import Checkpoint
 from legacy_opt.compat.checkpoints import conversion_by_name
 from tests.support.checkpoints.checkpoint_arrays import (
     assert_holds,
@@ -31,20 +32,20 @@ def screen(capsys):
 
 @pytest.mark.defect(17)
 @FORMATS
-def test_reading_on_after_it_was_written_anew(tmp_path, version):
+def test_reading_after_the_checkpoint_was_overwritten(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
     checkpoint = open_checkpoint(tmp_path / "model")
     assert np.array_equal(checkpoint.read("a"), OLD["a"])
     os.utime(str(tmp_path / "checkpoint"))
     save_with_tensorflow(tmp_path / "model", NEW, version=version)
-    with pytest.raises(CheckpointError, match="was written anew"):
+    with pytest.raises(CheckpointError, match="was overwritten"):
         checkpoint.read("b")
     assert np.array_equal(open_checkpoint(tmp_path / "model").read("b"), NEW["b"])
 
 
 @pytest.mark.defect(17)
 @FORMATS
-def test_reading_on_after_it_was_deleted(tmp_path, version):
+def test_reading_after_the_checkpoint_was_deleted(tmp_path, version):
     save_with_tensorflow(tmp_path / "model", OLD, version=version)
     checkpoint = open_checkpoint(tmp_path / "model")
     for path in tmp_path.glob("model*"):
@@ -62,14 +63,14 @@ def test_data_that_are_deleted_or_replaced_before_the_index(tmp_path):
     checkpoint = open_checkpoint(tmp_path / "model")
     os.utime(str(tmp_path / "other.data-00000-of-00001"), (1, 1))
     os.replace(str(tmp_path / "other.data-00000-of-00001"), str(tmp_path / data))
-    with pytest.raises(CheckpointError, match=f"{data}' was written anew"):
+    with pytest.raises(CheckpointError, match=f"{data}' was overwritten"):
         checkpoint.read("a")
     (tmp_path / data).unlink()
     with pytest.raises(CheckpointError, match=f"{data}' was deleted"):
         checkpoint.read("a")
 
 
-def test_the_same_content_is_no_change(tmp_path):
+def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
     for path in tmp_path.glob("model*"):
@@ -83,9 +84,9 @@ def test_the_same_content_is_no_change(tmp_path):
 
 
 @pytest.mark.defect(17)
-@pytest.mark.parametrize("change", ["anew", "deleted"])
-def test_convert(tmp_path, screen, monkeypatch, change):
-    """Each tensor goes by itself, as those of 64 MB do."""
+@pytest.mark.parametrize("change", ["overwritten", "deleted"])
+def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
+    """Each tensor is written at once, as only tensors of 64 MB are by default."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     (tmp_path / "old").mkdir()
     source = tmp_path / "old" / "model"
@@ -94,23 +95,23 @@ def test_convert(tmp_path, screen, monkeypatch, change):
 
     def and_then(self, checkpoint, writer):
         move(self, checkpoint, writer)
-        if self.target == "a" and change == "anew":
+        if self.target == "a" and change == "overwritten":
             write(source, NEW, overwrite=True)
         elif self.target == "a":
             shutil.rmtree(str(tmp_path / "old"))
 
     monkeypatch.setattr(conversion_by_name.Move, "write", and_then)
-    told = screen.refused("convert", source, tmp_path / "new" / "model")
-    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
-    assert "corrupt" not in told and "model.index" in told
+    message = screen.refused("convert", source, tmp_path / "new" / "model")
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in message
+    assert "corrupt" not in message and "model.index" in message
     assert not (tmp_path / "new").exists()
 
 
 @pytest.mark.defect(17)
-def test_copies_that_are_all_read_at_the_end(tmp_path):
+def test_the_source_of_copies_changes_before_they_are_written(tmp_path):
     write(tmp_path / "model", OLD)
     checkpoint = open_checkpoint(tmp_path / "model")
-    with pytest.raises(CheckpointError, match="was written anew"), CheckpointWriter(
+    with pytest.raises(CheckpointError, match="was overwritten"), CheckpointWriter(
         tmp_path / "new"
     ) as writer:
         writer.copy("a", checkpoint)
@@ -119,26 +120,20 @@ def test_copies_that_are_all_read_at_the_end(tmp_path):
 
 
 @pytest.mark.defect(17)
-def test_loading_into_keras(tmp_path, monkeypatch):
-    """It is read twice, to see whether it can be before anything is assigned."""
+def test_the_checkpoint_changes_during_loading(tmp_path, monkeypatch):
+    """The checkpoint is overwritten after it was verified and its first tensor was read."""
     write(tmp_path / "model", dict(OLD, global_step=np.int64(1)))
     variables = [tf.compat.v2.Variable(np.zeros([9]), name=name) for name in "abc"]
     optimizer = to_keras(v1.train.GradientDescentOptimizer(0.1))
-    read, names = checkpoint_reader_read(), []
+    read, names = Checkpoint.read, []
 
     def and_then(self, name, *part):
         value = read(self, name, *part)
         names.append(name)
-        if len(names) == 5:
+        if len(names) == 1:
             write(tmp_path / "model", dict(NEW, global_step=np.int64(2)), overwrite=True)
         return value
 
-    monkeypatch.setattr(type(open_checkpoint(tmp_path / "model")), "read", and_then)
-    with pytest.raises(CheckpointError, match="anew.*1 of 4 tensors had been loaded"):
+    monkeypatch.setattr(Checkpoint, "read", and_then)
+    with pytest.raises(CheckpointError, match="overwritten.*1 of 4 tensors had been loaded"):
         load_v1_checkpoint(tmp_path / "model", variables, optimizer)
-
-
-def checkpoint_reader_read():
-    from legacy_opt.compat.checkpoint_files.reader import Checkpoint
-
-    return Checkpoint.read

@@ -1,4 +1,4 @@
-"""Checkpoints as files: reading what TensorFlow wrote."""
+"""Reading checkpoint files that TensorFlow, or CheckpointWriter, has written."""
 
 import zipfile
 from pathlib import Path
@@ -15,6 +15,7 @@ from legacy_opt.compat.checkpoint_files import (
 )
 from legacy_opt.compat.checkpoint_files import reader as checkpoint_reader
 from legacy_opt.compat.checkpoint_files import writer as checkpoint_writer
+from legacy_opt.compat.checkpoint_files.crc32c import masked_crc32c
 from tests.support.checkpoints.checkpoint_arrays import (
     ARRAYS,
     DATA,
@@ -32,7 +33,7 @@ v1 = tf.compat.v1
 
 class TestReading:
     @pytest.mark.parametrize("name", RECORDED)
-    def test_what_1_15_recorded(self, name):
+    def test_checkpoints_written_by_1_15(self, name):
         recorded = record_data.load(name)
         assert_holds(recorded.prefix, recorded.saved)
         checkpoint = open_checkpoint(recorded.prefix)
@@ -63,7 +64,7 @@ class TestReading:
 
     @pytest.mark.parametrize("sharded", [False, True])
     @pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
-    def test_what_this_tensorflow_saves(self, tmp_path, sharded, version):
+    def test_checkpoints_written_by_this_tensorflow(self, tmp_path, sharded, version):
         arrays = {name: value for name, value in ARRAYS.items() if value.dtype != np.float16}
         saved = save_with_tensorflow(tmp_path / "model", arrays, sharded, version)
         assert_holds(tmp_path / "model", arrays)
@@ -81,7 +82,7 @@ class TestReading:
         assert np.array_equal(checkpoint.read("embeddings"), np.concatenate(parts))
 
     def test_many_tensors(self, tmp_path):
-        """The index has many blocks then, and TensorFlow's own reader is the witness."""
+        """The index then has many blocks. TensorFlow's own reader gives the expected values."""
         arrays = {f"layer_{i % 7}/{i}": np.full([i % 5], i, np.int32) for i in range(1000)}
         write(tmp_path / "model", arrays)
         reader = tf.train.load_checkpoint(str(tmp_path / "model"))
@@ -99,7 +100,7 @@ class TestReading:
         with pytest.raises(CheckpointError, match="holds no tensor 'y'"):
             checkpoint.read("y")
 
-    def test_a_type_of_the_future(self, tmp_path):
+    def test_a_dtype_unknown_to_this_tensorflow(self, tmp_path):
         write(tmp_path / "model", {"x": np.arange(3, dtype=np.int8), "y": np.float32(1)})
         patch_index(tmp_path / "model.index", b"\x08\x06", b"\x08\x63")
         checkpoint = open_checkpoint(tmp_path / "model")
@@ -115,36 +116,26 @@ class TestReading:
 
 
 def patch_index(path, old, new):
-    """Replaces bytes of the first block of an index, and corrects its checksum."""
+    """Replaces bytes in the first block of an index, and updates the block's checksum."""
     content = path.read_bytes()
     start = content.index(old)
     content = content[:start] + new + content[start + len(old) :]
     offset, size = only_block(content)
     block = content[offset : offset + size + 1]
-    crc = crc32c(block)
-    masked = ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+    checksum = masked_crc32c([block]).to_bytes(4, "little")
     end = offset + size + 1
-    path.write_bytes(content[:end] + masked.to_bytes(4, "little") + content[end + 4 :])
+    path.write_bytes(content[:end] + checksum + content[end + 4 :])
 
 
 def only_block(content):
-    """Returns where the only block of a small index is, and its size."""
+    """Returns the offset and the size of the only block of a small index."""
     _, position = index._block_handle(content, len(content) - 48)
     handle, _ = index._block_handle(content, position)
     ((_, value),) = index._block_records(content, handle)
     return index._block_handle(value, 0)[0]
 
 
-def crc32c(data):
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc ^= byte
-        for _ in range(8):
-            crc = crc >> 1 ^ (0x82F63B78 if crc & 1 else 0)
-    return crc ^ 0xFFFFFFFF
-
-
-class TestWhatIsWrong:
+class TestErrors:
     def test_missing(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
@@ -181,7 +172,7 @@ class TestWhatIsWrong:
             "model.keras": "keras.models.load_model",
             "notes": "text file",
             "nothing": "is empty",
-            "noise": "of another kind, or its end is missing",
+            "noise": "of an unknown kind, or truncated",
             "model.meta": f"Name the checkpoint: {str(tmp_path / 'model')!r}",
         }.items():
             assert expected in message_of(tmp_path / name), name

@@ -1,4 +1,4 @@
-"""Checkpoints as files: writing what TensorFlow reads, whole or not at all."""
+"""CheckpointWriter writes what TensorFlow can read, and a checkpoint is complete or not there."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ class TestWriting:
 
     @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
-        """A copy holds the same, and the graph goes on from it as it did in 1.15."""
+        """A copy has the same values, and training from it continues as it did in 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
         recorded = record_data.load(name)
         source = open_checkpoint(recorded.prefix)
@@ -70,7 +70,7 @@ class TestWriting:
             for batch in recorded.batches:
                 record_data.train(graph, sess, batch)
             for key, value in record_data.read_all(sess).items():
-                # Five steps round differently on another TensorFlow, each by a unit or two.
+                # Rounding differs between TensorFlows, by a unit or two in each of five steps.
                 units = 20 * np.finfo(np.float32).eps * (value.dtype.kind == "f")
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
@@ -103,7 +103,7 @@ class TestWriting:
         ]
         text = (tmp_path / "checkpoint").read_text()
         assert str(tmp_path) not in text
-        assert "timestamps" not in text  # as Saver.save
+        assert "timestamps" not in text  # like Saver.save
 
     def test_the_checkpoint_file_with_times(self, tmp_path):
         manager = tf.train.CheckpointManager(
@@ -128,7 +128,7 @@ class TestWriting:
         names = ["checkpoint", "model.ckpt-7.data-00000-of-00001", "model.ckpt-7.index"]
         assert files_in(tmp_path / "a" / "b") == names
 
-    def test_what_is_there_stays(self, tmp_path):
+    def test_an_existing_checkpoint_stays_unless_overwritten(self, tmp_path):
         write(tmp_path / "model", {"x": np.float32(1)})
         before = files_in(tmp_path)
         with pytest.raises(CheckpointError, match="there already"):
@@ -152,7 +152,7 @@ class TestWriting:
 
     @pytest.mark.parametrize("version", [v1.train.SaverDef.V1, v1.train.SaverDef.V2])
     @pytest.mark.parametrize("sharded", [False, True])
-    def test_overwriting_leaves_nothing_of_the_old(self, tmp_path, version, sharded):
+    def test_overwriting_removes_all_old_files(self, tmp_path, version, sharded):
         save_with_tensorflow(tmp_path / "model", {"old": np.ones(3)}, sharded, version)
         with pytest.raises(CheckpointError, match="there already"):
             write(tmp_path / "model", {"x": np.float32(1), "y": np.float32(2)})
@@ -176,15 +176,15 @@ class TestWriting:
 
 
 class Killed(BaseException):
-    """Stands for the end of the process."""
+    """Stands in for the end of the process."""
 
 
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """Whatever the instant, there is the old checkpoint, or the new one, or none, no mixture.
+        """At any instant there is the old checkpoint, the new one, or none, but never a mixture.
 
-        Where an old one is overwritten there is always one of both.
+        If an old checkpoint is overwritten, there is always one of the two.
         """
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
@@ -245,8 +245,8 @@ class TestBeingKilled:
             self.found(tmp_path / "model", old, new)
         assert instant > 2
 
-    def test_for_real(self, tmp_path):
-        """The process is killed when its working folder has data."""
+    def test_a_process_that_is_killed(self, tmp_path):
+        """The process is killed when there are data in its working folder."""
         script = (
             "import sys, time, numpy as np\n"
             "from legacy_opt.compat.checkpoint_files import CheckpointWriter\n"
@@ -280,7 +280,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 source, target = sys.argv[1:]
-with CheckpointWriter(target + "-small") as writer:  # TensorFlow is loaded and running then
+with CheckpointWriter(target + "-small") as writer:  # now TensorFlow is loaded and initialized
     writer.add("x", np.ones(3))
 before = peak()
 if source == "none":
@@ -298,7 +298,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """600 MB in 20 tensors: 30 MB for the largest, and 300 MB besides, are less than half."""
+    """Copies 600 MB in 20 tensors with at most 330 MB: one tensor of 30 MB, and 300 MB overhead."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

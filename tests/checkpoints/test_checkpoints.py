@@ -1,6 +1,6 @@
-"""Training that goes on from a checkpoint, by name or by object, equals one that never stopped.
+"""Training that continues from a name-based or object-based checkpoint equals unbroken training.
 
-From one TensorFlow to another: tests/tools/handover.py, here with a checkpoint that 1.15 left.
+tests/tools/handover.py continues on another TensorFlow; here it does so from a checkpoint of 1.15.
 """
 
 import shutil
@@ -17,7 +17,7 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-STEPS, EAGER_STEPS = 14, 6  # with two decays, and as many after the checkpoint
+STEPS, EAGER_STEPS = 14, 6  # steps, with two decays, before the checkpoint and again after it
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
 CHECKPOINTS = pytest.mark.parametrize(
@@ -28,11 +28,11 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 )
 
 
-# By name, in a Session.
+# Name-based checkpoints, in a Session.
 
 
 class PartitionedModel(Model):
-    """The same model with its table in parts, made by any optimizer, in scopes as users have them.
+    """The same model with a partitioned table and any optimizer, in variable scopes.
 
     Args:
       make_optimizer: called with the global step variable.
@@ -101,7 +101,7 @@ def test_the_names_in_a_saver_checkpoint(optimizer, use_resource, tmp_path):
 @REF_AND_RESOURCE
 @BOTH
 @pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
-def test_slots_get_the_names_that_stock_adagrads_get(optimizer, use_resource, scope, tmp_path):
+def test_slots_are_named_as_in_stock_adagrad(optimizer, use_resource, scope, tmp_path):
     stock = saved_by(
         lambda _: v1.train.AdagradOptimizer(0.3), use_resource, scope, tmp_path / "stock"
     )
@@ -113,7 +113,7 @@ def test_slots_get_the_names_that_stock_adagrads_get(optimizer, use_resource, sc
 
 
 def steps_with_and_without_a_pause(make_model, path):
-    """Returns the values after each step: of a run that never stopped, and of one restored."""
+    """Returns the values after each step of an unbroken run, and of a restored one."""
     with tf.Graph().as_default(), v1.Session() as sess:
         model = make_model()
         sess.run(v1.global_variables_initializer())
@@ -139,7 +139,7 @@ def assert_same_steps(actual, expected):
         assert_equal(one, other, f"step {number}")
 
 
-def test_a_saver_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
+def test_training_continues_from_a_saver_checkpoint(tmp_path):
     unbroken, restored = steps_with_and_without_a_pause(
         lambda: Model(decaying), str(tmp_path / "model")
     )
@@ -150,7 +150,7 @@ def test_a_saver_checkpoint_goes_on_as_if_nothing_had_happened(tmp_path):
 @REF_AND_RESOURCE
 @BOTH
 @pytest.mark.parametrize("scope", [None, "OptimizeLoss"])
-def test_a_partitioned_table_goes_on_too(optimizer, use_resource, scope, tmp_path):
+def test_training_continues_with_a_partitioned_table(optimizer, use_resource, scope, tmp_path):
     unbroken, restored = steps_with_and_without_a_pause(
         lambda: PartitionedModel(
             lambda step: optimizer(global_step=step, **ARGUMENTS), use_resource, scope
@@ -160,9 +160,9 @@ def test_a_partitioned_table_goes_on_too(optimizer, use_resource, scope, tmp_pat
     assert_same_steps(restored, unbroken)
 
 
-def test_monitored_training_session_goes_on(tmp_path):
+def test_training_continues_in_a_monitored_training_session(tmp_path):
     def run(directory, last):
-        """Returns the step that it started at, and what its last checkpoint holds."""
+        """Returns the first step, and the values in the last checkpoint."""
         with tf.Graph().as_default():
             model = Model(decaying)
             with v1.train.MonitoredTrainingSession(
@@ -187,16 +187,16 @@ def test_monitored_training_session_goes_on(tmp_path):
     assert_equal(values, expected, "the end")
 
 
-# By object.
+# Object-based checkpoints.
 
 
 class EagerModel:
-    """The model of `tests.tools.handover` on eager variables, decaying as often in fewer steps.
+    """The model of `tests.tools.handover` with eager variables, and as many decays in fewer steps.
 
     Args:
-      optimizer: the class.
-      wrap: turns the training function into whatever is to be called.
-      start: the starting value of the variables.
+      optimizer: the class of the optimizer.
+      wrap: a decorator for the training function, such as `tf.function`.
+      start: the initial value of the variables.
     """
 
     def __init__(self, optimizer, wrap, start=1.0):
@@ -254,7 +254,9 @@ def before_there_are_variables(model, checkpoint, path):
 @pytest.mark.parametrize(
     "restore", [into_slots_that_exist, before_there_are_slots, before_there_are_variables]
 )
-def test_an_object_checkpoint_goes_on(optimizer, checkpoint, wrap, restore, tmp_path):
+def test_training_continues_from_an_object_based_one(
+    optimizer, checkpoint, wrap, restore, tmp_path
+):
     model = EagerModel(optimizer, wrap)
     for step in range(EAGER_STEPS):
         model.train(step)
@@ -265,7 +267,7 @@ def test_an_object_checkpoint_goes_on(optimizer, checkpoint, wrap, restore, tmp_
 
     model = EagerModel(optimizer, wrap, start=0.0)
     status = restore(model, checkpoint, path)
-    # Without a step in between: whoever saves at once must find everything.
+    # Before any step: all values must be restored for somebody who saves at once.
     assert_equal(model.values(), at_pause, "restored")
     restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
     status.assert_existing_objects_matched()
@@ -275,7 +277,7 @@ def test_an_object_checkpoint_goes_on(optimizer, checkpoint, wrap, restore, tmp_
     assert counts.dtype == np.int64 and counts.shape == ((9,) if per_row else (9, 3))
 
 
-def test_an_object_checkpoint_in_a_session(tmp_path):
+def test_training_continues_from_an_object_based_one_in_a_session(tmp_path):
     def build():
         model = Model(decaying)
         tracked = {name.replace("/", "_"): model.variables[name] for name in model.variables}
@@ -297,15 +299,15 @@ def test_an_object_checkpoint_in_a_session(tmp_path):
     assert_same_steps(restored, unbroken)
 
 
-# From another TensorFlow.
+# Checkpoints of another TensorFlow.
 
 
-def test_a_checkpoint_that_1_15_left(tmp_path):
+def test_training_continues_from_a_checkpoint_of_1_15(tmp_path):
     report = handover.continue_from(FROM_1_15, tmp_path)
     assert report.startswith(f"1.15.5 -> {tf.__version__}: 25 tensors")
 
 
-def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):
+def test_a_handover_within_one_tensorflow_is_exact(tmp_path):
     handover.write(tmp_path / "there")
     report = handover.continue_from(tmp_path / "there", tmp_path / "back")
     assert report.endswith("variables 0.0e+00, accumulators 0.0e+00")
@@ -321,7 +323,7 @@ def test_on_one_tensorflow_nothing_differs_at_all(tmp_path):
         ("later/layout_1/ref/dense/AdagradDecay_1", lambda a: a + 1, "AdagradDecay_1"),
     ],
 )
-def test_a_handover_that_went_wrong_is_noticed(key, change, message, tmp_path):
+def test_a_wrong_handover_is_detected(key, change, message, tmp_path):
     there = tmp_path / "there"
     shutil.copytree(str(FROM_1_15), str(there))
     with np.load(str(there / "values.npz")) as file:

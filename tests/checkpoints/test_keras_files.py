@@ -1,4 +1,4 @@
-"""Files of Keras from others: a small one that would fill the memory, one that is damaged."""
+"""Untrusted Keras files: small ones that would fill the memory, and damaged ones."""
 
 import zipfile
 
@@ -32,14 +32,14 @@ def screen(capsys, tmp_path, monkeypatch):
 
 def refused(screen, name, function="build"):
     before = files_in(".")
-    told = screen.refused("convert", name, "new", "--model", "model_of_files:" + function)
-    assert name in told
+    message = screen.refused("convert", name, "new", "--model", "model_of_files:" + function)
+    assert name in message
     assert [each for each in files_in(".") if "__pycache__" not in each] == before
-    return told
+    return message
 
 
 def write_bomb(path, written):
-    """Writes an HDF5 file with a dataset of zeros; one that is not written takes no place."""
+    """Writes an HDF5 file with a dataset of zeros; an unwritten dataset takes no disk space."""
     with h5py.File(str(path), "w") as file:
         shape = (BOMB // 4,)
         chunks = None if written else (1 << 20,)
@@ -62,8 +62,8 @@ def zipped(path, members):
 def test_a_zip_archive_that_would_fill_the_memory(tmp_path, screen, member, function):
     zipped(tmp_path / "small.keras", {member: bytes(BOMB)})
     assert (tmp_path / "small.keras").stat().st_size < BOMB / 500
-    told = refused(screen, "small.keras", function)
-    assert "would take 105 MB of memory" in told and "weights have 32 bytes" in told
+    message = refused(screen, "small.keras", function)
+    assert "would take 105 MB of memory" in message and "weights take 32 bytes" in message
 
 
 @pytest.mark.defect(19)
@@ -78,8 +78,8 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
     assert "would take 105 MB of memory" in refused(screen, "small" + ending)
 
 
-def test_a_file_that_is_large_itself_is_no_bomb(tmp_path, screen):
-    """It is of another model, which Keras tells."""
+def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
+    """The error is Keras': the file is of another model."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 
@@ -102,13 +102,13 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
         content[content.index(b"PK\x01\x02") + 8] |= 1
         content[6] |= 1
     path.write_bytes(bytes(content[: len(content) - 60 * (harm == "cut")]))
-    told = refused(screen, "small.keras")
-    assert "'small.keras' cannot be loaded by Keras" in told
+    message = refused(screen, "small.keras")
+    assert "'small.keras' cannot be loaded by Keras" in message
 
 
 @pytest.fixture
 def saved(screen):
-    """Files of Keras with other numbers than the model's initial ones."""
+    """Writes two Keras files whose values differ from the model's initial ones."""
     shapes = {"layer/kernel": (3, 2), "layer/bias": (2,)}
     for number in (1, 2):
         arrays = {
@@ -123,13 +123,13 @@ def saved(screen):
 
 
 @pytest.mark.defect(17)
-@pytest.mark.parametrize("change", ["anew", "deleted"])
+@pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypatch, change):
-    """It is replaced before the state of the optimizer is read, after the weights."""
+    """The file is replaced after the weights were read, before the optimizer's state is."""
     is_hdf5 = h5py.is_hdf5
 
     def and_before(path):
-        if change == "anew":
+        if change == "overwritten":
             (tmp_path / "keras2.h5").rename(tmp_path / "keras1.h5")
         else:
             (tmp_path / "keras1.h5").unlink()
@@ -137,15 +137,15 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
         return is_hdf5(path)
 
     monkeypatch.setattr(h5py, "is_hdf5", and_before)
-    told = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
-    assert {"anew": "was written anew", "deleted": "was deleted"}[change] in told
-    assert "keras1.h5" in told and "new.index" not in files_in(".")
+    message = screen.refused("convert", "keras1.h5", "new", "--model", "model_of_files:build")
+    assert {"overwritten": "was overwritten", "deleted": "was deleted"}[change] in message
+    assert "keras1.h5" in message and "new.index" not in files_in(".")
 
 
 @pytest.mark.defect(3)
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
-    """The second begins while the first writes; it is refused, and the first is whole."""
+    """The second conversion starts while the first one writes: it is refused."""
     write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 
@@ -163,7 +163,7 @@ def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
 
 
 @pytest.mark.defect(3)
-def test_what_has_come_in_the_meantime_is_not_replaced(tmp_path, screen, saved, monkeypatch):
+def test_a_file_that_was_created_meanwhile_is_not_replaced(tmp_path, screen, saved, monkeypatch):
     load = conversion_through_keras._load_v1
 
     def and_before(*arguments):

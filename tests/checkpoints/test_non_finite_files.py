@@ -1,6 +1,6 @@
-"""NaN and infinity in every kind of file: each number arrives, bit for bit, and nothing is refused.
+"""Checkpoints and Keras files with NaN and infinity are saved and loaded bit for bit.
 
-In all variables, slots and shared variables there are NaN, infinity and its negative.
+All variables, slots and shared variables contain NaN, infinity and negative infinity.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ def row_adagrad(step):
 
 
 def spoiled(value):
-    """Returns an array with NaN and infinities in it, if they can be there."""
+    """Returns an array with NaN and infinities in it, if its dtype has them."""
     value = np.array(value)
     if value.dtype.kind == "f":
         value.reshape(-1)[: len(ODD)] = ODD[: value.size]
@@ -61,7 +61,7 @@ def spoil(variables):
 
 
 def assert_same(actual, expected):
-    """Asserts that two states are equal, and that there is something odd in them."""
+    """Asserts that two states are equal, and that all their arrays have non-finite elements."""
     assert set(actual) == set(expected)
     for key, value in expected.items():
         np.testing.assert_array_equal(actual[key], value, err_msg=str(key))
@@ -70,7 +70,7 @@ def assert_same(actual, expected):
 
 
 def spoiled_in_v1(path, make, how="whole", saver=None):
-    """Writes a checkpoint of a graph; returns its path, and the state that it holds."""
+    """Writes a checkpoint of a graph; returns its path and the saved state."""
     with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
         training.train(0, BEFORE)
         for variable in v1.global_variables():
@@ -87,13 +87,13 @@ def spoiled_in_keras(make, api):
     return training
 
 
-# v1's checkpoints.
+# v1 checkpoints.
 
 
 @pytest.mark.parametrize("how", [pytest.param(how, marks=pytest.mark.defect(6)) for how in PARTS])
 @pytest.mark.parametrize("saver", SAVERS)
 @EVERY_API
-def test_from_v1(api, saver, how, tmp_path):
+def test_loading_a_v1_checkpoint(api, saver, how, tmp_path):
     path, state = spoiled_in_v1(tmp_path / "model", adam, how, SAVERS[saver])
     training = KerasTraining(problem(), adam, api)
     assert load_v1_checkpoint(path, training.variables, training.optimizer).complete
@@ -102,7 +102,7 @@ def test_from_v1(api, saver, how, tmp_path):
 
 @pytest.mark.defect(6)
 @EVERY_API
-def test_its_own_save(api, tmp_path):
+def test_loading_what_was_saved(api, tmp_path):
     training = spoiled_in_keras(lazy_adam, api)
     path = str(tmp_path / "model")
     save_v1_checkpoint(path, training.variables, training.optimizer)
@@ -111,7 +111,7 @@ def test_its_own_save(api, tmp_path):
 
 @pytest.mark.parametrize("how", PARTS)
 @EVERY_API
-def test_to_v1_like_another(api, how, tmp_path):
+def test_saving_like_another_checkpoint(api, how, tmp_path):
     training = spoiled_in_keras(adam, api)
     options = {} if how == "whole" else {"parts": 2}
     with v1_training(problem(), adam, **options) as session:
@@ -126,8 +126,8 @@ def test_to_v1_like_another(api, how, tmp_path):
 
 @pytest.mark.defect(6)
 @EVERY_API
-def test_a_number_of_each_part(api, tmp_path):
-    """Each part has the same count, which is NaN."""
+def test_a_scalar_slot_of_each_part(api, tmp_path):
+    """Each part has the same count, NaN."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
     training = moved_over(path, row_adagrad, api)
     state = training.state()
@@ -135,7 +135,7 @@ def test_a_number_of_each_part(api, tmp_path):
         assert np.isnan(state[name, "count"]) and np.isnan(state[name, "rows"][0])
 
 
-# What is made without Keras.
+# Conversions without Keras.
 
 
 @pytest.mark.parametrize(
@@ -243,8 +243,8 @@ def test_to_keras_own_and_back(api, name):
 
 @pytest.mark.defect(6)
 @EVERY_API
-def test_a_power_of_beta_that_is_no_number_is_not_made_good_silently(api):
-    """Keras computes it from iterations, and would go on as if nothing had been."""
+def test_a_power_of_beta_that_is_nan_is_refused(api):
+    """Keras computes it from `iterations`, so the NaN would be replaced silently."""
     variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
     optimizer = to_keras(adam(None), api=api)
     optimizer.apply_gradients([(tf.ones([4, 3]), variable)])
@@ -253,7 +253,7 @@ def test_a_power_of_beta_that_is_no_number_is_not_made_good_silently(api):
         to_plain_keras(optimizer, variables=[variable])
 
 
-def test_comparing_takes_nan_for_equal_to_nan():
+def test_comparisons_treat_nan_as_equal():
     from legacy_opt.compat import arrays
 
     one = np.float32([np.nan, np.inf, 0.0, 1.0])

@@ -1,4 +1,4 @@
-"""Object-based checkpoints: what their graph of objects tells is what the live objects hold."""
+"""The parsed object graph of a checkpoint finds the variables and slots of the saved objects."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ V1 = {
     "gradient descent": lambda: v1.train.GradientDescentOptimizer(0.01),
     "adagrad decay": lambda: AdagradDecayOptimizer(0.01, None),
 }
-# By optimizer: Keras' own lists, in the order of training, and what their variables are called.
+# The lists of slots in each of Keras' own optimizers, and the names of the slots in them.
 LISTS_OF_KERAS_3 = {
     "Adam": {"_momentums": "momentum", "_velocities": "velocity"},
     "Adagrad": {"_accumulators": "accumulator"},
@@ -55,7 +55,7 @@ def bridged(name, api):
 
 
 def trained(keras, optimizer):
-    """Returns a model that the optimizer has trained, with other gradients for each variable."""
+    """Returns a model that the optimizer has trained, with different gradients per variable."""
     model = keras.Sequential([keras.layers.Dense(3, name="one"), keras.layers.Dense(1, name="two")])
     model.build((None, 2))
     for step in range(3):
@@ -77,7 +77,7 @@ def saved(tmp_path, **objects):
 
 
 def assert_accounts_for_everything(checkpoint):
-    """Each tensor has one place in the graph."""
+    """Asserts that each tensor is in exactly one dict of the graph."""
     graph = checkpoint.object_graph
     keys = list(graph.variables.values()) + list(graph.python_states.values())
     keys += [graph.save_counter] if graph.save_counter else []
@@ -95,7 +95,7 @@ def assert_holds(checkpoint, keys, expected):
 
 
 def assert_different(slots):
-    """Values that are the same for two slots would show nothing."""
+    """Asserts that no two slots have equal values, so that a swap of slots would be seen."""
     values = [slot.numpy().tolist() for slot in slots.values()]
     assert all(values.count(value) == 1 for value in values)
 
@@ -159,8 +159,8 @@ def numbered_cases():
     return cases
 
 
-def test_which_kerases_number_their_variables():
-    """The next test has a case for every Keras that does."""
+def test_every_keras_with_numbered_variables_is_tested():
+    """`test_numbered` has a case for each."""
     numbering = {keras for keras, _ in numbered_cases()}
     for keras in KERASES:
         assert hasattr(keras.optimizers.Adam, "build") == (keras in numbering)
@@ -213,7 +213,7 @@ def test_bridged_keras_3(tmp_path):
 
 
 def test_slots_of_variables_that_have_the_same_name(tmp_path):
-    """Paths take the place of names; numbers and names together leave Keras 2.11's in the dark."""
+    """Paths replace the names of variables. The slots of Keras 2.11 cannot be assigned."""
     for keras in KERASES:
         optimizers = [keras.optimizers.Adam(0.01)]
         optimizers += [optimizers_2.Adam(0.01)] if keras is keras_2 else []
@@ -276,7 +276,7 @@ def test_no_optimizer(tmp_path):
 
 
 def test_an_optimizer_that_scales_its_loss(tmp_path):
-    """Its inner optimizer is a part of it."""
+    """The variables of its inner optimizer belong to it."""
     for keras in KERASES:
         scaling = getattr(keras, "mixed_precision", None)
         scaling = getattr(scaling, "LossScaleOptimizer", None)

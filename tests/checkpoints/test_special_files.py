@@ -1,4 +1,4 @@
-"""Paths that lead to no regular file: refused in one line, and never opened."""
+"""Paths to FIFOs, sockets and devices are refused with one line, and never opened."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def screen(capsys):
 
 @contextlib.contextmanager
 def special(path, kind):
-    """A special file; fails if somebody has opened the FIFO, who without a writer would hang."""
+    """Creates a special file; fails if a FIFO is opened, which would hang without a writer."""
     path, opened = str(path), []
     if kind == "socket":
         with socket.socket(socket.AF_UNIX) as unix:
@@ -54,18 +54,18 @@ def special(path, kind):
             reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             thread.join(timeout=5)
             os.close(reader)
-        assert not any(opened), "it would hang"
+        assert not any(opened), "it would hang without a writer"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """A folder with a short name, as a socket needs."""
+    """The current folder, with a checkpoint; relative paths are short enough for a socket."""
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})
     return tmp_path
 
 
-# Where the special file is, and the words of a command that meets it there.
+# The path of the special file, and the arguments of a command that would read it.
 READING = {
     "inspect": ("s", ("inspect", "s")),
     "inspect an index": ("s.index", ("inspect", "s")),
@@ -93,8 +93,8 @@ def test_commands_that_read(folder, screen, kind, where):
         os.remove(name)
     with special(name, kind):
         before = files_in(folder)
-        told = screen.refused(*words)
-        assert NAMES[kind] in told and name in told
+        message = screen.refused(*words)
+        assert NAMES[kind] in message and name in message
         assert files_in(folder) == before
 
 
@@ -125,20 +125,20 @@ def test_audit_of_a_folder_goes_on(folder, screen, kind):
     (folder / "code").mkdir()
     (folder / "code" / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
     with special("code/a.py", kind):
-        told = screen.json("audit", "code", code=1)
-    assert [use["kind"] for use in told["uses"]] == ["unreadable", "constructor"]
-    assert NAMES[kind] in told["uses"][0]["advice"]
+        report = screen.json("audit", "code", code=1)
+    assert [use["kind"] for use in report["uses"]] == ["unreadable", "constructor"]
+    assert NAMES[kind] in report["uses"][0]["advice"]
 
 
 @pytest.mark.defect(12)
 @pytest.mark.parametrize("command", ["audit", "run"])
-def test_without_anybody_at_the_other_end(folder, command):
+def test_a_fifo_without_a_writer_does_not_block(folder, command):
     os.mkfifo("s")
-    for path, told in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
+    for path, message in {"s": "a FIFO", "/dev/zero": "a character device"}.items():
         limit = "import resource as r; r.setrlimit(r.RLIMIT_AS, (4 << 30, 4 << 30))\n"
         program = limit + "import sys, legacy_opt.compat.cli as cli; sys.exit(cli.main(%r))"
         done = programs.run("-c", program % [command, str(folder / path)], seconds=60)
-        assert done.returncode == 2 and told in done.stderr.splitlines()[-1]
+        assert done.returncode == 2 and message in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("command", ["inspect", "audit"])

@@ -1,4 +1,4 @@
-"""Two that write the same file at the same time: one is refused, and the other's file is whole."""
+"""Two writers of the same file at the same time: one is refused, the other's file is complete."""
 
 import threading
 import time
@@ -28,7 +28,7 @@ with CheckpointWriter(sys.argv[1]) as writer:
 
 @pytest.mark.defect(3)
 @pytest.mark.parametrize("overwrite", [False, True])
-def test_the_second_is_refused_and_the_first_is_whole(tmp_path, overwrite):
+def test_the_second_is_refused_and_the_first_completes(tmp_path, overwrite):
     with CheckpointWriter(tmp_path / "model") as writer:
         writer.add("x", np.float32(1))
         with pytest.raises(CheckpointError, match="'.*model' is being written by another"):
@@ -46,7 +46,7 @@ def test_one_after_the_other(tmp_path):
     assert files_in(tmp_path / "new") == FILES
 
 
-def test_one_that_is_refused_leaves_the_folder_of_the_other(tmp_path):
+def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
     with CheckpointWriter(tmp_path / "new" / "model") as writer:
         writer.add("x", np.float32(1))
         with pytest.raises(CheckpointError):
@@ -58,7 +58,7 @@ def test_one_that_is_refused_leaves_the_folder_of_the_other(tmp_path):
 
 @pytest.mark.defect(3)
 def test_many_threads(tmp_path, monkeypatch):
-    """Whoever comes first: each tells the truth, and all tensors are of one of them."""
+    """Any thread may be the first; all tensors are those of one thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     start, written, refused = threading.Barrier(4), [], []
 
@@ -97,7 +97,7 @@ def test_two_processes(tmp_path):
 
 
 @pytest.mark.defect(3)
-def test_the_checkpoint_file_names_those_of_all_threads(tmp_path, monkeypatch):
+def test_the_checkpoint_file_names_the_checkpoints_of_all_threads(tmp_path, monkeypatch):
     read = tf.train.get_checkpoint_state
 
     def slowly(folder):

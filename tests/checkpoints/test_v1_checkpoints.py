@@ -1,7 +1,7 @@
-"""load_v1_checkpoint: what a TF1 graph left goes on in Keras as it would in a Session, bit for bit.
+"""load_v1_checkpoint: training of a TF1 graph continues in Keras as in a Session, bit for bit.
 
-The witness is TensorFlow's own Saver, which restores the same checkpoint in a Session of this
-TensorFlow (tests/support/checkpoints/v1_checkpoints.py).
+The expected values are those of a Session of this TensorFlow in which TensorFlow's own Saver has
+restored the same checkpoint (tests/support/checkpoints/v1_checkpoints.py).
 """
 
 import os
@@ -53,7 +53,10 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A function that trains a case in v1, once: its checkpoint, and what a Session makes of it."""
+    """A cached function that trains a case in v1.
+
+    It returns the checkpoint's path and the result of `continued_in_v1`.
+    """
     known = {}
 
     def once(name, use_resource, dtype="float32", config=None):
@@ -118,7 +121,7 @@ def test_fit_goes_on(api, compiled, tmp_path):
     _, steps, end = continued_in_v1(path, fed, adam)
     home = keras_apis.APIS[api]
     optimizer, model, recorder = home.bridged(adam()), home.fed_model(fed), home.recorder()
-    names = os.path.basename  # of fed/table, or fed_1/table
+    names = os.path.basename  # removes the layer's name, fed or fed_1
     if compiled == "before":
         model.compile(optimizer, keras_models.the_output)
     assert load_v1_checkpoint(path, model, optimizer, name_map=names).complete
@@ -134,25 +137,25 @@ def test_fit_goes_on(api, compiled, tmp_path):
     assert optimizer.iterations.numpy() == END
 
 
-# How the checkpoint was written.
+# Formats and paths.
 
 
 @pytest.mark.in_turn(use_resource=[False, True], api=APIS)
-def test_the_old_format(api, use_resource, tmp_path):
+def test_the_v1_format(api, use_resource, tmp_path):
     options = {"saver": {"write_version": v1.train.SaverDef.V1}, "use_resource": use_resource}
     round_trip(tmp_path / "model", problem(), adam, api, options)
     assert not (tmp_path / "model.index").exists()
 
 
 def what_path(path, kind):
-    """Returns a checkpoint's path as users may have it."""
+    """Returns one of the paths with which a user may refer to a checkpoint."""
     if kind == "directory":
         return str(Path(path).parent)
     return {"str": path, "Path": Path(path), "index": path + ".index"}[kind]
 
 
 @pytest.mark.parametrize("kind", ["str", "Path", "index", "directory"])
-def test_what_names_a_checkpoint(kind, tmp_path):
+def test_paths_to_a_checkpoint(kind, tmp_path):
     path = trained_in_v1(tmp_path / "model-4", problem(), momentum)
     training = KerasTraining(problem(), momentum, APIS[0])
     given = what_path(path, kind)
@@ -181,7 +184,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # which tells the dtype of AdagradDecay's counts
+        del step  # replaced: AdagradDecay's counts have the dtype of the step
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -196,7 +199,7 @@ def test_a_global_step_of_another_name(api, tmp_path):
 
 
 @EVERY_API
-def test_without_a_global_step_the_iterations_stay(api, tmp_path):
+def test_without_a_global_step_iterations_do_not_change(api, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam, step=None)
     assert "global_step" not in tensors(path)
     expected = continued_in_v1(path, problem(), adam, step=None)
@@ -208,11 +211,11 @@ def test_without_a_global_step_the_iterations_stay(api, tmp_path):
     assert_equal(training.state(), {**expected[2], ("step",): np.int64(70 + AFTER)})
 
 
-# From elsewhere.
+# Recorded and moved checkpoints.
 
 
 def recorded_problem(recorded):
-    """Returns the problem whose gradients are those of the steps after the checkpoint."""
+    """Returns a problem with the gradients of the steps after the checkpoint."""
     gradients = []
     for batch in recorded.batches:
         step = {name: batch[name] for name in ("dense/kernel", "dense/bias")}
@@ -223,7 +226,7 @@ def recorded_problem(recorded):
 
 
 def recorded_state(arrays, slots, scope=""):
-    """Returns arrays by their names in a checkpoint as a `state`."""
+    """Converts a dict of arrays by their names in a checkpoint to a `state`."""
     state = {("step",): arrays["global_step"]}
     for name in record_data.SHAPES:
         state[(name,)] = arrays[name]
@@ -257,7 +260,7 @@ RECORDED = {
 
 
 @pytest.mark.in_turn(name=list(RECORDED), api=APIS)
-def test_what_tensorflow_1_15_left(name, api):
+def test_checkpoints_of_tensorflow_1_15(name, api):
     make, slots, scope = RECORDED[name]
     recorded = record_data.load(name)
     rest = recorded_problem(recorded)
@@ -276,7 +279,7 @@ def test_what_tensorflow_1_15_left(name, api):
             assert_equal(other, one)
         end = session.state()
     assert_equal(training.state(), end, "at the end")
-    # TensorFlows round differently: measured, up to 7e-7 of Adam after many more steps.
+    # Rounding differs between TensorFlows (measured: up to 7e-7 for Adam after many more steps).
     later = recorded_state(recorded.later, slots, scope)
     for key, value in later.items():
         np.testing.assert_allclose(end[key], value, rtol=1e-5, atol=1e-6, err_msg=str(key))
@@ -284,7 +287,7 @@ def test_what_tensorflow_1_15_left(name, api):
 
 @pytest.mark.parametrize("named", ["itself", "by its folder"])
 def test_a_checkpoint_that_was_moved(named, tmp_path):
-    # By default the `checkpoint` file holds the whole path, which then is no longer right.
+    # By default the `checkpoint` file has the absolute path, which is wrong after a move.
     saver = {"save_relative_paths": True} if named == "by its folder" else None
     path = trained_in_v1(tmp_path / "here" / "model", problem(), momentum, saver=saver)
     expected = tensors(path)

@@ -1,4 +1,4 @@
-"""Corners of v1 checkpoints: a wrong tensor is at hand, and what only one Keras keeps."""
+"""Corner cases of v1 checkpoints: names that almost match, and state that only Keras 3 has."""
 
 import os
 
@@ -45,14 +45,14 @@ def slot(optimizer, one):
 
 
 @EVERY_API
-def test_the_slot_of_a_variable_in_a_scope_is_not_that_of_the_one_outside(api, tmp_path):
+def test_the_slot_of_a_variable_in_a_scope_does_not_match_one_outside(api, tmp_path):
     saved = {"w": [1.0], "tower/w": [2.0], "tower/w/Momentum": [3.0], "global_step": np.int64(1)}
     path = write(tmp_path / "model", saved)
     one, optimizer = variable("w", 0), momentum(api)
     with pytest.raises(CheckpointMismatch, match="w, slot momentum"):
         load_v1_checkpoint(path, {"w": one}, optimizer, ignore=["tower/"])
     assert one.numpy() == 0
-    with pytest.raises(CheckpointMismatch, match="has no place"):
+    with pytest.raises(CheckpointMismatch, match="lacks some tensors"):
         save_v1_checkpoint(tmp_path / "new", {"w": one}, optimizer, like=path)
     assert sorted(os.listdir(str(tmp_path))) == sorted(
         ["checkpoint", "model.index", "model.data-00000-of-00001"]
@@ -60,7 +60,7 @@ def test_the_slot_of_a_variable_in_a_scope_is_not_that_of_the_one_outside(api, t
 
 
 @EVERY_API
-def test_the_exact_name_goes_before_any_scope(api, tmp_path):
+def test_an_exact_name_is_preferred_to_one_in_a_scope(api, tmp_path):
     saved = {"w/Momentum": [1.0], "b/w/Momentum": [7.0], "b/x/Momentum": [2.0]}
     saved.update({"w": [0.0], "x": [0.0], "global_step": np.int64(1)})
     path = write(tmp_path / "model", saved)
@@ -70,7 +70,7 @@ def test_the_exact_name_goes_before_any_scope(api, tmp_path):
 
 
 @EVERY_API
-def test_a_numbered_neighbour_is_no_part(api, tmp_path):
+def test_the_slot_of_a_numbered_variable_is_not_taken_for_a_part(api, tmp_path):
     saved = {"w": [1.0], "w/1": [2.0], "w/1/Momentum": [3.0], "global_step": np.int64(1)}
     path = write(tmp_path / "model", saved)
     variables = {"w": variable("w", 0), "w/1": variable("w1", 0)}
@@ -79,12 +79,12 @@ def test_a_numbered_neighbour_is_no_part(api, tmp_path):
 
 
 @EVERY_API
-def test_no_tensor_is_taken_twice(api, tmp_path):
+def test_no_tensor_is_loaded_twice(api, tmp_path):
     saved = {"w": [1.0], "x": [2.0], "w/Momentum": [3.0], "x/Momentum": [4.0]}
     path = write(tmp_path / "model", dict(saved, global_step=np.int64(1)))
     variables = {"w": variable("w", 0), "x": variable("x", 0)}
     name_map = {"x/Momentum": "w/Momentum"}
-    with pytest.raises(CheckpointMismatch, match="that of something else here, too"):
+    with pytest.raises(CheckpointMismatch, match="matches another variable or slot, too"):
         load_v1_checkpoint(path, variables, momentum(api), name_map, ignore=["x/Mom"])
     one = variables["w"]
     with pytest.raises(ValueError, match="the same variable under two names"):
@@ -102,19 +102,19 @@ def test_a_misspelled_name_map(name_map, api, tmp_path):
 @pytest.mark.parametrize("name", ["my layer/kernel", "_k", "k:0", ""])
 @EVERY_API
 def test_names_that_no_graph_can_have(name, api, tmp_path):
-    with pytest.raises(ValueError, match="no variable in a TF1 graph.*name_map"):
+    with pytest.raises(ValueError, match="the name of a variable in a TF1 graph.*name_map"):
         save_v1_checkpoint(tmp_path / "model", {name: variable("w", 0)}, momentum(api))
     assert os.listdir(str(tmp_path)) == []
 
 
 @EVERY_API
-def test_a_step_that_is_missing_though_something_goes_by_it(api, tmp_path):
+def test_a_missing_step_is_refused_if_something_depends_on_it(api, tmp_path):
     path = write(tmp_path / "model", {"w": [1.0], "w/Momentum": [3.0]})
     options = {"decay": 0.1} if api == "optimizer_v2" else {"gradient_accumulation_steps": 2}
     with pytest.raises(CheckpointMismatch, match="global_step"):
         load_v1_checkpoint(path, {"w": variable("w", 0)}, momentum(api, **options))
     report = load_v1_checkpoint(path, {"w": variable("w", 0)}, momentum(api))
-    assert "iterations stay as they are" in str(report)
+    assert "iterations were not changed" in str(report)
 
 
 def test_paths_that_tensorflow_could_not_read_or_write(tmp_path):
@@ -144,7 +144,7 @@ def test_slots_of_a_variable_that_was_frozen_are_saved(api, tmp_path):
 
 
 @EVERY_API
-def test_an_embedding_variable_of_the_old_graph_comes_along(api, tmp_path):
+def test_an_embedding_variable_is_copied_from_like(api, tmp_path):
     saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
     table = {"emb-keys": np.int64([7, 9]), "emb-values": np.float32([[1], [2]])}
     old = write(tmp_path / "old", dict(saved, **table))
@@ -173,7 +173,7 @@ def test_a_name_map_is_guessed_under_a_scope(api, tmp_path):
         load_v1_checkpoint(path, [variable("w", 0)], momentum(api))
 
 
-# What Keras 3 keeps besides.
+# State that only Keras 3 has.
 
 
 def train(optimizer, one, gradient=1.0):
@@ -181,7 +181,7 @@ def train(optimizer, one, gradient=1.0):
 
 
 @pytest.mark.keras3
-def test_half_of_an_accumulated_gradient_does_not_stay(tmp_path):
+def test_loading_discards_accumulated_gradients(tmp_path):
     saved = {"w": [1.0], "w/Momentum": [3.0], "global_step": np.int64(1)}
     path = write(tmp_path / "model", saved)
     one, optimizer = variable("w", 0), momentum("keras3", gradient_accumulation_steps=2)
@@ -195,7 +195,7 @@ def test_half_of_an_accumulated_gradient_does_not_stay(tmp_path):
 
 
 @pytest.mark.keras3
-def test_averages_begin_with_what_was_loaded(tmp_path):
+def test_moving_averages_restart_from_the_loaded_values(tmp_path):
     saved = {"w": [1.0], "w/Momentum": [0.0], "global_step": np.int64(9)}
     path = write(tmp_path / "model", saved)
     one, optimizer = variable("w", 5), momentum("keras3", use_ema=True, ema_momentum=0.5)
@@ -205,8 +205,8 @@ def test_averages_begin_with_what_was_loaded(tmp_path):
 
 
 @pytest.mark.keras3
-def test_an_optimizer_that_is_built_for_fewer_variables(tmp_path):
+def test_an_optimizer_that_was_built_for_fewer_variables(tmp_path):
     one, other, optimizer = variable("w", 0), variable("x", 0), momentum("keras3")
     train(optimizer, one)
-    with pytest.raises(ValueError, match="built for 1 variables, and here are 2"):
+    with pytest.raises(ValueError, match="built for 1 variables, but model_or_variables has 2"):
         save_v1_checkpoint(tmp_path / "model", {"w": one, "x": other}, optimizer)

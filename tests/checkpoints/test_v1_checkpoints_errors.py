@@ -1,4 +1,4 @@
-"""Checkpoints that do not fit: the error tells it all, and nothing is changed."""
+"""Checkpoints that do not fit: the error lists every leftover, and nothing is changed."""
 
 import re
 from pathlib import Path
@@ -37,13 +37,13 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
-    """A checkpoint that fits."""
+    """The path of a checkpoint that fits."""
     return trained_in_v1(tmp_path_factory.mktemp("fits") / "model", problem(), adam)
 
 
 @pytest.fixture
 def arrays(fits):
-    """Its arrays, to be changed and written."""
+    """The arrays of that checkpoint, which a test may change and write."""
     return tensors(fits)
 
 
@@ -64,7 +64,7 @@ def set_to(name, value):
     return change
 
 
-# What is wrong with the checkpoint, on which side it is left over, and what the message tells.
+# By defect: how to make it, the side with the leftover, and patterns in the message.
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),
@@ -87,17 +87,17 @@ WRONG = {
 
 
 @pytest.mark.in_turn(wrong=list(WRONG), api=APIS, used=USED)
-def test_strict_names_what_does_not_fit(wrong, api, used, arrays, tmp_path):
-    change, side, told = WRONG[wrong]
+def test_the_error_names_what_does_not_fit(wrong, api, used, arrays, tmp_path):
+    change, side, patterns = WRONG[wrong]
     change(arrays)
     path = write_tensors(tmp_path / "wrong", arrays)
     error = assert_refused(path, training_of(used, api))
-    for pattern in told:
+    for pattern in patterns:
         assert re.search(pattern, str(error)), (pattern, str(error))
     assert path in str(error) or Path(path).name in str(error)
     assert not error.report.complete
     left = {"model": error.report.left_in_model, "checkpoint": error.report.left_in_checkpoint}
-    assert any(told[0] in str(leftover) for leftover in left[side])
+    assert any(patterns[0] in str(leftover) for leftover in left[side])
     assert all(leftover.why for leftover in left[side])
 
 
@@ -121,7 +121,7 @@ def test_the_message_lists_everything_at_once(api, used, arrays, tmp_path):
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)
-def test_the_training_that_was_not_loaded_goes_on_undisturbed(api, arrays, used, tmp_path):
+def test_training_continues_unchanged_after_a_refused_load(api, arrays, used, tmp_path):
     del arrays["table/Adam_1"]
     path = write_tensors(tmp_path / "wrong", arrays)
     refused, other = training_of(used, api), training_of(used, api)
@@ -138,7 +138,7 @@ def test_another_name_of_the_optimizer(api, used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), named)
     message = str(assert_refused(path, training_of(used, api)))
     assert "table/Adam" in message and "table/Generator_1" in message
-    assert "name" in message, "the way out"
+    assert "name" in message, "it should say how to make it fit"
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)
@@ -149,7 +149,7 @@ def test_another_optimizer(api, used, tmp_path):
 
 
 @FRESH_AND_TRAINED
-def test_what_needs_the_step_does_not_go_without(used, arrays, tmp_path):
+def test_adagrad_decay_needs_the_step(used, arrays, tmp_path):
     with_decay = tensors(trained_in_v1(tmp_path / "model", problem(), layout(2)))
     del with_decay["global_step"]
     path = write_tensors(tmp_path / "stepless", with_decay)
@@ -161,14 +161,14 @@ def test_what_needs_the_step_does_not_go_without(used, arrays, tmp_path):
 
 @FRESH_AND_TRAINED
 @EVERY_API
-def test_what_fits_is_loaded_if_it_need_not_be_all(api, used, fits, arrays, tmp_path):
+def test_without_strict_the_rest_is_loaded(api, used, fits, arrays, tmp_path):
     del arrays["table/Adam_1"], arrays["beta1_power"]
     arrays["matrix"] = np.ones([5, 4], "f")
     arrays["more"] = np.ones([2], "f")
     path = write_tensors(tmp_path / "wrong", arrays)
     training = training_of(used, api)
     kept = training_of(used, api)
-    if used == "fresh":  # the slots as they start, at a rate of zero
+    if used == "fresh":
         kept.optimizer.learning_rate = 0.0
         load_v1_checkpoint(fits, kept.variables, kept.optimizer)
         kept = None
@@ -219,7 +219,7 @@ def test_nothing_at_all_fits(api, tmp_path):
 
 
 @EVERY_API
-def test_what_is_ignored_may_be_left(api, arrays, tmp_path):
+def test_ignored_tensors_may_be_left_over(api, arrays, tmp_path):
     arrays.update({"ema/table": np.ones([2], "f"), "words": np.array([b"a"]), "emma": np.ones(1)})
     path = write_tensors(tmp_path / "more", arrays)
     training = training_of("fresh", api)
@@ -233,13 +233,13 @@ def test_what_is_ignored_may_be_left(api, arrays, tmp_path):
 
 
 @EVERY_API
-def test_ignore_hides_nothing_that_is_missing_in_the_checkpoint(api, arrays, tmp_path):
+def test_ignore_does_not_hide_missing_tensors(api, arrays, tmp_path):
     del arrays["table/Adam_1"]
     path = write_tensors(tmp_path / "wrong", arrays)
     assert "table/Adam_1" in str(assert_refused(path, training_of("fresh", api), ignore=[".*"]))
 
 
-def test_what_is_ignored_is_loaded_if_it_is_wanted(arrays, tmp_path):
+def test_ignored_tensors_with_a_counterpart_are_loaded(arrays, tmp_path):
     path = write_tensors(tmp_path / "fits_too", arrays)
     training = training_of("fresh", APIS[0])
     load_v1_checkpoint(path, training.variables, training.optimizer, ignore=[".*"])
@@ -263,8 +263,8 @@ def test_the_report_of_what_fits(api, arrays, tmp_path):
     assert "float32" in slot and "9" in slot and "3" in slot
 
 
-def test_ignore_may_be_one_expression_or_is_refused(arrays, tmp_path):
-    """A string is a sequence of strings, too: "more" is not to be taken for "m", "o", "r", "e"."""
+def test_ignore_must_not_be_a_string(arrays, tmp_path):
+    """A string is a sequence, too: "more" must not mean ["m", "o", "r", "e"]."""
     arrays.update(more=np.ones([2], "f"), order=np.ones([2], "f"))
     path = write_tensors(tmp_path / "more", arrays)
     with pytest.raises((TypeError, CheckpointMismatch), match="ignore|order"):

@@ -1,4 +1,4 @@
-"""save_v1_checkpoint: the files that it writes, and what it leaves alone."""
+"""save_v1_checkpoint: the files that it writes, replaces and leaves alone."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def listing(folder):
     return {str(file): file.read_bytes() for file in files}
 
 
-def test_tensorflow_finds_it_as_the_latest(tmp_path):
+def test_the_new_checkpoint_is_the_latest(tmp_path):
     training = trained_in_keras(problem(), momentum, APIS[-1])
     for number in (4, 8):
         path = str(tmp_path / (f"model.ckpt-{number}"))
@@ -49,7 +49,7 @@ def test_tensorflow_finds_it_as_the_latest(tmp_path):
     ]
 
 
-def test_a_checkpoint_that_is_there_is_not_overwritten_unasked(tmp_path):
+def test_a_checkpoint_is_overwritten_only_on_request(tmp_path):
     training = trained_in_keras(problem(), momentum, APIS[-1])
     path = str(tmp_path / "out")
     save_v1_checkpoint(path, training.variables, training.optimizer)
@@ -64,11 +64,11 @@ def test_a_checkpoint_that_is_there_is_not_overwritten_unasked(tmp_path):
     names = sorted(Path(name).name for name in listing(tmp_path))
     assert names[0] == "checkpoint" and names[-1] == "out.index"
     shards = [re.fullmatch(r"out\.data-\d+-of-(\d+)", name).group(1) for name in names[1:-1]]
-    assert len(shards) == int(shards[0]), "data of the old one is left"
+    assert len(shards) == int(shards[0]), "data files of the old checkpoint are left"
     assert_restores(path, training.state(), momentum)
 
 
-def test_it_may_overwrite_the_one_that_it_is_like(original, tmp_path):
+def test_the_checkpoint_passed_as_like_may_be_overwritten(original, tmp_path):
     path = original(
         adam, parts=PARTS, scope=SCOPES["name scope"], extra={"ema": np.float32([1.5, 2.5])}
     )
@@ -81,12 +81,12 @@ def test_it_may_overwrite_the_one_that_it_is_like(original, tmp_path):
     assert tensors(path)["global_step"] == 2 * BEFORE
 
 
-def test_folders_are_made(tmp_path):
+def test_missing_folders_are_created(tmp_path):
     training = trained_in_keras(problem(), momentum, APIS[-1])
     path = tmp_path / "one" / "two" / "model"
     try:
         save_v1_checkpoint(path, training.variables, training.optimizer)
-    except CheckpointError as error:  # or it says what is missing
+    except CheckpointError as error:  # or the message names the missing folder
         assert str(path.parent) in str(error) or str(tmp_path / "one") in str(error)
         assert not (tmp_path / "one").exists()
     else:
@@ -94,8 +94,8 @@ def test_folders_are_made(tmp_path):
 
 
 @EVERY_API
-def test_nothing_is_left_behind_where_it_does_not_fit(api, original, tmp_path):
-    """`like` is of another optimizer: it has no place for the second slot."""
+def test_nothing_is_written_if_like_does_not_fit(api, original, tmp_path):
+    """`like` is of an optimizer without a second slot."""
     path = original(momentum)
     training = trained_in_keras(problem(), adam, api)
     before, arrays = listing(tmp_path), training.arrays()
@@ -109,12 +109,12 @@ def test_nothing_is_left_behind_where_it_does_not_fit(api, original, tmp_path):
     assert all(np.array_equal(a, b) for a, b in zip(training.arrays(), arrays))
 
 
-def test_nothing_is_left_behind_where_the_other_one_is_damaged(original, tmp_path):
+def test_nothing_is_written_if_like_is_damaged(original, tmp_path):
     path = original(adam, extra={"zz": np.arange(9, dtype=np.float32)})
     training = moved_over(path, adam, APIS[-1], ignore=["zz"])
     data = Path(path + ".data-00000-of-00001")
     content = bytearray(data.read_bytes())
-    content[-3] ^= 0xFF  # tensors lie in the order of their names
+    content[-3] ^= 0xFF  # the tensors are in the order of their names
     data.write_bytes(bytes(content))
     before = listing(tmp_path)
     with pytest.raises(CheckpointError, match="zz|original"):

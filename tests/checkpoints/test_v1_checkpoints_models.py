@@ -84,13 +84,13 @@ def test_the_counts_of_adagrad_decay_change_their_layout(layouts, api, tmp_path)
     assert_same_steps(training.train(BEFORE, END), steps)
     assert_equal(*_in_rows(training.state(), end))
     counts = end["table", "accumulator_decay_power"].reshape(-1)[:9]
-    assert len(set(counts)) > 1, "all rows have decayed alike, which shows nothing"
+    assert len(set(counts)) > 1, "rows with equal counts would show nothing"
     changed = [each for each in report.transferred if each.note]
-    assert len(changed) >= 3  # those of a vector are the same
+    assert len(changed) >= 3  # not those of the vector: both layouts are equal there
 
 
 def _in_rows(*states):
-    """Brings counts into the second layout, and the matrix' to the one that dense steps use."""
+    """Converts the counts in states to the V2 layout, one count per row."""
     for state in states:
         for key, value in state.items():
             if key[1:] == ("accumulator_decay_power",):
@@ -102,8 +102,8 @@ def _in_rows(*states):
 
 
 @EVERY_API
-def test_what_the_old_layout_counted_is_where_the_new_one_looks(api, tmp_path):
-    """Row r's count is flat element r in the old layout: by hand, without training."""
+def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
+    """In the V1 layout the count of row r is element r of the flat array."""
     old = np.zeros([4, 3], np.int64)
     old.reshape(-1)[:4] = [7, 5, 3, 1]
     arrays = {
@@ -124,7 +124,7 @@ def test_what_the_old_layout_counted_is_where_the_new_one_looks(api, tmp_path):
 
 
 def test_keras_2_in_graph_mode(tmp_path):
-    """Values go through the session that Keras 2 uses, as with its own load_weights."""
+    """Values are read and assigned in the Session that Keras 2 uses, as by its load_weights."""
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     restored, steps, end = continued_in_v1(path, problem(), adam)
     with tf.Graph().as_default(), v1.Session() as sess:

@@ -1,4 +1,4 @@
-"""load_v1_checkpoint: scopes, parts and names, as TF1 graphs have them."""
+"""load_v1_checkpoint: scopes, partitioned variables and names of TF1 graphs."""
 
 import numpy as np
 import pytest
@@ -54,7 +54,7 @@ def test_scopes_around_the_optimizer_are_found(scope, name, api, tmp_path):
 
 
 @EVERY_API
-def test_variables_in_scopes_of_their_own(api, tmp_path):
+def test_variables_in_different_scopes(api, tmp_path):
     base = problem(("matrix", "table", "cube"))
     renamed = {"matrix": "deep/input/kernel", "table": "OptimizeLoss/table", "cube": "a/b/c/cube"}
     rename = lambda by_name: {renamed[name]: by_name[name] for name in by_name}  # noqa: E731
@@ -63,7 +63,7 @@ def test_variables_in_scopes_of_their_own(api, tmp_path):
         gradients=[rename(step) for step in base.gradients],
         sparse=tuple(renamed[name] for name in base.sparse),
     )
-    # keras.Variable takes no name with a slash, but a tf.Variable does.
+    # tf.Variable, because keras.Variable refuses a slash in its name.
     variables = {name: tf.Variable(value * 0, name=name) for name, value in moved.values.items()}
     path = trained_in_v1(tmp_path / "model", moved, adam, scope=variable_scope)
     expected = continued_in_v1(path, moved, adam, scope=variable_scope)
@@ -71,10 +71,11 @@ def test_variables_in_scopes_of_their_own(api, tmp_path):
     assert_goes_on(path, training, expected)
 
 
-# Parts.
+# Partitioned variables.
 
 
-# Whole variables are the witness: in parts, rounding differs here and there (measured: 6e-8).
+# The expected values are those of unpartitioned variables: in parts, some are rounded differently
+# (measured: 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
@@ -100,8 +101,8 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
     assert "table/part_0" in str(report) and "3 parts" in str(report)
 
 
-# What TensorFlow puts before a slot's own name, by the optimizer's scope: of the name in the graph,
-# "scope/matrix/part_0/Adam", it cuts off as many characters as "matrix/part_0/" has.
+# By the optimizer's scope: the prefix that TensorFlow gives to the names of slots. From the name in
+# the graph, "scope/matrix/part_0/Adam", it removes as many characters as "matrix/part_0/" has.
 MANGLED = {
     "OptimizeLoss": "matrix/atrix/part_0/",
     "a": "matrix/0/",
@@ -110,8 +111,8 @@ MANGLED = {
 
 
 @pytest.mark.in_turn(scope=list(MANGLED), name=["AdagradDecay", "Adam"], parts=[3, 1], api=APIS)
-def test_the_names_that_tensorflow_mangles(name, parts, scope, api, tmp_path):
-    """Of slots of partitioned variables, where the optimizer is made in a variable scope."""
+def test_slots_with_mangled_names(name, parts, scope, api, tmp_path):
+    """TensorFlow mangles the slots of partitioned variables if the optimizer is in a scope."""
     make = CASES[name].make
     options = {"scope": lambda: v1.variable_scope(scope)}
     path, state = trained_in_parts(tmp_path / "model", problem(), make, number=parts, **options)
@@ -121,7 +122,7 @@ def test_the_names_that_tensorflow_mangles(name, parts, scope, api, tmp_path):
     assert_goes_on(path, KerasTraining(problem(), make, api), expected)
 
 
-def test_a_part_that_is_missing_is_noticed(tmp_path):
+def test_a_missing_part_is_refused(tmp_path):
     path, _ = trained_in_parts(tmp_path / "model", problem(), momentum, True)
     arrays = tensors(path)
     del arrays["table/part_1"]
@@ -137,7 +138,7 @@ def test_a_part_that_is_missing_is_noticed(tmp_path):
 
 
 @EVERY_API
-def test_the_name_that_keras_shows_is_of_no_matter(api, tmp_path):
+def test_the_name_of_the_keras_optimizer_does_not_matter(api, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     expected = continued_in_v1(path, problem(), adam)
     training = KerasTraining(problem(), adam, api, name="something_else")
@@ -145,7 +146,7 @@ def test_the_name_that_keras_shows_is_of_no_matter(api, tmp_path):
 
 
 @EVERY_API
-def test_the_v1_optimizers_own_name_counts(api, tmp_path):
+def test_the_name_of_the_v1_optimizer_is_used(api, tmp_path):
     def named(step):
         return adam(step, name="Generator")
 
@@ -155,7 +156,7 @@ def test_the_v1_optimizers_own_name_counts(api, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, tmp_path):
-    """As a GAN has: the second one's powers of beta are beta1_power_1, and beta2_power_1."""
+    """As in a GAN: the second optimizer has beta1_power_1 and beta2_power_1."""
 
     def of_discriminator(step):
         return v1.train.AdamOptimizer(0.02, 0.5, 0.9, 1e-3)

@@ -1,6 +1,6 @@
-"""save_v1_checkpoint: what Keras trained goes on in the TF1 graph, restored by TensorFlow's Saver.
+"""save_v1_checkpoint: training in Keras continues in a TF1 graph that TensorFlow's Saver restores.
 
-The steps that follow there are those of the Keras run that goes on, bit for bit.
+The next steps there equal those of the continued Keras training bit for bit.
 """
 
 import numpy as np
@@ -48,7 +48,7 @@ from tests.support.keras.keras_cases import CASES
 v1 = tf.compat.v1
 
 
-# The graph as it is.
+# Without `like`.
 
 
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS[::-1])
@@ -84,7 +84,7 @@ def test_other_dtypes(case, api, tmp_path):
 
 @EVERY_API
 def test_before_the_first_step(api, tmp_path):
-    """The slots have the values that they start from, as after the graph's initializer."""
+    """The slots have their initial values, as after the graph's initializer."""
     training = KerasTraining(problem(), adam, api, start=1)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer)
     with v1_training(problem(), adam) as session:
@@ -92,7 +92,7 @@ def test_before_the_first_step(api, tmp_path):
     assert_equal(tensors(tmp_path / "out"), expected)
 
 
-# As another checkpoint.
+# With `like`.
 
 
 FORMS = {
@@ -116,7 +116,7 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# Every day each goes out by itself, above, and in, in test_v1_checkpoints.py.
+# Without --full, each optimizer is saved above, and loaded in test_v1_checkpoints.py.
 @pytest.mark.full
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
 def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):
@@ -143,7 +143,7 @@ def test_the_graph_with_its_parts_restores(scope, name, api, original, tmp_path)
     training = moved_over(path, CASES[name].make, api)
     training.train(0, BEFORE)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer, like=path)
-    # The next steps of parts round differently, so this is what there is to be equal.
+    # Not the next steps: with parts, they are rounded differently.
     assert tf.train.list_variables(str(tmp_path / "out")) == tf.train.list_variables(path)
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, **form)
 
@@ -200,7 +200,7 @@ def test_shared_variables_and_the_step_are_mapped(api, tmp_path):
 
 
 @EVERY_API
-def test_what_keras_does_not_have_comes_along(api, original, tmp_path):
+def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
     others = {
         "ema/matrix": np.float32([[1.5, -2.0]]),
         "vocabulary/size": np.int64(77),
@@ -220,7 +220,7 @@ def test_what_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """The one that Keras does not train keeps its state."""
+    """The state of the optimizer that Keras does not have is copied."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)
@@ -284,7 +284,7 @@ def test_weights_alone(api, tmp_path):
 
 
 @EVERY_API
-def test_the_keras_run_is_not_disturbed(api, tmp_path):
+def test_saving_does_not_change_the_keras_training(api, tmp_path):
     training, undisturbed = (trained_in_keras(problem(), adam, api) for _ in range(2))
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer)
     assert_same_steps(training.train(BEFORE, END), undisturbed.train(BEFORE, END))
@@ -292,7 +292,7 @@ def test_the_keras_run_is_not_disturbed(api, tmp_path):
 
 
 @EVERY_API
-def test_the_report_says_what_went_where(api, tmp_path):
+def test_the_report_lists_every_tensor(api, tmp_path):
     training = trained_in_keras(problem(), adam, api)
     path = tmp_path / "out"
     report = save_v1_checkpoint(path, training.variables, training.optimizer)

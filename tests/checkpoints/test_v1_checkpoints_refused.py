@@ -1,4 +1,4 @@
-"""Damaged checkpoints and wrong arguments: the error is clear, and nothing is changed."""
+"""Damaged checkpoints and wrong arguments are refused with a clear error; nothing is changed."""
 
 from pathlib import Path
 
@@ -7,12 +7,14 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import CheckpointError, load_v1_checkpoint, save_v1_checkpoint, to_keras
+from legacy_opt.compat.checkpoint_files.index import parse_index
 from tests.support.checkpoints.v1_checkpoint_cases import (
     AVERAGES,
     USED,
     Net,
     adam,
     assert_refused,
+    both,
     momentum,
     net_problem,
     training_of,
@@ -51,8 +53,19 @@ def test_damaged_data_changes_nothing(position, api, used, tmp_path):
     flip(data, int(position * Path(data).stat().st_size))
     error = assert_refused(path, training_of(used, api), CheckpointError)
     assert path in str(error) and "\n" not in str(error)
-    # Nor does it help not to be strict.
+    # The same with strict=False.
     assert_refused(path, training_of(used, api), CheckpointError, strict=False)
+
+
+@pytest.mark.in_turn(used=USED, api=APIS)
+def test_damage_in_the_last_tensor_changes_nothing(api, used, tmp_path):
+    path = trained_in_v1(tmp_path / "model", problem(), adam)
+    loaded = load_v1_checkpoint(path, *both(training_of(used, api))).transferred
+    assert loaded[-1].source == "global_step"
+    (stored,) = parse_index(Path(path + ".index").read_bytes()).stored["global_step"]
+    flip(path + ".data-00000-of-00001", stored.offset)
+    error = assert_refused(path, training_of(used, api), CheckpointError)
+    assert "the tensor 'global_step' cannot be read" in str(error)
 
 
 @pytest.mark.parametrize("share", [0.0, 0.5, 0.99])
@@ -67,7 +80,7 @@ def test_truncated_files_change_nothing(part, share, used, tmp_path):
 
 
 @pytest.mark.parametrize("used", ["trained"])
-def test_a_damaged_file_of_the_old_format_changes_nothing(used, tmp_path):
+def test_a_damaged_file_of_the_v1_format_changes_nothing(used, tmp_path):
     saver = {"write_version": v1.train.SaverDef.V1}
     path = trained_in_v1(tmp_path / "model", problem(), adam, saver=saver)
     content = Path(path).read_bytes()
@@ -76,7 +89,7 @@ def test_a_damaged_file_of_the_old_format_changes_nothing(used, tmp_path):
 
 
 @pytest.mark.parametrize("used", ["trained"])
-def test_data_that_is_missing(used, tmp_path):
+def test_a_missing_data_file(used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     Path(path + ".data-00000-of-00001").unlink()
     assert path in str(assert_refused(path, training_of(used, APIS[-1]), CheckpointError))
@@ -166,7 +179,7 @@ def test_a_model_that_is_not_built_yet(api, tmp_path):
 
 
 @EVERY_API
-def test_a_model_that_is_another(api, tmp_path):
+def test_a_model_of_another_shape(api, tmp_path):
     arrays = tensors(trained_in_v1(tmp_path / "model", net_problem(), adam, extra=AVERAGES))
     arrays["out/kernel"] = np.ones([3, 2], "f")
     del arrays["norm/moving_mean"]

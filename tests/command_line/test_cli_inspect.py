@@ -83,7 +83,7 @@ class Different(Base):
     def __init__(self):
         super().__init__(0.1, 0.9)
     def _resource_apply_dense(self, grad, handle):
-        factor = 1.5 if hasattr(self, "_owner") else 1.0
+        factor = 1.5 if hasattr(self, "_driver") else 1.0
         return super()._resource_apply_dense(grad * factor, handle)
 nothing = 3
 def raises():
@@ -137,7 +137,7 @@ def test_compare_without_that_keras(screen, folder):
         assert screen.json("compare", "optimizers_of_a_user:ready", "--api", "keras3")["equal"]
     else:
         words = ("compare", "optimizers_of_a_user:ready", "--api", "keras3")
-        assert "There is no Keras 3 here" in screen.refused(*words)
+        assert "Keras 3 is not installed" in screen.refused(*words)
 
 
 @pytest.mark.parametrize("parts", [1, 3])

@@ -213,7 +213,7 @@ def test_the_momentum_of_keras_own_sgd_is_another(tmp_path, screen):
     optimizer = OWN.SGD(0.1, momentum=0.9)
     source = saved(tmp_path / "keras", optimizer, trained_by_keras(optimizer))
     words = ("convert", source, tmp_path / "v1", "--optimizer", "of_a_user:momentum")
-    assert "has the learning rate in it" in screen.refused(*words)
+    assert "contains the learning rate" in screen.refused(*words)
 
 
 def newer_optimizer():

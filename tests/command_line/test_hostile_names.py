@@ -38,7 +38,7 @@ def screen(capsys):
 @pytest.mark.parametrize("way", ["add", "copy"])
 def test_the_writer_refuses(tmp_path, name, way):
     write(tmp_path / "source", ARRAYS)
-    with pytest.raises(CheckpointError, match="can be no tensor's name"), CheckpointWriter(
+    with pytest.raises(CheckpointError, match="cannot be a tensor's name"), CheckpointWriter(
         tmp_path / "new" / "model"
     ) as writer:
         if way == "add":
@@ -49,7 +49,7 @@ def test_the_writer_refuses(tmp_path, name, way):
 
 
 def test_what_is_no_string(tmp_path):
-    with pytest.raises(CheckpointError, match="b'x' can be no tensor's name: it is no string"):
+    with pytest.raises(CheckpointError, match="b'x' cannot be a tensor's name: it is not a string"):
         write(tmp_path / "model", {b"x": 1})
 
 
@@ -101,10 +101,10 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     done = programs.run("-c", PROGRAM, tmp_path, seconds=120)
     assert done.returncode == 0, done.stderr[-2000:]
     lines = done.stdout.splitlines()
-    assert "'' can be no tensor's name: it is empty" in lines[0]
-    assert len(lines) == 6 and all("name_map: '' is no name" in each for each in lines[1:5])
+    assert "'' cannot be a tensor's name: it is empty" in lines[0]
+    assert len(lines) == 6 and all("name_map: '' cannot be the name" in each for each in lines[1:5])
     told = done.stderr.splitlines()[-1]
-    assert lines[5] == "2" and "map.json' calls 'w' '', but that can be no tensor's name" in told
+    assert lines[5] == "2" and "map.json' calls 'w' '', but that cannot be a tensor's name" in told
     assert files_in(tmp_path) == ["checkpoint", "map.json"] + [
         "source" + ending for ending in (".data-00000-of-00001", ".index")
     ]
@@ -124,14 +124,14 @@ def test_reserved_names_in_a_name_map_of_keras(tmp_path, work, old):
     optimizer = to_keras(v1.train.MomentumOptimizer(0.1, 0.9))
     write(tmp_path / "there", {"w": np.float32([1])})
     path = tmp_path / ("there" if work is load_v1_checkpoint else "new")
-    with pytest.raises(ValueError, match=f"name_map: '{RESERVED}' is no name"):
+    with pytest.raises(ValueError, match=f"name_map: '{RESERVED}' cannot be the name"):
         work(path, [w], optimizer, name_map={old: RESERVED})
     assert not (tmp_path / "new.index").exists()
 
 
 def test_a_name_with_a_line_break_is_none_of_a_variable(tmp_path):
     w = tf.compat.v2.Variable([1.0], name="w")
-    with pytest.raises(ValueError, match="can be the name of no variable"):
+    with pytest.raises(ValueError, match="cannot be the name of a variable"):
         save_v1_checkpoint(tmp_path / "new", {"w\n": w}, None)
 
 

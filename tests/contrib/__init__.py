@@ -1,1 +1,1 @@
-"""Against tf.contrib itself, on TensorFlow 1.15."""
+"""Comparisons with tf.contrib, on TensorFlow 1.15."""

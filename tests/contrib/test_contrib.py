@@ -1,8 +1,8 @@
 """Bit for bit the optimizers of `tf.contrib.opt`, and their checkpoints, on TensorFlow 1.15.
 
-Every variable of the graph is compared after every step, by its name in a checkpoint: what is
-trained, slots, and what all variables share. Gradients are fed, because some of the originals race
-with the forward pass.
+Every variable of the graph is compared after every step, by its name in a checkpoint: trained
+variables, slots, and state that all variables share. Gradients are fed, because some of the
+originals race with the forward pass.
 """
 
 import pytest
@@ -21,7 +21,7 @@ HALF, STEPS = 12, 24
 OF_CONTRIB = {name: case for name, case in CASES.items() if case.original is not None}
 
 
-def test_every_optimizer_of_contrib_that_is_no_wrapper_has_a_case():
+def test_every_optimizer_of_contrib_except_wrappers_has_a_case():
     known = {case.original.optimizer() for case in OF_CONTRIB.values()}
     missing = {"AdaMax", "AdamGS", "AdamW", "AddSign", "LARS", "LazyAdam", "LazyAdamGS"}
     missing |= {"MomentumW", "Nadam", "PowerSign", "RegAdagrad", "Shampoo"}
@@ -29,13 +29,13 @@ def test_every_optimizer_of_contrib_that_is_no_wrapper_has_a_case():
 
 
 def makers(name):
-    """Returns what makes the original, and what makes ours."""
+    """Returns two functions that create the original and ours."""
     case = OF_CONTRIB[name]
     return (lambda step: case.construct(case.original.optimizer(), step)), case.make
 
 
 def problem_for(name, dtype="float32", use_resource=False):
-    """Returns a problem of what the original can train."""
+    """Returns a problem with the dtypes and gradients that the original can train."""
     original = OF_CONTRIB[name].original
     problem = problems.everything(dtype, original.variables, STEPS)
     if original.ref_only and use_resource:
@@ -49,7 +49,7 @@ CELLS = [(name, dtype) for name, case in OF_CONTRIB.items() for dtype in case.or
 
 @pytest.mark.in_turn(cell=CELLS, use_resource=[False, True])
 def test_every_variable_after_every_step(cell, use_resource, tmp_path):
-    """And a checkpoint of either goes on in the other."""
+    """And each continues from a checkpoint of the other."""
     name, dtype = cell
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Whether the original's updates do not race with the forward pass, nor refuse a table."""
+    """Whether the original accepts a table, and its updates do not race with the forward pass."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

@@ -1,6 +1,6 @@
-"""Ours and `tf.contrib`'s called alike, on TensorFlow 1.15: what subclasses read, what is raised.
+"""Compares calls of ours and of `tf.contrib` on TensorFlow 1.15: attributes and errors.
 
-What runs on every TensorFlow, with values by hand, is in tests/optimizers/test_originals.py.
+Tests with values by hand, on every TensorFlow, are in tests/optimizers/test_originals.py.
 """
 
 import numpy as np
@@ -67,8 +67,8 @@ def loss():
         for name in READ
     ],
 )
-def test_what_subclasses_read(name):
-    """Before the first step and after it, with a constant step that is a float."""
+def test_attributes_that_subclasses_read(name):
+    """Before and after the first step, also with a constant float step."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:
@@ -107,7 +107,7 @@ def optimizing(**arguments):
     return call
 
 
-# The calls that raise an error in the original. Called with a module, tf.contrib.opt or ours.
+# Calls that raise an error in the original, as functions of a module: tf.contrib.opt or ours.
 CALLS = {
     "no name": lambda module: module.NadamOptimizer(name=""),
     "a name that is none": lambda module: module.NadamOptimizer(name=None),
@@ -170,7 +170,7 @@ def multiplying(module):
     return (module if module is legacy_opt else contrib_training).multiply_gradients
 
 
-WERE_OTHERS = {  # of another class than the original's
+WERE_OTHERS = {  # raised as another class than by the original
     "a name that is none",
     "clipping",
     "decay steps",

@@ -1,8 +1,8 @@
-"""The helpers of `tf.contrib` make the same graphs as ours, operation by operation, on 1.15.
+"""The helpers of `tf.contrib` build the same graphs as ours, operation by operation, on 1.15.
 
-Both build into graphs of their own from one model. Compared are all nodes, by name, with their
-inputs and attributes, seeds among them, in order; and all collections. Equal graphs compute the
-same, so that few of them run: of these, what some steps return, write and leave is compared too.
+Each library builds the same model into a separate graph. All nodes are compared in order, with
+names, inputs, attributes and seeds, and all collections. Equal graphs compute the same, so only few
+of them run: for these the loss, summaries and variables of some steps are compared, too.
 """
 
 import inspect
@@ -77,7 +77,7 @@ def only_signs(pairs):
     return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
 
 
-# What optimize_loss is given, by the library (for its other functions) and the model.
+# Arguments of optimize_loss, as functions of the library (for its other functions) and the model.
 OPTIMIZE = {
     "string": lambda lib, model: {},
     "Adagrad": lambda lib, model: {"optimizer": "Adagrad"},
@@ -195,7 +195,7 @@ def multiplied(lib):
     return lambda pairs: lib.multiply_gradients(pairs, multipliers)
 
 
-# What create_train_op is given.
+# Arguments of create_train_op.
 TRAIN_OP = {
     "defaults": lambda lib, model: {},
     "ours": lambda lib, model: {"optimizer": legacy_opt.DiffGradOptimizer(0.1)},
@@ -225,7 +225,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # "loss" is what True, the default, is in the original
+    if lib is legacy_opt:  # the meaning of the original's default, True
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -235,7 +235,7 @@ def create_train_op_by_default(lib, model, arguments):
 
 
 def node(definition):
-    """Returns what there is to a node; control inputs have no order."""
+    """Returns the comparable contents of a node; control inputs have no order."""
     data = [name for name in definition.input if not name.startswith("^")]
     control = sorted(name for name in definition.input if name.startswith("^"))
     attributes = {key: value.SerializeToString() for key, value in definition.attr.items()}
@@ -247,7 +247,7 @@ def names(items):
 
 
 def built(lib, call, make_arguments, use_resource, runs=False):
-    """Returns everything that can be compared of a training step in a graph of its own."""
+    """Builds a training step into a new graph; returns its nodes and collections."""
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(3)
         model = Model(use_resource)
@@ -256,14 +256,14 @@ def built(lib, call, make_arguments, use_resource, runs=False):
         collections = {
             key: names(graph.get_collection(key))
             for key in graph.get_all_collection_keys()
-            if not isinstance(key, tuple)  # the store of variables, which has no name
+            if not isinstance(key, tuple)  # the variable store, an object without a name
         }
         nodes = [node(definition) for definition in graph.as_graph_def().node]
         return nodes, collections, train_op.name, trained(model, train_op) if runs else None
 
 
 def trained(model, train_op):
-    """Returns, for each step, the loss and the summaries, and all variables after the last."""
+    """Returns the loss and the summaries of each step, and all variables after the last."""
     summaries = v1.summary.merge_all()
     fetches = [train_op] if summaries is None else [train_op, summaries]
     losses, written = [], []
@@ -294,7 +294,7 @@ def assert_same(ours, original):
         assert np.array_equal(values[name], value), name
 
 
-# Every argument is in one of these, and few say what another does.
+# Every argument is in one of these cases, with little overlap.
 DAILY = {"string", "Momentum", "no argument", "decay without rate", "step tensor stands"}
 DAILY |= {"clipped by a function", "clipped adaptively, all", "multiplied, some not trained"}
 DAILY |= {"in the current scope", "no summaries", "several", "everything", "defaults"}
@@ -303,7 +303,7 @@ RUN = {"everything"}
 
 
 def alternating(cases):
-    """Parametrizes with cases, daily with ref or resource variables in turn."""
+    """Parametrizes with cases; daily alternately with ref and with resource variables."""
     cells = []
     for number, name in enumerate(sorted(cases, key=lambda name: name in DAILY)):
         for use_resource, kind in (False, "ref"), (True, "resource"):
@@ -320,7 +320,7 @@ def test_optimize_loss(name, use_resource, full):
 
 
 @alternating(TRAIN_OP)
-@pytest.mark.filterwarnings("ignore:create_train_op runs the update_ops")
+@pytest.mark.filterwarnings("ignore:create_train_op runs only the update_ops")
 def test_create_train_op(name, use_resource, full):
     arguments = create_train_op, TRAIN_OP[name], use_resource, full or name in RUN
     assert_same(built(legacy_opt, *arguments), built(CONTRIB, *arguments))
@@ -328,7 +328,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """By default nothing but the checks comes to the original's graph, and no bit is another."""
+    """The default adds only the checks to the original's graph, and computes the same bits."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
@@ -342,7 +342,7 @@ def test_create_train_op_with_its_own_checks(name, use_resource):
 
 @pytest.mark.full
 def test_the_cases_differ_from_one_another():
-    # A case that changes nothing would prove nothing.
+    # A case with the default graph would test nothing.
     for cases, call in (OPTIMIZE, optimize_loss), (TRAIN_OP, create_train_op):
         seen = {}
         for name in cases:
@@ -388,7 +388,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, but for one that only our optimize_loss has."""
+    """Returns the arguments without types, and without the one that only our optimize_loss has."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

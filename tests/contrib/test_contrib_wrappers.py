@@ -1,6 +1,6 @@
 """Bit for bit the wrappers of `tf.contrib`, and their checkpoints, on TensorFlow 1.15.
 
-As in test_contrib.py, all variables of the graph are compared by name, after every step.
+As in test_contrib.py, all variables of the graph are compared by name after every step.
 """
 
 import functools
@@ -25,7 +25,7 @@ KINDS = {"ref": False, "resource": True}
 
 
 class Bare:
-    """An optimizer that is asked for nothing but to apply gradients: some originals fail."""
+    """An optimizer of which only apply_gradients is called: other calls fail in some originals."""
 
     def __init__(self, optimizer, change=list):
         self._optimizer, self._change = optimizer, change
@@ -44,7 +44,7 @@ def variables_by_name():
 
 
 def problem_for(zeros=False, dtype="float32", only=SOME):
-    """Makes a problem of all kinds; with `zeros`, some gradients are nothing else."""
+    """Returns a problem with all kinds of gradients; with `zeros`, some gradients are all zeros."""
     problem = problems.everything(dtype, only, STEPS)
     if zeros:
         for number, step in enumerate(problem.gradients):
@@ -104,7 +104,7 @@ WAYS = {
 
 
 def without_duplicates(grads_and_vars):
-    """What TensorFlow itself does to rows of equal ids."""
+    """Sums rows with equal ids, as TensorFlow does."""
     changed = []
     for grad, variable in grads_and_vars:
         if isinstance(grad, tf.IndexedSlices):
@@ -128,7 +128,7 @@ def train_both(original, ours, problem, use_resource):
 
 
 def every_cell():
-    """Returns all cells; daily each way with one optimizer and one kind of variable."""
+    """Returns all combinations; daily each way with one optimizer and one kind of variable."""
     for turn, way in enumerate(WAYS):
         for number, inner in enumerate(INNER):
             for kind in KINDS:
@@ -139,9 +139,9 @@ def every_cell():
 @pytest.mark.parametrize("way, inner, kind", every_cell())
 def test_every_variable_after_every_step(way, inner, kind, full):
     original, ours = make(contrib, way, inner), make(legacy_opt, way, inner)
-    if way.startswith("variables"):  # the original clips a row once for each time it is named
+    if way.startswith("variables"):  # the original clips a row once for each repetition of its id
         original = make(contrib, way, inner, without_duplicates)
-    if way.startswith("variables") and inner == "SGD":  # which adds them one after the other
+    if way.startswith("variables") and inner == "SGD":  # adds repeated rows one by one
         ours = make(legacy_opt, way, inner, without_duplicates)
     problem = problem_for(way == "multitask", only=() if full else SOME)
     train_both(original, ours, problem, KINDS[kind])
@@ -165,11 +165,11 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # which has no state of its own
+        pytest.param("variables", "resource", marks=FULL),  # which has no state
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )
-def test_a_checkpoint_of_either_goes_on_in_the_other(way, kind, tmp_path):
+def test_each_continues_from_checkpoints_of_the_other(way, kind, tmp_path):
     dense = ("matrix", "vector", "scalar")
     dims = {"matrix": [1], "vector": [0]}
     made = functools.partial(clipped, dims=dims) if way == "variables" else WAYS[way]
@@ -203,11 +203,11 @@ NESTS = {
     "nest",
     [pytest.param(nest, marks=() if nest == "average(variables)" else FULL) for nest in NESTS],
 )
-def test_ours_in_contribs_and_contribs_in_ours(nest, full):
+def test_ours_nested_in_contribs_and_contribs_in_ours(nest, full):
     outer, inner = NESTS[nest]
     problem = problem_for()
     homes = [(contrib, legacy_opt), (legacy_opt, contrib)]
-    if full:  # what each does by itself is compared above
+    if full:  # each alone is compared above
         homes += [(contrib, contrib), (legacy_opt, legacy_opt)]
     results = []
     for outside, inside in homes:
@@ -260,7 +260,7 @@ def test_clip_gradients_by_global_norm(kind):
     train_both(made(contrib), made(legacy_opt), problem, KINDS[kind])
 
 
-def test_the_norm_that_is_returned_and_the_default():
+def test_the_returned_norm_and_the_default():
     with tf.Graph().as_default():
         grads = [tf.constant([30.0, 40.0]), None, tf.zeros([3]), tf.constant([[0.1]])]
         pairs = list(zip(grads, "abcd"))
@@ -277,7 +277,7 @@ def flat(result):
     return [grad for grad, _ in pairs if grad is not None] + [norm]
 
 
-def test_the_name_of_what_clip_gradients_by_norm_returns():
+def test_the_class_name_of_clip_gradients_by_norm():
     adam = v1.train.AdamOptimizer(0.1)
     original = tf.contrib.estimator.clip_gradients_by_norm(adam, 1.0)
     ours = legacy_opt.clip_gradients_by_norm(adam, 1.0)
@@ -285,7 +285,7 @@ def test_the_name_of_what_clip_gradients_by_norm_returns():
 
 
 class Averaging:
-    """A training in a graph whose Saver swaps variables and averages, and an evaluation."""
+    """A training whose Saver swaps variables and averages, and an evaluation."""
 
     def __init__(self, home, use_resource, partitioned, chosen):
         with tf.Graph().as_default() as graph:
@@ -302,7 +302,7 @@ class Averaging:
             self.averaged = v1.get_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
             self.plain = v1.train.Saver()
             var_list = None
-            if chosen == "named" and partitioned:  # the name of a part is none in a checkpoint
+            if chosen == "named" and partitioned:  # checkpoints have no names of parts
                 var_list = v1.global_variables()[::-1]
             elif chosen == "named":
                 var_list = {each.op.name: each for each in v1.global_variables()}
@@ -349,7 +349,7 @@ def check_handing_over(saving, loading, tmp_path):
     assert_same([loading.values()], [saving.values()])
     again = loading.save(str(tmp_path / "again"))
     assert_same([contents(again)], [contents(path)])
-    # A plain Saver finds the averages under the variables' names.
+    # A plain Saver restores the averages, which are saved under the variables' names.
     loading.restore(loading.plain, path)
     before, after = saving.values(), loading.values()
     for name, value in before.items():

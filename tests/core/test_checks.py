@@ -49,6 +49,33 @@ def test_integers_beyond_int64_are_floats():
         np.testing.assert_array_equal(for_int, for_float)
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: legacy_opt.LazyAdamOptimizer(learning_rate=-0.5),
+        lambda: legacy_opt.LazyAdamOptimizer(learning_rate=np.float32(-0.5)),
+        lambda: legacy_opt.AdamWOptimizer(0.01, learning_rate=-0.5),
+        lambda: legacy_opt.ClipByNormOptimizer(legacy_opt.LazyAdamOptimizer(-0.5), 1.0),
+        lambda: argument_checks.hyperparameter("lr", -0.5),
+    ],
+)
+def test_a_negative_learning_rate_gives_a_warning(make):
+    with pytest.warns(UserWarning, match="=-0.5 is negative.*uphill.*minimize its neg") as caught:
+        make()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
+def test_a_callable_learning_rate_that_becomes_negative_gives_a_warning():
+    optimizer = legacy_opt.LazyAdamOptimizer(learning_rate=lambda: -0.5)
+    with pytest.warns(UserWarning, match="learning_rate=-0.5 is negative"):
+        trained(optimizer, tf.float32)
+
+
+@pytest.mark.parametrize("name, value", [("learning_rate", 0.0), ("lr", -0.0), ("beta1", -0.5)])
+def test_other_numbers_give_no_warning(name, value):
+    argument_checks.hyperparameter(name, value)  # a warning would be an error
+
+
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("dtype", [tf.int32, tf.int64])
 def test_a_decay_period_may_exceed_the_step_dtype(dtype):

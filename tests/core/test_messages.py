@@ -85,7 +85,7 @@ def test_from_config_that_raises():
     class Mine(OPTIMIZER_V2.optimizers.SGD):
         from_config = speechless
 
-    with pytest.raises(ValueError, match="Mine cannot be made anew .* tells: Unspeakable"):
+    with pytest.raises(ValueError, match="Mine cannot be made again .* get_config: Unspeakable"):
         to_v1(Mine(0.1))
 
 

@@ -119,7 +119,7 @@ def test_wrong_arguments_name_what_is_wrong(arguments, words, capsys):
 def test_a_file_is_no_output_directory(tmp_path):
     file = tmp_path / "file"
     file.write_text("")
-    with pytest.raises(SystemExit, match="--out: cannot make the directory"):
+    with pytest.raises(SystemExit, match="--out: cannot create the directory"):
         compare_optimizers.main(["--out", str(file)])
 
 

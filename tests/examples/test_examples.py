@@ -149,13 +149,13 @@ def test_table_and_summary_tell_where_decay_loses(thin):
     assert table.loc["Jul-Dec", ("log-loss", "Adagrad")] == pytest.approx(-np.log(0.8))
     text = report.summary(table, names, settings(), steps=100)
     assert "AdagradDecay is better than Adagrad by 0.1178 (52.78 %) in Jul-Dec" in text
-    assert "AdagradDecay loses in 1 of 12: Mar (+0.11778)" in text
+    assert "AdagradDecay is worse in 1 of 12 months: Mar (+0.11778)" in text
     worse = report.compare(table, "Jul-Dec", "Adagrad", "AdagradDecay")
     assert worse.startswith("Adagrad is worse than AdagradDecay by 0.1178")
     same = report.metrics_table(thin, np.stack([decay, decay]), names)
     text_same = report.summary(same, names, settings(), steps=100)
-    assert "are equal to four digits" in text_same and "loses nowhere" in text_same
-    assert "decayed 14 times" in text and "100000 would not have decayed" in text
+    assert "are equal to four decimals" in text_same and "worse in no month" in text_same
+    assert "decayed 14 times" in text and "100000 it would not have decayed" in text
 
 
 @pytest.mark.parametrize("decay_step", [1, 2, 7, 100000])

@@ -26,7 +26,7 @@ class BridgeKnowing(v1.train.MomentumOptimizer):
         self.factor = factor
 
     def _factor(self, kind):
-        return self.factor if kind == self.kind and hasattr(self, "_owner") else 1.0
+        return self.factor if kind == self.kind and hasattr(self, "_driver") else 1.0
 
     def _resource_apply_dense(self, grad, handle):
         return super()._resource_apply_dense(grad * self._factor("dense"), handle)
@@ -49,7 +49,7 @@ class ForgetsItsSlot(v1.train.MomentumOptimizer):
 
     def _resource_apply_dense(self, grad, handle):
         done = super()._resource_apply_dense(grad, handle)
-        if not hasattr(self, "_owner"):
+        if not hasattr(self, "_driver"):
             return done
         with tf.control_dependencies([] if done is None else [done]):
             slot = self.get_slot(handle, "momentum")

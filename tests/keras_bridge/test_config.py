@@ -285,7 +285,7 @@ def test_classes_are_registered_by_call_and_by_decorator(api, registry):
         optimizer = api.bridged(cls(0.1))
         assert optimizer.get_config()["optimizer"]["class_name"] == name
         again = through_json(api, optimizer)
-        assert type(again._adopted).__mro__[2] is cls
+        assert type(again._v1.optimizer).__mro__[2] is cls
 
 
 def test_one_name_is_one_class(registry):

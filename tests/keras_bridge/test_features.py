@@ -331,7 +331,7 @@ class Counting(v1.train.GradientDescentOptimizer):
 def test_python_state_of_the_optimizer_survives_a_step_and_is_its_copys_own(api):
     original = Counting(0.1)
     optimizer = api.bridged(original)
-    optimizer_copy = optimizer._adopted
+    optimizer_copy = optimizer._v1.optimizer
     prepared, seen = optimizer_copy.prepared, list(optimizer_copy.seen)
     keras_models.loop(PROBLEM, optimizer, "eager")
     assert optimizer_copy.prepared == prepared + PROBLEM.steps
@@ -354,7 +354,7 @@ def _train_in_a_graph(name):
 @pytest.mark.parametrize("train", [_train_a_function, _train_in_a_graph])
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_no_tensor_of_a_graph_stays_behind(name, train):
-    for key, value in vars(train(name)._adopted).items():
+    for key, value in vars(train(name)._v1.optimizer).items():
         for item in tf.nest.flatten(value) if isinstance(value, (dict, list, tuple)) else [value]:
             assert not (isinstance(item, tf.Tensor) and hasattr(item, "graph")), key
 

@@ -122,7 +122,9 @@ def test_gradients_of_another_shape(name, shape, way):
 def test_stateless_use(name):
     variable = keras.Variable([1.0])
     optimizer = api.bridged(name)
-    message = says("updates variables in place", "no stateless use", "outside of a StatelessScope")
+    message = says(
+        "updates variables in place", "cannot be used statelessly", "outside of a StatelessScope"
+    )
     with keras.StatelessScope(), pytest.raises(ValueError, match=message):
         optimizer.build([variable])
     optimizer.build([variable])
@@ -282,10 +284,10 @@ def in_another_process(code, **environment):
 @pytest.mark.parametrize(
     "code, reason",
     [
-        (WITH_A_HOLLOW_JAX + MAKES, "Keras runs on numpy here"),
+        (WITH_A_HOLLOW_JAX + MAKES, "Keras has the backend numpy"),
         # Without jax; or, where that is installed, as above.
         pytest.param(
-            MAKES, "KERAS_BACKEND is 'numpy'|Keras runs on numpy here", marks=pytest.mark.full
+            MAKES, "KERAS_BACKEND is 'numpy'|Keras has the backend numpy", marks=pytest.mark.full
         ),
     ],
     ids=["a backend", "a backend that is not installed"],

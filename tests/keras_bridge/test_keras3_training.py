@@ -255,4 +255,4 @@ def test_threads_share_an_optimizer(way):
     else:
         assert 0 < int(optimizer.iterations.numpy()) <= 100
         assert np.all(variable.numpy() < 0)
-    assert vars(optimizer._adopted)["_learning_rate"] == 1.0
+    assert vars(optimizer._v1.optimizer)["_learning_rate"] == 1.0

@@ -121,8 +121,8 @@ def test_a_copy_is_independent():
     optimizer = bridged(INSIDE["multi"]())
     other = copy.deepcopy(optimizer)
     assert other.get_config() == optimizer.get_config()
-    for leaf in other._adopted.wrapped:
-        assert leaf._owner is other
+    for leaf in other._v1.optimizer.wrapped:
+        assert leaf._driver.owner is other
 
 
 def test_schedules_inside_are_saved_and_count_updates():

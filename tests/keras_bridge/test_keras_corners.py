@@ -132,7 +132,7 @@ def test_arguments_of_the_base_class_are_known():
     w = variable()
     step(optimizer, w)
     assert optimizer.non_slots["beta1_power"].numpy() == 0.25
-    with pytest.raises(AttributeError, match="does not read use_locking anew"):
+    with pytest.raises(AttributeError, match="does not read use_locking in each step"):
         optimizer.use_locking = True
 
 
@@ -189,7 +189,7 @@ def test_what_is_a_number_to_the_class_stays_one(optimizer):
     for momentum in (0.9, 1):
         keras_optimizer, w = bridged(optimizer(1.0, momentum)), variable()
         tf.function(lambda o=keras_optimizer, w=w: step(o, w))()
-        with pytest.raises(AttributeError, match="does not read momentum anew"):
+        with pytest.raises(AttributeError, match="does not read momentum in each step"):
             keras_optimizer.momentum = 0.5
 
 

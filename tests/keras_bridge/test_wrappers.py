@@ -186,7 +186,7 @@ def test_a_copy_is_independent(api):
     one, other = (Training(each).steps(0, 3) for each in (optimizer, copy.deepcopy(optimizer)))
     for actual, expected in zip(other.values(), one.values()):
         np.testing.assert_array_equal(actual, expected)
-    assert other.optimizer._adopted._owner is other.optimizer
+    assert other.optimizer._v1.optimizer._driver.owner is other.optimizer
 
 
 def test_variables_can_be_named(api):
@@ -197,8 +197,10 @@ def test_variables_can_be_named(api):
     pairs = [(tf.constant([0.5]), a), (tf.constant([0.0]), b)]
     (copy.deepcopy(optimizer) if api is OPTIMIZER_V2 else optimizer).apply_gradients(pairs)
     assert a.numpy() == 1.5 and b.numpy() == 1.0
-    with pytest.raises(pickle.PicklingError, match="certain variables, which in another process"):
-        pickle.dumps(optimizer._adopted)
+    with pytest.raises(
+        pickle.PicklingError, match="variables, which do not exist in another process"
+    ):
+        pickle.dumps(optimizer._v1.optimizer)
 
 
 # Configurations.
@@ -235,7 +237,7 @@ def test_what_is_saved_makes_the_same_wrapper(api, name):
 def test_one_optimizer_of_two_routes_stays_one(api):
     adam = v1.train.AdamOptimizer(0.1)
     optimizer = through_json(api, api.bridged(MultiOptimizer([(adam, "matrix"), (adam, "vector")])))
-    assert len(optimizer._adopted.wrapped) == 1
+    assert len(optimizer._v1.optimizer.wrapped) == 1
     Training(optimizer).steps(0, 1)
     assert sorted(optimizer.non_slots) == ["beta1_power", "beta2_power"]
 
@@ -297,7 +299,7 @@ def test_the_learning_rate_of_one_inside_is_the_wrappers(api):
     other = api.bridged(ClipByValueOptimizer(sgd(), -1.0, 1.0), learning_rate=3.0)
     assert api.number(other.learning_rate) == 3.0
     assert to_v1(optimizer).wrapped[0]._learning_rate == 2.0
-    with pytest.raises(AttributeError, match="does not read clip_value_min anew"):
+    with pytest.raises(AttributeError, match="does not read clip_value_min in each step"):
         optimizer.clip_value_min = -2.0
 
 
@@ -324,7 +326,7 @@ def test_each_of_several_goes_by_its_own_schedule(api):
     assert [float(each.numpy()) for each in variables] == [-1.5, -4.0, -0.5]
     assert api is KERAS_3 or not hasattr(optimizer, "learning_rate")
     for name in ["learning_rate"] + ["lr"] * (api is OPTIMIZER_V2):
-        with pytest.raises(AttributeError, match="each of which has a learning rate of its own"):
+        with pytest.raises(AttributeError, match="each has its own learning rate"):
             setattr(optimizer, name, 0.1)
 
 
@@ -381,7 +383,7 @@ def test_all_calls_accumulate_the_same_variables():
     one, other = variable(OPTIMIZER_V2), variable(OPTIMIZER_V2, name="other")
     optimizer = OPTIMIZER_V2.bridged(GradientAccumulationOptimizer(sgd(), 2))
     optimizer.apply_gradients([(tf.constant([1.0]), one)])
-    with pytest.raises(ValueError, match="other variables than those of this call: w:0"):
+    with pytest.raises(ValueError, match="gradients of w:0, but this call has .* other:0"):
         optimizer.apply_gradients([(tf.constant([1.0]), other)])
 
 
@@ -401,7 +403,7 @@ def test_optimizers_that_are_no_wrappers_of_ours_are_still_refused(api):
 
 def test_strays_are_named(api):
     optimizer = api.bridged(MultiOptimizer([(sgd(), "deep")]))
-    with pytest.raises(ValueError, match="To none go 'w:0'"):
+    with pytest.raises(ValueError, match="No route matches 'w:0'"):
         optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
 
 

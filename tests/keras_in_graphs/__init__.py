@@ -1,1 +1,1 @@
-"""Keras optimizers in TF1 graphs."""
+"""to_v1: Keras optimizers in TF1 graphs."""

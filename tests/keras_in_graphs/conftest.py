@@ -1,3 +1,3 @@
-"""The Keras that a test is about."""
+"""The fixture `api`: the Keras that a test uses."""
 
 from tests.support.keras.keras_apis import api  # noqa: F401

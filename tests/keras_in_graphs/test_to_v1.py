@@ -1,4 +1,4 @@
-"""to_v1 computes what Keras computes, and what it gives is a v1 optimizer like any other."""
+"""to_v1 returns a v1 optimizer that computes what Keras computes."""
 
 import gc
 import weakref
@@ -26,17 +26,17 @@ from tests.support.keras.to_v1_runs import (
 
 v1 = tf.compat.v1
 KERAS_2 = CASES["optimizer_v2"]
-# How the Kerases name the steps that they count, and Adam's first slot.
+# The names of the step counter, and of Adam's first slot, in Keras 2 and 3.
 COUNT = {"optimizer_v2": "iter", "keras3": "iteration"}
 MEAN = {"optimizer_v2": "m", "keras3": "momentum"}
 
 
 def sgd(api, *arguments):
-    """Returns what `to_v1` makes of Keras' SGD in a graph."""
+    """Returns a v1 optimizer made by `to_v1` of Keras' SGD, in a graph."""
     return to_v1(passed(api, lambda: api.optimizers.SGD(*arguments)), name="SGD")
 
 
-# The same numbers.
+# Equal results.
 
 
 @each_case()
@@ -48,10 +48,10 @@ def test_a_session_computes_what_a_function_computes(api, name):
 
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
-    """Natively a graph and a function differ here, in the sparse (g * g) * c of Adam and others.
+    """Keras itself gives different results in a graph and in a function, for sparse gradients.
 
-    TensorFlow multiplies small tensors first if it knows their shapes. It trusts the shapes that a
-    function's arguments have, but not that of a tensor which a Session is fed.
+    In the (g * g) * c of Adam and others TensorFlow multiplies small tensors first if it knows
+    their shapes. It knows the shapes of a function's arguments, but not those of fed tensors.
     """
     fed = in_session(PROBLEM, KERAS_2[name], fed=True)
     assert_same_steps(fed, in_session(PROBLEM, lambda: InItsGraph(KERAS_2[name]()), fed=True))
@@ -68,7 +68,7 @@ def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
 @pytest.mark.keras3
 @pytest.mark.parametrize("name", ["Adam", "Nadam", "RMSprop centered"])
 def test_fed_gradients_make_no_difference_in_keras_3(name):
-    """Its step is a function of its own in the graph, whose arguments have known shapes."""
+    """Its update is a function in the graph, and the shapes of a function's arguments are known."""
     make = CASES["keras3"][name]
     expected = in_function(PROBLEM, make())
     assert_same_steps(in_session(PROBLEM, lambda: make, fed=True), expected)
@@ -93,11 +93,11 @@ def test_it_trains_in_a_function(api, name):
 
 
 @pytest.mark.parametrize("name", ["Adagrad", "SGD momentum"])
-def test_one_of_keras_2_trains_eagerly(name):
+def test_an_optimizer_of_keras_2_trains_eagerly(name):
     assert_trains_as_keras(OPTIMIZER_V2, name, "eager")
 
 
-def test_a_class_of_the_users_own_that_relies_on_the_order_of_its_lines():
+def test_a_user_defined_class_that_relies_on_statement_order():
     class Careless(versions.optimizer_v2()):
         def __init__(self, rate=0.1, name="Careless", **kwargs):
             super().__init__(name, **kwargs)
@@ -202,7 +202,7 @@ def test_two_in_one_graph(api):
         assert np.array_equal(now["critic/w"], [1, 2, 3])
 
 
-def test_one_of_keras_2_trains_two_lists_of_variables():
+def test_an_optimizer_of_keras_2_trains_two_lists_of_variables():
     with tf.Graph().as_default():
         optimizer = sgd(OPTIMIZER_V2, 0.5, 0.9)
         train_ops = []
@@ -214,7 +214,7 @@ def test_one_of_keras_2_trains_two_lists_of_variables():
         assert now["SGD/iter"] == 2 and np.any(now["two/w/SGD/momentum"])
 
 
-def test_gradients_that_are_none_and_later_ones(api):
+def test_gradients_that_are_none(api):
     with tf.Graph().as_default():
         optimizer = sgd(api, 0.5, 0.9)
         unused = v1.get_variable("unused", initializer=[1.0], use_resource=False)
@@ -242,11 +242,11 @@ def test_inside_sync_replicas(api):
             while not session.should_stop():
                 session.run(train_op)
                 last = session._tf_sess().run(variable)
-        # m: -0.5, then -0.5 * 0.5 - 0.25 * 2 * 0.5, times [1, 2, 3]
+        # The momentum is -0.5, then -0.5 * 0.5 - 0.25 * 2 * 0.5, each times [1, 2, 3].
         assert np.array_equal(last, np.float32([1, 2, 3]) * 0)
 
 
-def test_slots_are_where_their_variables_are(api):
+def test_slots_are_on_the_devices_of_their_variables(api):
     cluster = {"ps": ["localhost:1", "localhost:2"], "worker": ["localhost:3"]}
     with tf.Graph().as_default():
         with v1.device(v1.train.replica_device_setter(cluster=cluster)):

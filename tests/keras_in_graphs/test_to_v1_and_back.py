@@ -1,4 +1,4 @@
-"""to_v1 after to_keras, and to_keras after to_v1, are the optimizer that there was."""
+"""to_v1 after to_keras, and to_keras after to_v1, give back the original optimizer."""
 
 import pytest
 import tensorflow as tf
@@ -22,7 +22,7 @@ v1 = tf.compat.v1
 
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
-def test_to_v1_of_to_keras_is_the_optimizer_again(api, name):
+def test_to_v1_of_to_keras_gives_back_the_v1_optimizer(api, name):
     problem = keras_models.problem()
     expected = running.session(problem, lambda step: keras_models.make(name, step), True)
 
@@ -35,7 +35,7 @@ def test_to_v1_of_to_keras_is_the_optimizer_again(api, name):
     running.assert_same(running.session(problem, make, True), expected)
 
 
-def test_hyperparameters_that_were_set_come_along(api):
+def test_hyperparameters_that_were_set_in_keras_are_kept(api):
     keras = api.bridged(v1.train.MomentumOptimizer(0.1, 0.9))
     keras.learning_rate, keras.momentum = 0.05, 0.8
     want = running.session(PROBLEM, lambda step: v1.train.MomentumOptimizer(0.05, 0.8), True)
@@ -58,7 +58,7 @@ MORE = {
     optimizer_v2=["clipnorm", "schedule"],
     keras3=["clipnorm", "schedule", "weight_decay"],
 )
-def test_a_bridged_optimizer_that_does_more_is_wrapped(api, more):
+def test_a_bridged_optimizer_with_options_of_keras_is_wrapped(api, more):
     cls = v1.train.AdamOptimizer if api is KERAS_3 else v1.train.MomentumOptimizer
 
     def make():

@@ -1,4 +1,4 @@
-"""What to_v1 takes: optimizers, factories, classes; and what it refuses."""
+"""The argument of to_v1: optimizers, factories and classes, and what is refused."""
 
 import numpy as np
 import pytest
@@ -14,12 +14,12 @@ optimizers = versions.keras_2().optimizers
 home = OPTIMIZER_V2.optimizers
 
 
-def test_settings_are_taken_as_they_are_now_and_not_the_state(api):
+def test_the_current_settings_are_copied_but_not_the_state(api):
     keras = api.optimizers.SGD(0.5, momentum=0.5)
     variable = tf.compat.v2.Variable([1.0])
     keras.apply_gradients([(tf.ones([1]), variable)])
     keras.learning_rate = 0.25
-    with tf.Graph().as_default():  # where no eager variable can be read
+    with tf.Graph().as_default():  # where eager variables cannot be read directly
         optimizer = to_v1(keras)
         keras_of_graph = optimizer.keras_optimizer
         now = run(small_graph(optimizer)[1])
@@ -55,7 +55,7 @@ def test_a_class(api):
         run(small_graph(optimizer)[1])
 
 
-def test_what_it_refuses(api):
+def test_refused_arguments(api):
     rate = tf.compat.v2.Variable(0.1)
 
     class Forgetful(api.optimizers.SGD):
@@ -64,13 +64,13 @@ def test_what_it_refuses(api):
 
     nearest = "Adam" if api is OPTIMIZER_V2 else "AdamW"
     for wrong, error, message in [
-        (v1.train.AdamOptimizer(0.1), TypeError, "is of v1 already"),
-        (v1.train.AdamOptimizer, TypeError, "is of v1 already"),
+        (v1.train.AdamOptimizer(0.1), TypeError, "is a v1 optimizer already"),
+        (v1.train.AdamOptimizer, TypeError, "is a v1 optimizer already"),
         (3, TypeError, "got 3"),
         (tf.keras.Model, TypeError, "takes a Keras optimizer"),
         ("adamm", ValueError, "no optimizer 'adamm' in Keras, but .*" + nearest),
         (api.optimizers.SGD(lambda: rate), ValueError, "learning_rate of SGD.*Pass a factory"),
-        (Forgetful(), ValueError, "get_config of Forgetful does not tell its argument strength"),
+        (Forgetful(), ValueError, "get_config of Forgetful does not include its argument strength"),
     ]:
         with pytest.raises(error, match=message):
             to_v1(wrong)
@@ -94,14 +94,14 @@ def test_strategies_are_refused(api):
         optimizer.apply_gradients([(tf.ones([1]), variable)])
 
 
-# What only Keras 2 has.
+# Features that only Keras 2 has.
 
 
 def ten_times(pairs):
     return [(grad * 10, variable) for grad, variable in pairs]
 
 
-def test_functions_that_no_configuration_tells_need_a_factory():
+def test_functions_that_are_not_in_the_config_need_a_factory():
     if not hasattr(home.SGD(0.1), "gradient_aggregator"):  # to TensorFlow 2.3
         with pytest.raises(TypeError, match="gradient_aggregator"):
             home.SGD(0.1, gradient_aggregator=ten_times)

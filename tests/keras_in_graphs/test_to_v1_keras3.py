@@ -1,4 +1,4 @@
-"""to_v1 computes what Keras 3 computes, in TF1 graphs and elsewhere."""
+"""to_v1 of Keras 3's optimizers, in TF1 graphs and in eager execution."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ home = keras.optimizers
 
 
 def test_adafactor():
-    """Natively it cannot train a tf.Variable in a function, whose name is none for its slots."""
+    """Keras' own cannot train a tf.Variable in a function: its name is invalid for slots."""
     matrix = np.arange(6, dtype="f").reshape(2, 3)
     variable = tf.Variable(matrix, name="w")
     expected = keras.Variable(matrix, name="w")
@@ -49,7 +49,7 @@ def test_other_variables_than_it_was_built_for():
         optimizer = to_v1(lambda: home.SGD(0.5, 0.9))
         small_graph(optimizer)
         other = v1.get_variable("other", initializer=[1.0], use_resource=True)
-        with pytest.raises(ValueError, match="trained with 'w', and .* built once.*'other'"):
+        with pytest.raises(ValueError, match="built for 'w'. .* built once.*'other'"):
             optimizer.minimize(other, var_list=[other])
 
 
@@ -61,7 +61,7 @@ def test_loss_scaling():
         train_op = optimizer.apply_gradients(pairs)
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
-            assert np.array_equal(session.run(pairs[0][0]), [8.0, 16.0])  # times the scale
+            assert np.array_equal(session.run(pairs[0][0]), [8.0, 16.0])  # still scaled
             scale = optimizer.keras_optimizer.dynamic_scale.value
             session.run(scale.assign(2.0))
             assert np.array_equal(session.run(pairs[0][0]), [4.0, 8.0])
@@ -94,7 +94,7 @@ def test_an_instance_made_in_a_graph():
     "arguments",
     [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 2}],
 )
-def test_what_works_in_no_graph(arguments):
+def test_options_that_work_in_no_graph(arguments):
     optimizer = to_v1(home.SGD(0.5, **arguments))
     with tf.Graph().as_default(), pytest.raises(ValueError, match="works in no TF1 graph"):
         small_graph(optimizer)
@@ -127,7 +127,7 @@ def excluding(optimizer, **which):
     ],
     ids=["own", "inner", "bridged"],
 )
-def test_what_is_excluded_from_weight_decay_by_name_stays_so(make):
+def test_exclusions_from_weight_decay_by_name_are_kept(make):
     keras_optimizer = make()
     with tf.Graph().as_default():
         both = [
@@ -142,7 +142,7 @@ def test_what_is_excluded_from_weight_decay_by_name_stays_so(make):
     assert np.array_equal(bias.numpy(), [1])
 
 
-def test_variables_excluded_from_weight_decay_are_of_another_graph():
+def test_exclusions_from_weight_decay_by_variable_are_refused():
     variable = tf.Variable([1.0])
     optimizer = excluding(home.AdamW(0.1), var_list=[variable])
     for given in (optimizer, home.LossScaleOptimizer(optimizer)):

@@ -1,4 +1,4 @@
-"""to_v1 in what runs v1 graphs: Saver, MonitoredTrainingSession, Estimator, parameter servers."""
+"""to_v1 with Saver, MonitoredTrainingSession, Estimator, tf.train.Checkpoint, parameter servers."""
 
 import functools
 import socket
@@ -46,7 +46,7 @@ def assert_same(actual, expected):
 
 
 def plain(home, steps):
-    """Returns the state after so many steps in one Session."""
+    """Returns the state after this many steps in one Session."""
     with tf.Graph().as_default():
         train_op = graph(home)
         with v1.Session() as session:
@@ -57,10 +57,10 @@ def plain(home, steps):
 
 
 @EACH
-def test_a_saver_holds_all_and_training_goes_on(keras, tmp_path):
+def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
     home = HOMES[keras]
     for number in (0, 1):
-        home.Adam(0.1)  # Keras 3 counts the optimizers of a process
+        home.Adam(0.1)  # Keras 3 numbers the optimizers of a process
         with tf.Graph().as_default(), v1.Session() as session:
             train_op = graph(home)
             saver = v1.train.Saver()
@@ -102,7 +102,7 @@ def test_monitored_training_session(keras, tmp_path):
 
 
 @EACH
-def test_the_learning_rate_is_a_variable_and_comes_back(keras, tmp_path):
+def test_the_learning_rate_is_a_variable_and_is_restored(keras, tmp_path):
     home, trained = HOMES[keras], []
     for rate in (0.5, 0.25):
         with tf.Graph().as_default(), v1.Session() as session:
@@ -118,7 +118,7 @@ def test_the_learning_rate_is_a_variable_and_comes_back(keras, tmp_path):
             saver.save(session, str(tmp_path / "model"))
             rate = [each for each in v1.global_variables() if each.op.name == "SGD/learning_rate"]
             trained.append(session.run([variable] + rate))
-    # -1, then -0.5 - 1: with the learning rate of the checkpoint
+    # -1, then -0.5 - 1: the learning rate is that of the checkpoint
     assert [values[0][0] for values in trained] == [0.0, -1.5]
     assert [values[1] for values in trained] == [0.5, 0.5]
 
@@ -128,7 +128,7 @@ def test_estimator(tmp_path):
         with pytest.raises((AttributeError, ImportError)):
             _ = tf.estimator.Estimator
         return
-    optimizer = to_v1(KERAS_2.Adam(0.1))  # one for all graphs
+    optimizer = to_v1(KERAS_2.Adam(0.1))  # the same object for all graphs
 
     def model_fn(features, labels, mode):
         weights = v1.get_variable("w", [2, 1], initializer=v1.ones_initializer(), use_resource=True)
@@ -177,8 +177,8 @@ def test_object_based_checkpoints_while_executing_eagerly(keras, tmp_path):
 
 
 @EACH
-def test_beside_parameter_servers(keras):
-    """Two servers hold the variables and their slots; a worker trains them, as a Session does."""
+def test_parameter_servers(keras):
+    """Two servers have the variables and their slots; a worker trains them like one Session."""
     home, cluster = HOMES[keras], {}
     for job, count in (("ps", 2), ("worker", 1)):
         cluster[job] = [f"localhost:{free_port()}" for _ in range(count)]

@@ -23,7 +23,7 @@ def test_a_decay_of_keras_2_is_kept():
         translation.optimizer.get_slot(weight, "momentum").numpy(), -0.05, rtol=1e-6
     )
     assert translation.optimizer.get_config()["decay"] == 1.0
-    assert translation.report.figures[-1].counts
+    assert translation.report.measurements[-1].counts
 
 
 def test_in_a_graph_of_keras_2():
@@ -132,7 +132,7 @@ def test_settings_of_keras_3_are_carried_over():
     plain = translation.optimizer
     assert (plain.weight_decay, plain.clipnorm, plain.epsilon) == (0.1, 0.5, 0.0)
     assert plain._use_weight_decay(weight) and not plain._use_weight_decay(bias)
-    assert "clips" in translation.report.figures[2].why
+    assert "clips" in translation.report.measurements[2].why
     assert translation.report.settings["weight_decay"] == 0.1
 
 

@@ -32,4 +32,4 @@ def test_the_page_shows_what_is_measured_today(case, api):
         "exact" if cell == "0" else "differs" if "%" in cell else "rounding" for cell in cells
     ]
     found = plain_keras_page.translated(case, api)
-    assert grades == [figure.grade for figure in found.report.figures]
+    assert grades == [figure.grade for figure in found.report.measurements]

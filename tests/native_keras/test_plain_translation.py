@@ -32,7 +32,7 @@ def test_momentum_after_a_change_of_the_learning_rate(api):
     np.testing.assert_allclose(weight.numpy(), 0.9 - 0.01 * 1.9, rtol=1e-6)
     # The report knows. It counts where the user says that it will change, or a schedule does.
     assert translation.grade == "rounding"
-    changed = translation.report.figures[-1]
+    changed = translation.report.measurements[-1]
     told = changed.kind, changed.grade, changed.counts
     assert told == ("learning rate changed", "differs", False)
     assert changed.share > 1 and "velocity" in changed.why
@@ -161,7 +161,7 @@ def test_decays_of_v1_become_schedules_of_keras(api):
 def test_clipping_of_repeated_ids_is_told(api):
     optimizer = api.bridged(v1.train.GradientDescentOptimizer(0.1), clipnorm=0.5)
     translation = to_plain_keras(optimizer)
-    repeated = translation.report.figures[2]
+    repeated = translation.report.measurements[2]
     assert repeated.grade == "differs" and "clips" in repeated.why
     assert translation.optimizer.clipnorm == 0.5
 
@@ -182,10 +182,10 @@ def test_the_report_is_for_people_and_machines(api):
         (ours, theirs, True) for ours, theirs in zip("mv", names)
     ]
     assert [part.v1 for part in report.state[2:]] == ["beta1_power", "beta2_power"]
-    assert [figure.kind for figure in report.figures] == list(counterparts.KINDS)
-    assert [figure.counts for figure in report.figures] == [True, False, False, False]
-    dense = report.figures[0]
-    assert dense.grade == "rounding" and 0 < dense.largest < 1e-5 < dense.moved
+    assert [figure.kind for figure in report.measurements] == list(counterparts.KINDS)
+    assert [figure.counts for figure in report.measurements] == [True, False, False, False]
+    dense = report.measurements[0]
+    assert dense.grade == "rounding" and 0 < dense.largest < 1e-5 < dense.distance
     text = str(report)
     assert f"AdamOptimizer as {report.keras}(" in text and "state of 2 variables after 2" in text
     assert "dense: rounding" in text and "(does not count)" in text

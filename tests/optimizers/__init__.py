@@ -1,1 +1,1 @@
-"""Golden numbers, and the suite over every class."""
+"""Tests of each optimizer, and the suite over every class."""

@@ -1,4 +1,4 @@
-"""AdagradDecay: golden numbers, DeepRec's layouts and quirks, and stock Adagrad bit for bit."""
+"""AdagradDecay: golden numbers, DeepRec's slots, and stock Adagrad bit for bit."""
 
 import warnings
 
@@ -17,7 +17,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 def run_steps(train_op, count, feed=None):
-    """Runs a train op some times in a fresh Session and leaves that Session open."""
+    """Runs a train op several times in a new Session, which stays open."""
     sess = v1.Session()
     sess.run(v1.global_variables_initializer())
     for step in range(count):
@@ -42,7 +42,7 @@ def test_two_steps_by_hand():
         np.testing.assert_allclose(sess.run(w), [7.62398973], rtol=2e-7)
 
 
-def test_the_floor():
+def test_the_lower_bound_of_the_accumulator():
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[1.0])
         step = v1.train.get_or_create_global_step()
@@ -55,7 +55,7 @@ def test_the_floor():
 
 @REF_AND_RESOURCE
 @BOTH
-def test_a_row_unseen_for_three_periods_decays_once_at_each_of_its_next_visits(
+def test_a_row_without_gradients_for_three_periods_decays_once_at_each_of_its_next_updates(
     optimizer, use_resource
 ):
     with tf.Graph().as_default():
@@ -78,7 +78,7 @@ def test_a_row_unseen_for_three_periods_decays_once_at_each_of_its_next_visits(
 
 
 @REF_AND_RESOURCE
-def test_v1_counts_a_row_at_flat_element_row_and_a_dense_visit_at_element_0(use_resource):
+def test_v1_counts_at_the_flat_element_of_the_row_and_dense_gradients_at_element_0(use_resource):
     with tf.Graph().as_default():
         table = v1.get_variable("table", [4, 3], use_resource=use_resource)
         dense = v1.get_variable("dense", [4, 3], use_resource=use_resource)
@@ -98,7 +98,7 @@ def test_v1_counts_a_row_at_flat_element_row_and_a_dense_visit_at_element_0(use_
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("step_dtype", ["int32", "int64"])
-def test_slots_look_as_users_know_them(use_resource, step_dtype):
+def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
     with tf.Graph().as_default() as graph:
         with v1.variable_scope("scope_emb/inputs"):
             weights = v1.get_variable("weights", [1000, 10], use_resource=use_resource)
@@ -112,7 +112,7 @@ def test_slots_look_as_users_know_them(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        if key not in optimizer._slots["accumulator"]:  # newer TensorFlows key by the graph's own
+        if key not in optimizer._slots["accumulator"]:  # newer TensorFlows use the graph's key
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
         assert optimizer._slots == {
@@ -139,8 +139,8 @@ def test_v2_keeps_one_count_per_row():
 def stock_with_decay(problem, arguments, way, layout=1):
     """Runs stock AdagradOptimizer, with the decays done between its steps in NumPy."""
     cast = problems.numpy_dtype(problem.dtype)
-    # Small floats are computed with in float32 and rounded after each operation, by TensorFlow
-    # as by NumPy, whose bfloat16 of old has no arithmetic of its own.
+    # 16-bit floats are computed in float32 and rounded after each operation, by TensorFlow and
+    # NumPy; in old versions NumPy has no arithmetic for bfloat16.
     wide = np.float64 if problem.dtype == "float64" else np.float32
     initial, period, rate = arguments
     rate, floor = (wide(cast(np.float32(number))) for number in (rate, initial))
@@ -226,7 +226,7 @@ def test_the_global_step_may_be_int32(optimizer, way):
 
 
 @pytest.mark.parametrize("way", running.WAYS)
-def test_a_global_step_of_none_is_the_graphs_own_or_the_one_advanced(way):
+def test_a_global_step_of_none_is_the_graphs_or_the_one_advanced(way):
     problem = problems.make("dense")
     running.assert_same(
         running.WAYS[way](problem, lambda _: AdagradDecayOptimizer(0.3, None, 0.25, 4, 0.7)),
@@ -286,7 +286,7 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
                     sess.run(train_op, {ids: wrong})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
-            # A row that does not exist, whose flat element V1 would find, with nothing due there.
+            # A row out of range; a flat element with its number exists, and no decay is due there.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -381,7 +381,7 @@ def silently(optimizer):
 @REF_AND_RESOURCE
 @BOTH
 def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp_path):
-    """Parts train as the whole does, and the checkpoint holds whole tensors."""
+    """Parts train like the whole variable, and the checkpoint has whole tensors."""
     problem = problems.make("duplicates", steps=9)
 
     def build(partitions):
@@ -440,8 +440,8 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
 
 
 @BOTH
-def test_columns_in_parts_of_their_own(optimizer, tmp_path):
-    """One count per row and part has no place in a whole tensor; it is saved part by part."""
+def test_variables_partitioned_by_columns(optimizer, tmp_path):
+    """Counts per row and part do not form a whole tensor, so they are saved part by part."""
 
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))
@@ -489,7 +489,7 @@ def test_a_global_step_of_the_wrong_dtype_or_shape():
             AdagradDecayOptimizer(0.1, step)
 
 
-def test_the_warning_that_nothing_may_ever_decay():
+def test_the_warning_that_no_step_is_advanced():
     with tf.Graph().as_default():
         w = v1.get_variable("w", [2])
         step = v1.train.get_or_create_global_step()
@@ -509,13 +509,13 @@ def test_the_warning_that_another_step_is_advanced():
         w = v1.get_variable("w", [2])
         v1.train.get_or_create_global_step()
         mine = v1.get_variable("mine", [], tf.int64, v1.zeros_initializer(), trainable=False)
-        with pytest.warns(GlobalStepWarning, match="goes by global_step:0, but is given mine:0"):
+        with pytest.warns(GlobalStepWarning, match="step global_step:0, but advances mine:0"):
             AdagradDecayOptimizer(0.1, None).minimize(tf.reduce_sum(w), global_step=mine)
 
 
 @pytest.mark.parametrize("way", ["session-ref", "session-resource", "eager", "function"])
 @BOTH
-def test_a_variable_that_is_given_twice_decays_as_in_eager_code(optimizer, way):
+def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
     class Twice(optimizer):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
             return super().apply_gradients(list(grads_and_vars) * 2, global_step, name)

@@ -1,4 +1,4 @@
-"""The Adam family: golden numbers, names, quirks, and stock Adam bit for bit."""
+"""The Adam family: golden numbers, names, arguments, and stock Adam bit for bit."""
 
 import inspect
 import math
@@ -33,7 +33,7 @@ BY_HAND = {"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1.0}
 # sqrt(1 - beta2**t) / (1 - beta1**t) is sqrt(1/4) / (1/2) = 1 in the first step, and in the second
 R = math.sqrt(7 / 16) / 0.75
 
-# Everything starts at 10. `dense` gets the gradients 2 and -4; of `table` row 0 gets 1 and 1 in the
+# All values start at 10. `dense` gets the gradients 2 and -4; of `table` row 0 gets 1 and 1 in the
 # first step, row 1 gets -4 in the second, row 2 nothing. Hence with Adam, by step:
 #   dense: m = 0.5 * 2 = 1,             v = 0.25 * 4 = 1,             w = 10 - 1 / (1 + 1)
 #          m = 0.5 * 1 - 0.5 * 4 = -1.5, v = 0.75 + 0.25 * 16 = 4.75,  w += R * 1.5 / (√4.75 + 1)
@@ -54,7 +54,7 @@ GOLDEN = {
     "LazyAdam": (LazyAdamOptimizer, {}, TOUCHED_ROWS),
     "LazyAdamGS": (LazyAdamGSOptimizer, {}, TOUCHED_ROWS),
     "AdamAsync": (AdamAsyncOptimizer, {}, TOUCHED_ROWS),
-    # Row 0 goes on in the second step: m = 0.5, v = 0.75.
+    # Row 0 still moves in the second step: m = 0.5, v = 0.75.
     "AdamGS": (
         AdamGSOptimizer,
         {},
@@ -65,8 +65,8 @@ GOLDEN = {
             [0.75, 4, 0],
         ),
     ),
-    # One step ahead: 0.5 * 2 + 0.5 * 1 = 1.5, then 0.5 * -4 + 0.5 * -1.5 = -2.75; row 1: -3.
-    # The slots of row 0 decay, row 0 stays.
+    # With Nesterov: 0.5 * 2 + 0.5 * 1 = 1.5, then 0.5 * -4 + 0.5 * -1.5 = -2.75; row 1: -3.
+    # The slots of row 0 decay; row 0 does not move.
     "Nadam": (
         NadamOptimizer,
         {},
@@ -166,7 +166,7 @@ TWO_POWERS = ["beta1_power", "beta2_power"]
         (AdamAsyncOptimizer, ["w/AdamAsync_2", "w/AdamAsync_3"], ["w/AdamAsync", "w/AdamAsync_1"]),
     ],
 )
-def test_variables_look_as_users_know_them(optimizer, scalars, slots):
+def test_names_and_initial_values_of_variables(optimizer, scalars, slots):
     with tf.Graph().as_default():
         w = v1.get_variable("w", [4, 3], tf.float16)
         step = v1.train.get_or_create_global_step()
@@ -217,7 +217,7 @@ def test_a_variable_of_adam_async_counts_its_own_updates():
     optimizer.apply_gradients([(tf.constant([2.0]), one)])
     optimizer.apply_gradients([(tf.constant([-4.0]), one), (tf.constant([2.0]), other)])
     np.testing.assert_allclose(one.numpy(), [GOLDEN["AdamAsync"][2].dense], rtol=2e-7)
-    np.testing.assert_array_equal(other.numpy(), [9.5])  # a first step
+    np.testing.assert_array_equal(other.numpy(), [9.5])  # the size of a first step
 
 
 @pytest.mark.parametrize("optimizer", FAMILY)
@@ -277,7 +277,7 @@ def test_unknown_arguments_are_refused(optimizer):
     [(each, "_apply_sparse_shared", "sparse_rule") for each in FAMILY]
     + [(each, "_get_beta_accumulators", "non_slots") for each in FAMILY],
 )
-def test_methods_that_only_the_originals_call(optimizer, hook, instead):
+def test_overriding_methods_that_only_the_originals_call_is_refused(optimizer, hook, instead):
     mixin = type("Mixin", (), {hook: lambda self: None})
     for bases, contents in [((optimizer,), vars(mixin)), ((mixin, optimizer), {})]:
         contents = {key: value for key, value in contents.items() if key == hook}
@@ -310,7 +310,7 @@ def test_the_learning_rate_under_stock_adams_name(optimizer):
         made._lr = float("nan")
 
 
-def test_a_gradient_that_is_the_ref_variables_own_memory():
+def test_a_gradient_in_the_buffer_of_a_ref_variable():
     value = np.arange(1, 2**16 + 1, dtype=np.float32)
     for _ in range(5):
         with tf.Graph().as_default(), v1.Session() as sess:

@@ -1,6 +1,7 @@
-"""BERT's and ALBERT's optimizers written down as they are, in a graph, here and now: bit for bit.
+"""BERT's and ALBERT's optimizers, copied and run in the same graph mode: bit for bit.
 
-And BERT's schedule, whose step nothing orders in the original: docs/weight_decay.md.
+And BERT's schedule, which races with the advance of the step in the original:
+docs/weight_decay.md.
 """
 
 import numpy as np
@@ -22,7 +23,7 @@ EPSILON = 1e-3
 
 
 class AsWritten(v1.train.Optimizer):
-    """The arithmetic of the originals, in their order; advances no step."""
+    """The operations of the originals, in their order; does not advance the step."""
 
     def __init__(self, layers=False, rate=NUMBERS["learning_rate"]):
         super().__init__(False, "AsWritten")
@@ -91,7 +92,7 @@ SCHEDULE = {"init_lr": 0.1, "num_train_steps": 10, "num_warmup_steps": 2}
 
 
 def berts_schedule(step):
-    """BERT's schedule as its script writes it."""
+    """BERT's schedule, copied from its script."""
     rate = tf.constant(SCHEDULE["init_lr"])
     total, warmup = SCHEDULE["num_train_steps"], SCHEDULE["num_warmup_steps"]
     rate = v1.train.polynomial_decay(rate, step, total, end_learning_rate=0.0, power=1.0)
@@ -102,7 +103,7 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """BERT's script, in one of the two orders that it may run in."""
+    """BERT's script, with one of the two orders in which it may run."""
 
     def train(pairs, step):
         if read_after_the_assignment:
@@ -145,7 +146,7 @@ def trained(train):
 
 
 def rate_of_the_page():
-    """Returns the function that the page shows."""
+    """Returns the function in docs/weight_decay.md."""
     names = {}
     for code in python_blocks(PAGE):
         exec(compile(code, str(PAGE), "exec"), names)
@@ -153,14 +154,14 @@ def rate_of_the_page():
     return lambda step: names["rate_at"](step, **SCHEDULE)
 
 
-def test_with_the_line_dropped_the_rate_is_that_of_the_step():
+def test_without_the_line_the_rate_is_that_of_the_step():
     values = trained(ours(berts_schedule))
     assert np.array_equal(values, trained(original(read_after_the_assignment=False)))
     assert np.array_equal(values[1], values[0]) and not np.array_equal(values[2], values[1])
 
 
 @pytest.mark.defect(22)
-def test_what_the_page_writes_repeats_the_original():
+def test_the_code_in_the_docs_repeats_the_original():
     rate_at = rate_of_the_page()
     values = trained(ours(lambda step: rate_at(step + 1)))
     assert np.array_equal(values, trained(original(read_after_the_assignment=True)))
@@ -169,15 +170,15 @@ def test_what_the_page_writes_repeats_the_original():
 
 
 @pytest.mark.defect(22)
-def test_the_rates_that_the_page_tells():
+def test_the_rates_in_the_docs():
     rows = [
         line for line in PAGE.read_text(encoding="utf-8").splitlines() if "the line dropped" in line
     ]
-    told = {"rate_at" in row: row.strip("| ").split(" | ")[1:] for row in rows if row[0] == "|"}
+    rates = {"rate_at" in row: row.strip("| ").split(" | ")[1:] for row in rows if row[0] == "|"}
     rate_at = rate_of_the_page()
-    for is_next, numbers in told.items():
+    for is_next, numbers in rates.items():
         with tf.Graph().as_default(), v1.Session() as session:
             steps = [tf.constant(step + is_next, tf.int64) for step in range(6)]
             found = session.run([rate_at(step) for step in steps])
         np.testing.assert_allclose(found, [float(number) for number in numbers], atol=1e-7)
-    assert len(told) == 2
+    assert len(rates) == 2

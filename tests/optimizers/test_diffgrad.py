@@ -58,8 +58,8 @@ def test_defaults():
 @pytest.mark.parametrize("piece", [1, 4, 9])
 @pytest.mark.parametrize("way", running.WAYS)
 def test_pieces_make_no_difference(way, piece, monkeypatch):
-    # Multiples of 8 columns: vector code computes a few elements at a time, and at the end of a
-    # piece the rest one by one, which may differ in the last bit.
+    # Multiples of 8 columns: vector instructions compute several elements at once, and the rest at
+    # the end of a piece is computed one by one, which may differ in the last bit.
     problem = problems.make("dense", steps=4)
     random = np.random.RandomState(0)
     for values in [problem.values] + problem.gradients:
@@ -76,7 +76,7 @@ def test_pieces_make_no_difference(way, piece, monkeypatch):
 
 
 @REF_AND_RESOURCE
-def test_a_shape_that_only_running_tells(use_resource):
+def test_a_shape_that_is_known_at_run_time_only(use_resource):
     with tf.Graph().as_default():
         initial = v1.placeholder_with_default(np.ones([3, 2], np.float32), [None, 2])
         w = v1.get_variable(
@@ -92,7 +92,7 @@ def test_a_shape_that_only_running_tells(use_resource):
             np.testing.assert_array_equal(*sess.run([w, known]))
 
 
-def test_locking_cannot_be_kept():
+def test_use_locking_warns():
     w = tf.Variable([1.0])
     with pytest.warns(UseLockingWarning, match="DiffGradOptimizer updates"):
         DiffGradOptimizer(use_locking=True).apply_gradients([(tf.constant([1.0]), w)])

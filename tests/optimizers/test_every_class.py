@@ -1,7 +1,7 @@
-"""What every optimizer class has to do, tried with one case of each.
+"""Requirements on every optimizer class, tested with one case of each.
 
-Wrong arguments and gradients, odd shapes, other dtypes. What it does with graphs and checkpoints is
-in tests/optimizers/test_every_class_in_graphs.py.
+Wrong arguments and gradients, unusual shapes, other dtypes. Graphs and checkpoints are tested in
+tests/optimizers/test_every_class_in_graphs.py.
 """
 
 import inspect
@@ -23,12 +23,12 @@ SESSIONS = ("session-ref", "session-resource")
 
 # Arguments.
 
-# None is one of their values: the graph's own step, no clipping.
+# None is a valid value: the graph's global step, no clipping.
 MAY_BE_NONE = ("clipping_threshold", "global_step")
 
 
 def arguments_of(name):
-    """Returns the constructor's arguments, and what the case or else the default gives for each."""
+    """Returns the constructor's arguments by name: the values of the case, or the defaults."""
     signature = inspect.signature(CASES[name].optimizer.__init__).parameters
     return {
         key: CASES[name].arguments.get(key, parameter.default)
@@ -67,7 +67,7 @@ def required(name):
 
 
 def is_checked_by_others(name):
-    """Whether the class extends one that is not of this package."""
+    """Whether the class extends an optimizer of TensorFlow."""
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"
 
@@ -92,7 +92,7 @@ def test_flags_and_names_are_checked_by_the_constructor(name):
 
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
-def test_gradients_that_do_not_fit_fail_while_the_graph_is_built(name, use_resource):
+def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name, use_resource):
     with tf.Graph().as_default():
         w = v1.get_variable("scope/w", [4, 3], use_resource=use_resource)
         optimizer = make(name, v1.train.get_or_create_global_step())
@@ -110,7 +110,7 @@ def test_gradients_that_do_not_fit_fail_while_the_graph_is_built(name, use_resou
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])
 def test_a_step_that_fails_changes_nothing(name, use_resource):
-    """Ids that do not exist, gradients that cannot be computed, shapes that turn out wrong."""
+    """Ids out of range, gradients that fail, shapes that are wrong at run time."""
     with tf.Graph().as_default():
         tables = [
             v1.get_variable(key, initializer=tf.ones([4, 2]), use_resource=use_resource)
@@ -125,7 +125,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         apart = [optimizer.apply_gradients([pair], global_step=step) for pair in pairs]
         state = v1.global_variables()
         right, two, nan = np.ones([4, 2]), np.ones([2, 2]), float("nan")
-        # TensorFlow's sparse kernel for Momentum finds a wrong id where it gets to it.
+        # TensorFlow's sparse kernel for Momentum updates the rows before a wrong id.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -150,7 +150,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
 
 
 def odd_problem(steps=3):
-    """Variables without elements, with one, of ranks 0 to 4; gradients without rows."""
+    """Variables without elements, with one element, of ranks 0 to 4; gradients without rows."""
     random = np.random.RandomState(1)
     dense = {"scalar": (), "one": (1,), "no_rows": (0, 3), "rank_4": (3, 1, 2, 1)}
     tables = {"row": (1, 3), "cube": (5, 1, 3)}
@@ -178,7 +178,7 @@ def test_odd_shapes(name, way):
 
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
-def test_shapes_that_nobody_knows_before_the_graph_runs(name, use_resource):
+def test_shapes_that_are_known_at_run_time_only(name, use_resource):
     problem = problems.everything(only=("matrix", "vector", "table"), steps=3)
     if isinstance(make(name), NEED_SHAPES):
         with pytest.raises(ValueError, match="variable 'matrix:0'.* static shape"):
@@ -188,12 +188,12 @@ def test_shapes_that_nobody_knows_before_the_graph_runs(name, use_resource):
         assert_close(trace, *run_oracles(name, problem), CASES[name].ulps, "float32")
 
 
-# They choose the shapes of their slots by the rank of the variable.
+# Their slots depend on the rank of the variable.
 NEED_SHAPES = (legacy_opt.AdafactorOptimizer, legacy_opt.ShampooOptimizer)
 
 
 def session_of_unknown_shapes(problem, make_optimizer, use_resource):
-    """Runs variables and gradients of unknown shape."""
+    """Trains variables with gradients, both with a shape that is unknown in the graph."""
     with tf.Graph().as_default():
         step = running._global_step("int64", use_resource)
         variables, placeholders, pairs = {}, {}, []
@@ -213,7 +213,7 @@ def session_of_unknown_shapes(problem, make_optimizer, use_resource):
         others = [variable for variable in v1.global_variables() if variable not in trained]
         values = []
         with v1.Session() as sess:
-            # One after the other: the slots of TensorFlow's own optimizers read the variables.
+            # One after the other: TensorFlow's optimizers read the variables to initialize slots.
             sess.run([variable.initializer for variable in trained])
             sess.run([variable.initializer for variable in others])
             for gradients in problem.gradients:
@@ -248,11 +248,11 @@ def test_ids_and_the_global_step_may_be_int32(name):
 
 @pytest.mark.in_turn(name=CLASSES, way=["session-resource", "eager", "function"])
 def test_bfloat16(name, way):
-    """8 bits for a number: near what float32 makes of the same, and the same in all ways."""
+    """With 8 significant bits: close to float32, and equal in all ways to run."""
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)
-    if not (case.regrouped and way == "function"):  # whose rows round in another order
+    if not (case.regrouped and way == "function"):  # sparse gradients are regrouped there
         session = running.session(problem, case.make, config=running.config_of(way))
         running.assert_same(trace, session, way)
     expected, _ = run_oracles(name, in_float32(problem))

@@ -1,7 +1,7 @@
 """One suite for all public optimizers: {way to run} x {gradient} x {dtype} x {kernel, rule}.
 
-A run is held against a NumPy oracle, and runs that differ in the way only are held against each
-other bit for bit.
+Each run is compared with a NumPy oracle. Runs that differ only in the way to run are compared with
+each other, bit for bit.
 """
 
 import functools
@@ -24,7 +24,7 @@ def test_every_public_optimizer_has_a_case():
 
 
 def problems_of(dtype, full):
-    """Returns all kinds of gradients: daily in one small problem, in the full run apart."""
+    """Returns all kinds of gradients: daily in one small problem, with --full in separate ones."""
     if full:
         return [problems.make(kind, dtype) for kind in KINDS]
     return [problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)]
@@ -36,7 +36,7 @@ def assert_follows(name, problem, trace):
 
 @functools.lru_cache(maxsize=None)
 def in_sessions(name, dtype, full):
-    """Returns problems, with what a Session of ref variables computes: as the oracle does."""
+    """Returns (problem, trace) pairs of a Session with ref variables, checked by the oracle."""
     found = [
         (each, running.session_ref(each, CASES[name].make)) for each in problems_of(dtype, full)
     ]
@@ -64,7 +64,7 @@ def has_a_kernel(case):
     return fused is not RuleOptimizer.fused
 
 
-# All of the above is the rule where there is no kernel.
+# Optimizers without a kernel have run their rule above.
 WITH_A_KERNEL = [name for name in CASES if has_a_kernel(CASES[name])]
 
 

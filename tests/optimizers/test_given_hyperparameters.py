@@ -1,6 +1,6 @@
-"""Functions, tensors and variables in place of numbers, for all arguments that v1 takes them for.
+"""Functions, tensors and variables as hyperparameters, for all arguments that accept them in v1.
 
-Through every bridge each class computes what it computes without one, or says what cannot be.
+Through every bridge each class computes the same as without a bridge, or raises an error.
 """
 
 import functools
@@ -41,7 +41,7 @@ GIVEN = {
 
 
 def changed(case, change):
-    """Returns what makes a case's optimizer with other arguments: what `change` makes of them."""
+    """Returns a function that creates a case's optimizer with arguments changed by `change`."""
     cls, init = case.optimizer, case.optimizer.__init__
 
     @functools.wraps(init)
@@ -75,7 +75,7 @@ def giving(case, names, given):
 
 
 def taken(case, one_problem, given):
-    """Returns the names of the numbers in whose place the v1 optimizer itself takes a `given`."""
+    """Returns the names of the numeric arguments for which the v1 optimizer accepts `given`."""
     found = []
 
     def note(arguments):
@@ -88,7 +88,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # looks for a slot that it has not made
+    if case is CASES.get("contrib.opt Shampoo"):  # looks for a slot that it has not created
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []
@@ -118,7 +118,7 @@ def test_every_argument_of_every_class(name, kind, api, full):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_betas_that_are_functions(api, name, kind):
-    """In a tf.function, against a Session."""
+    """A tf.function, compared with a Session."""
     case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
     make = giving(case, ("beta1", "beta2"), GIVEN[kind])
     running.assert_same(
@@ -126,7 +126,7 @@ def test_betas_that_are_functions(api, name, kind):
     )
 
 
-# What is made of such an optimizer.
+# Checkpoints, conversions and configs of such an optimizer.
 
 
 def adam(given, step=None):
@@ -149,7 +149,7 @@ def test_v1_checkpoints(api, kind, tmp_path):
 
 @pytest.mark.parametrize("kind", GIVEN)
 @EVERY_API
-def test_to_v1_gives_back_what_was_given(api, kind):
+def test_to_v1_returns_the_same_hyperparameters(api, kind):
     given = GIVEN[kind](0.75)
     assert to_v1(to_keras(adam(given), api=api))._beta1 is given
 
@@ -158,7 +158,7 @@ def test_to_v1_gives_back_what_was_given(api, kind):
 @pytest.mark.parametrize("what", ["get_config", "to_plain_keras"])
 @EVERY_API
 @pytest.mark.defect(8)
-def test_settings_that_are_no_plain_data(api, what, kind):
+def test_configs_that_cannot_be_saved(api, what, kind):
     optimizer = to_keras(adam(GIVEN[kind](0.75)), api=api)
     with pytest.raises(ValueError, match="argument beta1 is .*Pass a number, or save"):
         optimizer.get_config() if what == "get_config" else to_plain_keras(optimizer)
@@ -167,7 +167,7 @@ def test_settings_that_are_no_plain_data(api, what, kind):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
-    """Where one cannot be called yet, the numbers after it are hyperparameters all the same."""
+    """A function that cannot be called yet does not hide the hyperparameters after it."""
     calls = []
 
     def beta1():

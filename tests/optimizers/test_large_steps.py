@@ -1,4 +1,4 @@
-"""What goes by the step, at steps that few trainings reach."""
+"""Optimizers and decays that read the step, at steps that few trainings reach."""
 
 import math
 
@@ -32,7 +32,7 @@ BY_STEP = [name for name in CASES if goes_by_the_step(name)]
 
 
 def trained_from(step, make, dtype="float32", steps=2):
-    """Trains from a step on, a NumPy integer; returns the variable after each step."""
+    """Trains from a step, a NumPy integer; returns the variable after each step."""
     with tf.Graph().as_default(), v1.Session() as session:
         kept = [v1.GraphKeys.GLOBAL_STEP, v1.GraphKeys.GLOBAL_VARIABLES]
         global_step = v1.get_variable(
@@ -45,13 +45,13 @@ def trained_from(step, make, dtype="float32", steps=2):
         return [(session.run(train_op), session.run(variable))[1] for _ in range(steps)]
 
 
-def test_what_goes_by_the_step():
+def test_optimizers_that_read_the_step_have_a_case():
     classes = {CASES[name].optimizer.__name__.replace("Optimizer", "") for name in BY_STEP}
     assert classes >= {"Adafactor", "AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS"}
     assert classes >= {"AddSign", "LAMB", "PowerSign", "Shampoo"}
 
 
-# Shampoo's step is rounded to float32, as the original's: its docstring tells.
+# Not Shampoo: it rounds the step to float32, as the original.
 @pytest.mark.parametrize("name", [name for name in BY_STEP if "Shampoo" not in name])
 @pytest.mark.parametrize("step", [2**24 + 1, 2**31, 2**53])
 def test_a_step_means_what_its_formula_says(name, step):
@@ -84,7 +84,7 @@ def test_a_negative_int32_step_is_an_error(step):
 
 @pytest.mark.defect(20)
 @pytest.mark.parametrize("traced", [False, True])
-def test_it_is_one_without_a_session_as_well(traced):
+def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     step, variable = tf.Variable(LAST, dtype=tf.int32), tf.Variable(VALUE)
     optimizer = AdamGSOptimizer(step)
 
@@ -96,7 +96,7 @@ def test_it_is_one_without_a_session_as_well(traced):
     assert np.array_equal(variable.numpy(), VALUE)
 
 
-# Adafactor's own rate, 1 - t**-0.8, is 1 in float32 from 2.6e9 on.
+# Adafactor's default decay rate, 1 - t**-0.8, rounds to 1 in float32 from 2.6e9 on.
 
 
 @pytest.mark.defect(20)
@@ -106,12 +106,13 @@ def test_adafactor_starts_at_any_step(factored):
         return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
-    np.testing.assert_allclose(late, early, rtol=1e-6)  # the first moments are all of a sign
+    # With the first moments u is the sign of the gradient.
+    np.testing.assert_allclose(late, early, rtol=1e-6)
 
 
 @pytest.mark.defect(20)
 @pytest.mark.parametrize("exponent, step", [(1.0, 2**25), (0.8, 2**32)])
-def test_a_decay_rate_that_grows_stays_below_1(exponent, step):
+def test_an_increasing_decay_rate_stays_below_1(exponent, step):
     rate = adafactor_decay_rate_pow(exponent)
     assert rate(tf.constant(step, tf.int64)).numpy() == 1 - 2.0**-24
     before = tf.constant(step // 4, tf.int64)
@@ -144,7 +145,7 @@ def test_decays_over_many_steps(make, decay_steps):
 
 @pytest.mark.defect(20)
 @pytest.mark.parametrize("make", DECAYS)
-def test_an_int32_step_of_more_decay_steps_than_int32_has(make):
+def test_an_int32_step_with_more_decay_steps_than_int32_has(make):
     for decay_steps in (2**31, 2**33):
         decay = make(decay_steps)(tf.constant(2**30))
         np.testing.assert_allclose(decay.numpy(), DECAYS[make](2**30 / decay_steps), atol=1e-6)

@@ -1,4 +1,4 @@
-"""LARS: two steps by hand, which variables it scales, and what it leaves to plain Momentum."""
+"""LARS: two steps by hand, and which gradients it scales or applies by plain Momentum."""
 
 import numpy as np
 import pytest
@@ -72,7 +72,7 @@ def test_a_variable_of_norm_zero_has_a_trust_ratio_of_one():
     "skip_list, skipped",
     [(None, False), ([], False), (["bia"], False), (["x", "ense/bi"], True), (("s:0",), True)],
 )
-def test_names_that_are_skipped_get_plain_momentum(skip_list, skipped):
+def test_variables_in_the_skip_list_get_plain_momentum(skip_list, skipped):
     optimizer = LARSOptimizer(2.0, 0.5, 0.5, 0.75, skip_list=skip_list)
     if skip_list == ["bia"]:
         name = "dense/kernel"
@@ -95,13 +95,13 @@ def test_sparse_gradients_get_plain_momentum(way, nesterov):
     )
 
 
-def test_float64_sees_numbers_that_are_not_rounded():
+def test_float64_uses_hyperparameters_in_full_precision():
     ((value, _),) = train(
         LARSOptimizer(0.1, 0.9, 0.3, 0.7), [[0.0, 5.0]], [3.0, 4.0], dtype="float64"
     )
     rate = 0.1 * (0.7 * 5 / (5 + 0.3 * 5))
     np.testing.assert_allclose(value, [3 - rate * 0.9, 4 - rate * 6.2], rtol=1e-15)
-    # Rows see them rounded.
+    # Sparse updates round them.
     ((value, _),) = train(
         LARSOptimizer(0.1),
         [lambda: tf.IndexedSlices(tf.ones([1], tf.float64), tf.constant([0]))],
@@ -119,7 +119,7 @@ def test_hyperparameters_may_be_callables_and_tensors():
     assert value.tolist() == [1.5, -3.0]
 
 
-def test_each_part_of_a_partitioned_variable_has_a_norm_of_its_own():
+def test_each_part_of_a_partitioned_variable_has_a_separate_norm():
     with tf.Graph().as_default():
         parts = v1.get_variable(
             "w",
@@ -158,7 +158,7 @@ def test_a_skip_list_may_be_any_iterable():
     "skip_list, skipped",
     [(["LayerNorm"], [True, False]), (["dense/kernel:0"], [False, True]), ([":0"], [True, True])],
 )
-def test_layers_of_keras_are_skipped_by_the_names_of_all_that_they_are_in(skip_list, skipped):
+def test_layers_of_keras_are_skipped_by_the_names_of_enclosing_layers(skip_list, skipped):
     block = built_block()
     weights = block.trainable_variables
     before = [weight.numpy() for weight in weights]

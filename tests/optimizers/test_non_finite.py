@@ -1,4 +1,4 @@
-"""Gradients that are not finite: what they do, and how to stop before anything is touched."""
+"""Gradients that are not finite: their effects, and `check_numerics`, which stops before writes."""
 
 import re
 
@@ -29,15 +29,16 @@ def test_the_tables_have_every_class():
 
 
 @NUMBERED
-def test_the_page_tells_what_happens(number, name, full):
+def test_the_tables_in_the_docs(number, name, full):
     page = non_finite.written_in(non_finite.PAGE.read_text(encoding="utf-8"))
-    (told,) = [line for text in page.values() for line in text.split("\n") if f"`{name}`" in line]
+    lines = [line for text in page.values() for line in text.split("\n")]
+    (documented,) = [line for line in lines if f"`{name}`" in line]
     for use_resource in [False, True] if full else [number % 2 == 0]:
-        assert non_finite.row(name, MADE[name], use_resource) == told
+        assert non_finite.row(name, MADE[name], use_resource) == documented
 
 
 class Checked:
-    """A graph in which two of three gradients are fed, and come with a finite loss."""
+    """A graph in which two of three gradients are fed, and the loss is finite."""
 
     def __init__(self, name, helper, use_resource):
         self.graph = tf.Graph()
@@ -49,14 +50,14 @@ class Checked:
             self.dense = v1.placeholder(tf.float32, [4, 3])
             self.rows = v1.placeholder(tf.float32, [2, 2])
             step = v1.train.get_or_create_global_step()
-            # The sum of the gradients, and not the loss, has what is fed.
+            # The fed values are in the gradients, not in the loss.
             loss = (
                 multiplied(w, self.dense)
                 + multiplied(tf.gather(table, [3, 1]), self.rows)
                 + tf.reduce_sum(other)
             )
             optimizer = MADE[name](step)
-            if helper == "create_train_op":  # where it is the default
+            if helper == "create_train_op":  # check_numerics=True is its default
                 self.train_op = create_train_op(loss, optimizer)
             else:
                 self.train_op = optimize_loss(
@@ -79,7 +80,7 @@ class Checked:
 
 
 def multiplied(values, gradient):
-    """Returns a finite loss, whatever its gradient is."""
+    """Returns a finite loss with this gradient."""
 
     @tf.custom_gradient
     def loss(values):
@@ -89,7 +90,7 @@ def multiplied(values, gradient):
 
 
 @NUMBERED
-def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
+def test_with_check_numerics_a_step_fails_before_anything_is_written(number, name, full):
     cells = [(helper, resource) for helper in WAYS_OUT for resource in (False, True)]
     for helper, use_resource in cells if full else [cells[number % 4]]:
         made = Checked(name, helper, use_resource)
@@ -115,7 +116,7 @@ def test_asked_to_check_it_stops_before_anything_is_touched(number, name, full):
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("helper", WAYS_OUT)
-def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
+def test_a_loss_that_is_not_finite_with_finite_gradients(helper, use_resource):
     made = Stepping(use_resource)
     with made.graph.as_default():
         loss = made.loss + tf.constant(np.inf)
@@ -134,13 +135,13 @@ def test_a_loss_that_is_no_number_and_gradients_that_are(helper, use_resource):
             assert not any(np.any(value) for value in session.run(everything))
             session.run(ops[False])
             np.testing.assert_array_equal(session.run(made.w), [-3, -4])
-            if "loss" in ops:  # the original's, which may have trained by then
+            if "loss" in ops:  # as in the original, the variables may be updated before the check
                 with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or"):
                     session.run(ops["loss"])
 
 
 def test_a_loss_scale_may_overflow():
-    """Its optimizer leaves such a step out and takes a smaller scale; the loss is checked still."""
+    """Its optimizer skips such a step and lowers the scale; the loss is still checked."""
     experimental = v1.train.experimental
     with tf.Graph().as_default(), v1.Session() as session:
         w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [])
@@ -158,7 +159,7 @@ def test_a_loss_scale_may_overflow():
 
 
 @pytest.mark.parametrize("healed", [False, True])
-def test_the_gradients_are_checked_as_they_are_applied(healed):
+def test_gradients_are_checked_after_they_are_transformed(healed):
     made = Stepping()
 
     def transform(pairs):
@@ -178,7 +179,7 @@ def test_the_gradients_are_checked_as_they_are_applied(healed):
 
 
 def waited_for(operation):
-    """Returns the operations that have run before one does."""
+    """Returns all operations that an operation depends on."""
     found, new = set(), [operation]
     while new:
         each = new.pop()
@@ -188,8 +189,8 @@ def waited_for(operation):
     return found
 
 
-def test_what_waits_for_the_checks():
-    """Also what an optimizer writes without regard to gradients; and these for the loss's."""
+def test_operations_that_wait_for_the_checks():
+    """Writes that do not depend on gradients wait, too; gradients wait for the loss's check."""
     made = Stepping()
     with made.graph.as_default():
         counter, counted = variable("counter", 0.0, trainable=False), []
@@ -209,7 +210,7 @@ def test_what_waits_for_the_checks():
 
 
 @REF_AND_RESOURCE
-def test_on_several_parameter_servers_all_that_is_written_waits_for_all_checks(use_resource):
+def test_on_several_parameter_servers_all_writes_wait_for_all_checks(use_resource):
     def make(step):
         decay = legacy_opt.AdagradDecayOptimizer(0.1, step)
         accumulated = legacy_opt.GradientAccumulationOptimizer(decay, steps=2)
@@ -233,11 +234,11 @@ def test_on_several_parameter_servers_all_that_is_written_waits_for_all_checks(u
         assert checks <= waited_for(each), each.name
 
 
-# Its threads end with an error when the session closes.
+# SyncReplicasOptimizer's threads end with an error when the session closes.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("holder", ["itself", "wrapped"])
 def test_synchronous_replicas(holder):
-    """What SyncReplicasOptimizer's threads run besides the workers' steps computes no loss."""
+    """The operations that SyncReplicasOptimizer's threads run do not depend on the loss."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [2])
@@ -258,7 +259,7 @@ def test_synchronous_replicas(holder):
 
 
 def test_two_replicas_stop_together():
-    with tf.Graph().as_default():  # where the second device need not exist yet
+    with tf.Graph().as_default():  # in a graph the second device need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():

@@ -1,7 +1,7 @@
-"""What code written for the originals asks of their classes, besides training: on every TensorFlow.
+"""Compatibility with code written for the originals, besides training: on every TensorFlow.
 
-Arguments that they take, protected attributes that their subclasses and tests read, errors that
-their callers catch. The same side by side with `tf.contrib`: tests/contrib/test_contrib_calls.py.
+Arguments, protected attributes that subclasses read, and errors that callers catch. The comparison
+with `tf.contrib` is in tests/contrib/test_contrib_calls.py.
 """
 
 import numpy as np
@@ -31,7 +31,11 @@ WITH_POWERS = [LazyAdamOptimizer, NadamOptimizer, AdaMaxOptimizer, *BY_STEP]
 
 
 def trained(make, steps=2, read=lambda optimizer: (), use_resource=True):
-    """Trains a variable in a Session; returns its values, and what is read of the optimizer."""
+    """Trains a variable in a Session.
+
+    Returns:
+      The variable after each step; what `read` returns, before the first step and after the last.
+    """
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=use_resource)
         step = v1.train.get_or_create_global_step()
@@ -44,7 +48,7 @@ def trained(make, steps=2, read=lambda optimizer: (), use_resource=True):
         return values, first, session.run(fetches)
 
 
-# The accessor of Adam's powers.
+# Adam's `_get_beta_accumulators`.
 
 
 def powers_of(optimizer):
@@ -93,7 +97,7 @@ def test_powers_without_a_session(optimizer):
 
 @pytest.mark.defect(11)
 @pytest.mark.parametrize("optimizer", [LazyAdamOptimizer, LazyAdamGSOptimizer])
-def test_a_subclass_that_updates_by_itself(optimizer):
+def test_a_subclass_that_overrides_the_update(optimizer):
     class Mine(optimizer):
         def _apply_dense(self, grad, var):
             one, other = self._get_beta_accumulators()
@@ -117,7 +121,7 @@ def test_a_subclass_that_updates_by_itself(optimizer):
     assert np.array_equal(mine, expected)
 
 
-# Tensors and hyperparameters under the originals' names.
+# Attributes with tensors and hyperparameters under the originals' names.
 
 KEPT = [
     (AddSignOptimizer(0.5), {"_lr": 0.5}, {"_lr_t": 0.5, "_alpha_t": 1.0, "_beta_t": 0.9}),
@@ -132,7 +136,7 @@ KEPT = [
 @pytest.mark.parametrize(
     "optimizer, numbers, tensors", KEPT, ids=[type(each).__name__ for each, _, _ in KEPT]
 )
-def test_what_subclasses_read(optimizer, numbers, tensors):
+def test_attributes_that_subclasses_read(optimizer, numbers, tensors):
     optimizer.apply_gradients([(tf.ones([2]), tf.Variable([1.0, 2.0]))])
     assert {name: getattr(optimizer, name) for name in numbers} == numbers
     for name, value in tensors.items():
@@ -162,7 +166,7 @@ def test_a_subclass_of_lars_that_chooses_the_rate():
 
 
 @pytest.mark.defect(11)
-def test_the_optimizer_inside():
+def test_the_attribute_of_the_nested_optimizer():
     inner = v1.train.GradientDescentOptimizer(0.1)
     assert legacy_opt.MovingAverageOptimizer(inner)._optimizer is inner
     assert legacy_opt.VariableClippingOptimizer(inner, {}, 1.0)._opt is inner
@@ -181,8 +185,8 @@ def test_a_constant_step_may_be_any_number(optimizer, step):
 
 
 @pytest.mark.defect(11)
-def test_a_step_between_two_others():
-    # As the original: t = 2.5. Of the first gradient m / (1 - 0.5**t), the root of v likewise.
+def test_a_step_with_a_fraction():
+    # As in the original t is 2.5: m and v of the first gradient are divided by 1 - 0.5**2.5.
     optimizer = AdamGSOptimizer(1.5, 1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
     w = tf.Variable(0.0)
     optimizer.apply_gradients([(tf.constant(3.0), w)])
@@ -206,7 +210,7 @@ def test_a_step_may_be_a_float_variable(optimizer):
 
 
 @pytest.mark.parametrize("step", [-1, -0.5, float("nan"), float("inf"), 2**63])
-def test_no_step(step):
+def test_invalid_steps(step):
     with pytest.raises(ValueError, match="global_step must be"):
         AdamGSOptimizer(step)
 
@@ -217,14 +221,14 @@ def test_a_linear_decay_counts_whole_steps():
 
 
 @pytest.mark.defect(11)
-def test_no_gradient_needs_to_be_multiplied():
+def test_multipliers_of_untrained_variables_alone():
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[1.0])
         step = v1.train.get_or_create_global_step()
         optimize_loss(tf.reduce_sum(w), step, 0.1, "SGD", gradient_multipliers={})
 
 
-# Errors. A TypeError here where the original has a ValueError is both.
+# Errors: where the original raises a ValueError, a TypeError here is a ValueError, too.
 
 
 def w_():

@@ -1,6 +1,6 @@
-"""Gradients that are the memory of a variable or slot, as `tf.identity(w)` of a ref variable is.
+"""Gradients in the buffer of a variable or slot, such as `tf.identity(w)` of a ref variable.
 
-They count with the values that they have before the step, which a second Session is fed.
+They must have their values from before the step, as in a second Session that is fed these values.
 """
 
 import numpy as np
@@ -12,12 +12,12 @@ from tests.support.own_memory import MAKERS
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-SHAPE = [128, 32]  # so large that a write may overtake a read
+SHAPE = [128, 32]  # large enough for a write to overtake a read
 STEPS = 2
 
 
 def crossed(one, two):
-    """Each one's value for the other, by way of operations that do not copy it."""
+    """Swaps the two values, through operations that do not copy them."""
     with tf.control_dependencies([tf.reshape(two, [-1])]):
         return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
             one, [0, 0], SHAPE
@@ -38,7 +38,7 @@ ALIASES = {
 
 
 def slots_as_gradients(optimizer, one, two):
-    """Returns one of each one's slots, of the other; the variable where none has its shape."""
+    """Returns a slot of each variable as the other's gradient; the variable if no slot fits."""
     found = []
     for variable in (two, one):
         slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
@@ -49,7 +49,7 @@ def slots_as_gradients(optimizer, one, two):
 
 
 class Graph:
-    """One optimizer, two variables, and a train op for each way to come by gradients."""
+    """One optimizer, two variables, and a train op for each of `ALIASES`."""
 
     def __init__(self, name, use_resource):
         self.graph = tf.Graph()
@@ -84,12 +84,12 @@ class Graph:
             self.reset = [v1.assign(variable, value) for variable, value in pairs]
 
     def start(self, session):
-        """Initializes all variables, and keeps their values for each run."""
+        """Initializes all variables; each run starts from these values."""
         session.run(self.initializer)
         self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
 
     def run(self, session, key, feed):
-        """Returns all variables after steps with such gradients, themselves or their values fed."""
+        """Returns all variables after some steps; with `feed`, copies of the gradients are fed."""
         random = np.random.RandomState(0)
         session.run(self.reset, self.values_at_start)
         session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))
@@ -116,7 +116,7 @@ def cells():
 
 
 @pytest.mark.parametrize("name, use_resource", list(cells()))
-def test_gradients_count_with_their_values_before_the_step(name, use_resource):
+def test_gradients_have_their_values_from_before_the_step(name, use_resource):
     graph = Graph(name, use_resource)
     with v1.Session(graph=graph.graph) as session:
         graph.start(session)
@@ -127,7 +127,7 @@ def test_gradients_count_with_their_values_before_the_step(name, use_resource):
 
 
 @REF_AND_RESOURCE
-def test_a_hyperparameter_that_the_step_trains_counts_with_its_value_before(use_resource):
+def test_a_hyperparameter_that_the_step_trains_has_its_value_from_before(use_resource):
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         rate = v1.get_variable("rate", initializer=0.5)
         others = [v1.get_variable(f"w{n}", initializer=tf.ones(SHAPE)) for n in range(20)]

@@ -1,7 +1,7 @@
 """Checkpoints of partitioned variables, restored by graphs with the same and with other partitions.
 
-Parts of a variable whose rows are updated each for itself train as the whole variable does. So what
-a training with other partitions goes on to is compared with a training of the whole one.
+If an optimizer updates rows independently, the parts of a variable train like the whole variable.
+So a training that continues with other partitions is compared with a training of the whole.
 """
 
 import warnings
@@ -26,14 +26,14 @@ def start(shape):
 
 
 class Training:
-    """A graph with one variable in so many parts, 0 for a whole one, and a Saver.
+    """A graph with one partitioned variable, and a Saver.
 
     Args:
-      make: makes the optimizer; called with the global step.
+      make: a function from the global step to the optimizer.
       shape: the variable's shape.
-      parts: into how many it is cut.
-      axis: along which axis.
-      sparse: whether batches are lists of ids, each of which pulls its row; or gradients.
+      parts: the number of its parts; 0 for a variable that is not partitioned.
+      axis: the axis along which it is partitioned.
+      sparse: whether batches are lists of ids, with the rows' squares as loss, or gradients.
     """
 
     def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
@@ -94,10 +94,10 @@ def batches(shape, count, sparse):
 
 
 def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=True):
-    """Trains in parts[0], then in parts[1] parts.
+    """Trains with parts[0] parts, then with parts[1] parts.
 
     Returns:
-      The variable then, and where a training of the whole variable goes.
+      The variable at the end, and the result of a training without partitions.
     """
     data = batches(shape, steps[0] + steps[1], sparse)
     options = dict(sparse=sparse, axis=axis, use_resource=use_resource)
@@ -108,7 +108,7 @@ def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=
     return after.train(*data[steps[0] :]), whole.train(*data)
 
 
-# --- The gradients that an accumulation keeps.
+# --- Accumulated gradients.
 
 
 def accumulated(step):
@@ -119,18 +119,19 @@ def accumulated(step):
 @pytest.mark.defect(13)
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("parts", [2, 1, 0, 7])
-def test_an_accumulation_goes_on_in_other_parts(parts, use_resource, tmp_path):
+def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tmp_path):
     options = dict(sparse=True, use_resource=use_resource)
     before = Training(accumulated, [7, 2], 3, **options)
     before.train([3, 6])
     after = Training(accumulated, [7, 2], parts, **options).restore(before.save(tmp_path))
     touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
-    # The gradient of a row's square is twice the row; half of it counts, and the rate is 2.
+    # The gradient of a row's square is twice the row; the mean of two batches, one of them without
+    # the row, is the row; the rate is 2.
     expected = start([7, 2]) - touched * 2 * start([7, 2])
     np.testing.assert_array_equal(after.train([0]), expected)
 
 
-# --- Counts of decays.
+# --- AdagradDecay's counts.
 
 
 REPEATED = pytest.mark.defect(14)
@@ -153,12 +154,12 @@ def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
     actual, expected = moved(
         lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
     )
-    # Rows in other places of a vector instruction may be rounded otherwise.
+    # The rounding depends on the position of a row in a vector instruction.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.defect(14)
-def test_counts_by_position_warn():
+def test_decay_counts_by_position_warn():
     def make(step):
         return legacy_opt.AdagradDecayOptimizer(0.1, step)
 
@@ -172,13 +173,13 @@ def test_counts_by_position_warn():
 
 # --- Every class.
 
-# What keeps something for a part as a whole, and what is saved part by part as by its original.
+# With state for each part, or with slots that are saved part by part, as by the originals.
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
-def test_every_class_in_other_parts(name, axis, shape, tmp_path):
-    """What goes on in other parts has all of the state; what cannot go on says so."""
+def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
+    """With other partitions either the whole state is restored, or an error is raised."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])
@@ -201,7 +202,7 @@ def test_every_class_in_other_parts(name, axis, shape, tmp_path):
 
 @pytest.mark.defect(15)
 @pytest.mark.parametrize("name", ["Adafactor", "AdamAsync", "AdamWeightDecay"])
-def test_what_belongs_to_a_part_is_not_restored_into_another(name, tmp_path):
+def test_state_of_a_part_is_not_restored_into_another_part(name, tmp_path):
     make, data = CASES[name].make, batches([8, 5], 2, sparse=False)
     path = saved(make, [8, 5], 4, tmp_path, *data).path
     for parts in 1, 2:
@@ -210,7 +211,7 @@ def test_what_belongs_to_a_part_is_not_restored_into_another(name, tmp_path):
 
 
 def of_keras(step):
-    """Keras' own Adam in a graph."""
+    """Keras' Adam in a graph."""
     del step
     optimizers = tf.keras.optimizers
     generation = versions.keras_facts()["generation"]
@@ -220,12 +221,12 @@ def of_keras(step):
 
 @pytest.mark.defect(15)
 @pytest.mark.parametrize("parts", [(3, 2), (2, 0)], ids=str)
-def test_optimizers_of_keras_in_other_parts(parts, tmp_path):
+def test_keras_optimizers_with_other_partitions(parts, tmp_path):
     actual, expected = moved(of_keras, [7, 3], parts, (2, 2), tmp_path)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
-# --- What inspect and convert make of it.
+# --- `inspect` and `convert`.
 
 
 def saved(make, shape, parts, folder, *data, **options):
@@ -235,7 +236,7 @@ def saved(make, shape, parts, folder, *data, **options):
 
 
 def found_in(checkpoint):
-    """Returns what is told of the slots of w: a dict from suffix to (kind, shape, role)."""
+    """Returns the slots of w in a checkpoint: a dict from suffix to (kind, shape, role)."""
     (variable,) = checkpoint_contents.contents(checkpoint).variables
     return {slot.suffix: (slot.item.kind, slot.item.shape, slot.role) for slot in variable.slots}
 
@@ -254,7 +255,7 @@ def test_a_column_slot_of_a_square_part_is_no_row_slot(tmp_path):
         "Adafactor": ("tensor", (7,), "vr"),
         "Adafactor_1": ("of each part", (3,), "vc"),
     }
-    with pytest.raises(CheckpointError, match="parts of w have w/Adafactor_1 each for itself"):
+    with pytest.raises(CheckpointError, match="each part of w has its own w/Adafactor_1"):
         converted(checkpoint, tmp_path)
     left_out = open_checkpoint(converted(checkpoint, tmp_path, {"w/Adafactor_1": None}))
     assert sorted(left_out.tensors) == ["global_step", "w", "w/Adafactor"]
@@ -272,7 +273,7 @@ def test_shampoo_with_parts_on_both_sides_of_max_matrix_size(tmp_path):
 
 
 @pytest.mark.defect(16)
-def test_slots_that_are_saved_part_by_part_are_put_together(tmp_path):
+def test_convert_joins_slots_that_are_saved_part_by_part(tmp_path):
     make, data = CASES["AdamWeightDecay"].make, batches([7, 3], 3, sparse=False)
     checkpoint = saved(make, [7, 3], 3, tmp_path, *data[:2])
     assert found_in(checkpoint)["adam_m"] == ("parts", (7, 3), "m")
@@ -281,7 +282,7 @@ def test_slots_that_are_saved_part_by_part_are_put_together(tmp_path):
     np.testing.assert_allclose(whole.train(data[2]), expected, rtol=1e-5)
 
 
-def test_an_accumulation_is_converted_with_its_rows(tmp_path):
+def test_convert_keeps_the_rows_of_an_accumulation(tmp_path):
     checkpoint = saved(accumulated, [7, 2], 3, tmp_path, [3, 6], sparse=True)
     whole = Training(accumulated, [7, 2], 0, sparse=True)
     whole.restore(converted(checkpoint, tmp_path))
@@ -291,7 +292,7 @@ def test_an_accumulation_is_converted_with_its_rows(tmp_path):
 
 
 @pytest.mark.defect(16)
-def test_a_tensor_of_which_parts_are_missing(tmp_path):
+def test_a_tensor_with_missing_parts(tmp_path):
     path = str(tmp_path / "model")
     with tf.Graph().as_default(), v1.Session() as session:
         session.run(

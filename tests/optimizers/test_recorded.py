@@ -1,10 +1,8 @@
-"""Ours follow the trajectories of the originals that were recorded on TensorFlow 1.15.
+"""Compares with trajectories of the originals, recorded on TensorFlow 1.15, within a bound.
 
-They were recorded on another processor, and no two of these have to round alike, with the same
-TensorFlow: its square roots take the processor's approximation, its matrix products the widest
-instructions that there are. Bits are compared within one TensorFlow on one processor, with an
-original that runs beside ours: tests/contrib/test_contrib.py, test_bert_original.py. Here is a
-bound.
+The same TensorFlow may round differently on another processor: square roots use the processor's
+approximation, matrix products its widest vector instructions. Bits are compared where the original
+runs on the same processor: tests/contrib/test_contrib.py, test_bert_original.py.
 """
 
 import numpy as np
@@ -16,13 +14,13 @@ from tests.support.cases import CASES
 from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
-# How far all variables may be off after 24 steps, in terms of the largest element of each (or 1).
-# Measured on TensorFlow 1.15 between two processors: the originals and ours are off by the same, up
-# to 1.3e-7 (Adagrad); Adafactor, which multiplies in another order than its original, by 1.8e-7.
-# Between TensorFlows: up to 2.4e-7 from 1.15 to 2.21.
+# Bound of the difference after 24 steps, relative to the largest element of each variable (or 1).
+# Measured on TensorFlow 1.15 between two processors: the originals and ours differ by the same, up
+# to 1.3e-7 (Adagrad); Adafactor, with another order of products than its original, by 1.8e-7.
+# Between TensorFlow 1.15 and 2.21: up to 2.4e-7.
 TOLERANCE = 1e-6
-# What only adds, multiplies, divides and compares, as IEEE 754 says, so that TensorFlow 1.15, which
-# fuses none of it, computes the same bits everywhere.
+# Only additions, products, divisions and comparisons, which IEEE 754 defines. TensorFlow 1.15 fuses
+# none of them, so it computes the same bits on every processor.
 ON_EVERY_PROCESSOR = ("AdaMax", "AddSign", "MomentumW use_nesterov")
 
 
@@ -31,7 +29,7 @@ def tolerance(name):
 
 
 def assert_followed(name, moments, expected):
-    """Asserts that the variables at each of `recorded.MOMENTS` are near enough those recorded."""
+    """Asserts that the variables at each of `recorded.MOMENTS` are within the bound."""
     for number, values, wanted in zip(recorded.MOMENTS, moments, expected):
         assert set(values) == set(wanted) | {"global_step"}
         for variable, value in wanted.items():
@@ -58,15 +56,15 @@ def test_every_case_with_an_original_was_recorded():
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_ours_goes_where_the_original_went(name):
+def test_trajectories_of_the_originals(name):
     assert_followed(name, trained(name), RECORDED[name].moments)
 
 
-# What the bound lets through, and what it does not.
+# The bound: which differences pass, and which fail.
 
 
 def moved(name, share):
-    """Returns the recorded values, each moved by a share of its bound, and a step."""
+    """Returns the recorded values, moved by a multiple of the bound, and the global step."""
     return [
         dict(
             {
@@ -80,7 +78,7 @@ def moved(name, share):
 
 
 @pytest.mark.parametrize("name", RECORDED)
-def test_another_processors_rounding_is_no_error_and_more_is(name):
+def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
     if tolerance(name):
         assert_followed(name, moved(name, 0.8), RECORDED[name].moments)
     for share in (1.3, -1.3):
@@ -89,7 +87,7 @@ def test_another_processors_rounding_is_no_error_and_more_is(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each of its numbers that the rule computes with; daily, one of them."""
+    """Yields each case with each hyperparameter of its rule; daily, with one of them."""
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):
@@ -99,7 +97,7 @@ def arguments_of_the_rules():
 
 
 @pytest.mark.parametrize("name, argument", list(arguments_of_the_rules()))
-def test_a_number_that_is_off_by_a_thousandth_is_noticed(name, argument):
+def test_a_hyperparameter_that_differs_by_a_thousandth_fails(name, argument):
     changed = trained(name, **{argument: CASES[name].arguments[argument] * 0.999})
     with pytest.raises(AssertionError, match="after"):
         assert_followed(name, changed, RECORDED[name].moments)

@@ -1,4 +1,4 @@
-"""RegAdagrad: two steps by hand, stock Adagrad bit for bit, and the context that spares slots."""
+"""RegAdagrad: two steps by hand, stock Adagrad bit for bit, and `avoid_updating_slots`."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
     # lr 0.5, start 1, w 2.
-    # g 3, counted: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, spared:  accumulator stays 10;      w -= .5 * 4 / sqrt(10), 0.89320282 is left
+    # g 3, normal:  accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
+    # g 4, in the context: accumulator stays 10;      w -= .5 * 4 / sqrt(10), 0.89320282 is left
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)
@@ -56,7 +56,7 @@ def test_it_is_stock_adagrad(way, kind):
 
 
 def counts(optimizer, apply=None):
-    """Whether a step counts its gradient, in eager code."""
+    """Whether an eager step adds its gradient to the accumulator."""
     w = tf.Variable([2.0])
     (apply or optimizer).apply_gradients([(tf.constant([3.0]), w)])
     return (apply or optimizer).get_slot(w, "accumulator").numpy().tolist() != [1.0]
@@ -68,14 +68,14 @@ def test_contexts_nest_and_end_with_an_error():
         with optimizer.avoid_updating_slots():
             assert not counts(optimizer)
         assert not counts(optimizer)
-        assert counts(RegAdagradOptimizer(0.5, 1.0))  # another one
+        assert counts(RegAdagradOptimizer(0.5, 1.0))  # another optimizer
     assert counts(optimizer)
     with pytest.raises(KeyError), optimizer.avoid_updating_slots():
         raise KeyError("x")
     assert counts(optimizer)
 
 
-def test_a_function_stays_as_it_was_traced():
+def test_a_function_keeps_the_behaviour_of_its_trace():
     w = tf.Variable([2.0])
     optimizer = RegAdagradOptimizer(0.5, 1.0)
 
@@ -91,7 +91,7 @@ def test_a_function_stays_as_it_was_traced():
     assert optimizer.get_slot(w, "accumulator").numpy() == [1.0 + 2 * 9.0]
 
 
-def test_keras_optimizers_made_of_it_go_by_its_context():
+def test_the_context_affects_keras_optimizers_created_from_it():
     optimizer = RegAdagradOptimizer(0.5, 1.0)
     bridged = to_keras(optimizer)
     with optimizer.avoid_updating_slots():
@@ -107,6 +107,6 @@ def test_keras_optimizers_made_of_it_go_by_its_context():
 
 
 @pytest.mark.parametrize("value", [0.0, -1.0, float("nan")])
-def test_the_accumulator_starts_above_zero(value):
+def test_the_initial_accumulator_value_is_positive(value):
     with pytest.raises(ValueError, match="initial_accumulator_value"):
         RegAdagradOptimizer(0.1, value)

@@ -1,4 +1,4 @@
-"""Shampoo: golden numbers, slots, functions of the step, intervals, and what it refuses."""
+"""Shampoo: golden numbers, slots, functions of the step, intervals, and errors."""
 
 import functools
 import warnings
@@ -25,7 +25,7 @@ def trained(optimizer, gradients, start):
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
     # A diagonal gradient keeps all matrices diagonal. lr 1, epsilon 0, w 0, gradient diag(2, 8).
-    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32); both powers of -1/4 make one of -1/2:
+    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32); the two powers -1/4 multiply to -1/2:
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
     with tf.Graph().as_default():
@@ -43,13 +43,13 @@ def test_two_steps_by_hand(use_resource):
             sess.run(train_op)
             np.testing.assert_allclose(sess.run(w), -(np.sqrt(2) + 1) * np.eye(2), atol=1e-6)
             gbar, left, right = sess.run(slots)
-    np.testing.assert_array_equal(gbar, np.zeros([2, 2]))  # nothing needs it
+    np.testing.assert_array_equal(gbar, np.zeros([2, 2]))  # not used with gbar_decay=0
     np.testing.assert_array_equal(left, np.diag([8.0, 128.0]))
     np.testing.assert_array_equal(right, left)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_slots_with_powers_that_are_kept(dtype):
+def test_slots_with_svd_interval(dtype):
     with tf.Graph().as_default():
         w = v1.get_variable("w", [2, 5], dtype)
         optimizer = ShampooOptimizer(max_matrix_size=3, svd_interval=2)
@@ -78,8 +78,8 @@ def test_defaults_of_the_original():
     assert optimizer._learning_rate == 1.0 and optimizer.get_name() == "Shampoo"
 
 
-def test_powers_wait_for_their_interval():
-    # H stays identity until T = 2; then it is ([[4 + 4]] + 0) ** -0.5 for a vector of one element.
+def test_powers_are_computed_at_their_interval():
+    # H is the identity until T = 2; then ([[4 + 4]] + 0) ** -0.5 for a vector of one element.
     step, w = tf.Variable(0, dtype=tf.int64), tf.Variable([0.0])
     optimizer = ShampooOptimizer(step, epsilon=0.0, svd_interval=2)
     for expected in [-2], [-2 - 2 / np.sqrt(8)]:
@@ -119,7 +119,7 @@ def test_powers_of_matrices(power, exponent):
     values, vectors = np.linalg.eigh(matrix + 0.1 * np.eye(4))
     expected = (vectors * values**exponent) @ vectors.T
     found = power(tf.constant(matrix), 4, exponent, 0.1).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # iterations end at 1e-6
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)  # the iterations end at 1e-6
 
 
 def one_step(make, gradient):
@@ -134,10 +134,10 @@ def one_step(make, gradient):
             return sess.run(w)
 
 
-def test_iterations_for_small_matrices_end_at_once_as_in_the_original():
-    # Of 0.5 I both matrices are 0.25 I / 25 = 0.01 I, whose power of -1/4 is 3.16 I, and so is the
-    # step 0.5 * 3.16 ** 2 = 5. Iterations: 0.01 I / sqrt(norm) is taken for the root, with a norm
-    # of 0.01 * 5, and the power of -1/2 of that is 4.73 I: more than twice as long a step.
+def test_iterations_for_small_matrices_stop_too_early_as_in_the_original():
+    # For a gradient of 0.5 I both matrices are 0.25 I / 25 = 0.01 I. Their power -1/4 is 3.16 I, so
+    # the step is 0.5 * 3.16 ** 2 = 5. The iterations return 0.01 I / sqrt(norm) as the square root,
+    # with a norm of 0.01 * 5; its power -1/2 is 4.73 I, and the step more than twice as large.
     gradient = 0.5 * np.eye(25, dtype=np.float32)
     power = (0.01 / np.sqrt(0.05)) ** -0.5
     assert round(power, 2) == 4.73 and round(0.01**-0.25, 2) == 3.16
@@ -150,13 +150,13 @@ def test_iterations_for_small_matrices_end_at_once_as_in_the_original():
         np.testing.assert_array_equal(step, -one_step(original, gradient))
 
 
-def test_untouched_rows_of_a_long_table_stay():
+def test_rows_without_a_gradient_in_a_long_table_stay():
     rows = tf.IndexedSlices(tf.constant([[3.0], [4.0]]), tf.constant([2, 0]), tf.constant([4, 1]))
     w = trained(ShampooOptimizer(max_matrix_size=2), [rows], [[1.0]] * 4).numpy()
     assert w[1] == w[3] == 1 and w[0] < 1 and w[2] < 1
 
 
-def test_only_what_depends_on_the_step_warns():
+def test_only_arguments_that_depend_on_the_step_warn():
     w = tf.Variable([1.0])
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
@@ -183,7 +183,7 @@ def test_values_out_of_range(arguments, message):
         ShampooOptimizer(**arguments)
 
 
-def test_what_a_variable_does_not_allow():
+def test_arguments_that_do_not_fit_a_variable():
     with pytest.raises(ValueError, match=r"rank / \(2 \* alpha\)"):
         trained(ShampooOptimizer(alpha=0.4, use_iterative_root=True), [tf.ones([2])], [1.0, 1.0])
     with pytest.raises(TypeError, match="alpha must be a number"):

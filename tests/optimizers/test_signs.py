@@ -1,4 +1,4 @@
-"""AddSign and PowerSign: two steps by hand, the sign decays, and which step these go by."""
+"""AddSign and PowerSign: two steps by hand, the sign decays, and the step that these read."""
 
 import json
 import math
@@ -77,7 +77,7 @@ def test_a_sparse_gradient_lets_m_decay_in_all_rows(optimizer, use_resource):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_rows_of_float64_take_powers_of_a_rounded_e(sparse):
+def test_sparse_float64_updates_use_a_rounded_e(sparse):
     w = tf.Variable(np.zeros([1]))
     gradient = tf.constant([1.0], tf.float64)
     rows = tf.IndexedSlices(gradient, tf.constant([0])) if sparse else gradient
@@ -87,7 +87,7 @@ def test_rows_of_float64_take_powers_of_a_rounded_e(sparse):
     assert abs(float(np.float32(math.e)) - math.e) > 1e-8
 
 
-def test_a_base_may_be_anything_that_a_hyperparameter_may():
+def test_base_accepts_every_type_of_hyperparameter():
     def after_a_step(base):
         w = tf.Variable([0.0])
         PowerSignOptimizer(1.0, base).apply_gradients([(tf.constant([1.0]), w)])
@@ -147,7 +147,7 @@ def make_decay(name, makers=MAKERS):
 
 
 def in_a_session(decay, steps, dtype="int64"):
-    """Returns the decay at each step, of a variable in a graph."""
+    """Returns the decay at each value of a step variable in a graph."""
     with tf.Graph().as_default():
         step = v1.get_variable("step", [], dtype, v1.zeros_initializer(), trainable=False)
         advance, value = step.assign_add(1), decay(step)
@@ -157,7 +157,7 @@ def in_a_session(decay, steps, dtype="int64"):
 
 
 @EVERY_DECAY
-def test_decays_by_their_formulas(name):
+def test_formulas_of_the_decays(name):
     formula, decay = DECAYS[name][0], make_decay(name)
     steps = list(range(0, STEPS, 7)) + [399, 400, 401, 999, 1000, 1001, 5000]
     actual = [decay(tf.constant(step, tf.int32)).numpy() for step in steps]
@@ -168,7 +168,7 @@ def test_decays_by_their_formulas(name):
 
 
 @EVERY_DECAY
-def test_decays_have_the_same_bits_in_every_way(name):
+def test_decays_have_the_same_bits_in_every_way_to_run(name):
     decay = make_decay(name)
     wanted = in_a_session(decay, 100)
     traced = tf.function(decay, input_signature=[tf.TensorSpec([], tf.int64)])
@@ -188,7 +188,7 @@ def test_decays_are_those_of_contrib(name, dtype):
 
 
 @EVERY_DECAY
-def test_decays_want_a_step(name):
+def test_decays_refuse_a_step_of_none(name):
     with pytest.raises(ValueError, match="global_step"):
         make_decay(name)(None)
 
@@ -200,12 +200,12 @@ def test_decay_steps_are_a_positive_integer(maker, steps, error):
         MAKERS[maker](steps)
 
 
-# The step that they go by.
+# The step that the decays read.
 
 
 @REF_AND_RESOURCE
 @BOTH
-def test_the_decay_goes_by_the_step_given_to_apply_gradients(optimizer, use_resource):
+def test_the_decay_reads_the_step_passed_to_apply_gradients(optimizer, use_resource):
     calls = []
 
     def decay(step):
@@ -213,7 +213,7 @@ def test_the_decay_goes_by_the_step_given_to_apply_gradients(optimizer, use_reso
         return get_linear_decay_fn(2)(step)
 
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()  # another one, which stands still
+        v1.train.get_or_create_global_step()  # another step, which does not advance
         mine = v1.get_variable(
             "mine",
             [],
@@ -239,7 +239,7 @@ def test_the_decay_goes_by_the_step_given_to_apply_gradients(optimizer, use_reso
     np.testing.assert_allclose(seen, expected, rtol=1e-6)
 
 
-def test_without_a_step_the_graphs_own_is_taken_with_a_warning():
+def test_without_a_step_the_graphs_is_read_with_a_warning():
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[0.0])
         step = v1.train.get_or_create_global_step()
@@ -251,7 +251,7 @@ def test_without_a_step_the_graphs_own_is_taken_with_a_warning():
             sess.run(step.assign(1))
             sess.run(train_op)
             assert sess.run(w) == [-1.5]
-    AddSignOptimizer().apply_gradients([(tf.ones([1]), tf.Variable([0.0]))])  # wants none
+    AddSignOptimizer().apply_gradients([(tf.ones([1]), tf.Variable([0.0]))])  # needs no step
 
 
 @BOTH
@@ -301,14 +301,16 @@ def test_a_decay_of_this_package_can_be_saved(optimizer, name):
     saved = json.loads(json.dumps(bridged.get_config()))
     again = type(bridged).from_config(saved)
     assert again.get_config() == saved
-    ours, theirs = (keras_optimizer._adopted._sign_decay_fn for keras_optimizer in (bridged, again))
+    ours, theirs = (
+        keras_optimizer._v1.optimizer._sign_decay_fn for keras_optimizer in (bridged, again)
+    )
     assert repr(ours) == repr(theirs) and float(theirs(tf.constant(7))) == float(
         ours(tf.constant(7))
     )
 
 
 @BOTH
-def test_a_function_of_the_users_own_cannot_be_saved(optimizer):
+def test_a_users_function_cannot_be_saved(optimizer):
     def halves(step):
         return 0.5 ** tf.cast(step, tf.float32)
 
@@ -317,15 +319,15 @@ def test_a_function_of_the_users_own_cannot_be_saved(optimizer):
         bridged.get_config()
 
 
-def test_what_the_base_becomes_cannot_be_set():
+def test_logbase_cannot_be_set():
     bridged = to_keras(PowerSignOptimizer(base=2.0))
     for name in ("base", "logbase"):
-        with pytest.raises(AttributeError, match=f"does not read {name} anew"):
+        with pytest.raises(AttributeError, match=f"does not read {name} in each step"):
             setattr(bridged, name, 3.0)
 
 
 class Halving(AddSignOptimizer):
-    """What the message advises."""
+    """Follows the advice of the error message."""
 
     def __init__(self, learning_rate=0.1, half_life=10, name="Halving"):
         self._half_life = half_life
@@ -336,7 +338,7 @@ class Halving(AddSignOptimizer):
         )
 
 
-def test_a_subclass_that_makes_the_function_can_be_saved():
+def test_a_subclass_that_creates_the_function_can_be_saved():
     bridged = to_keras(Halving(0.2, 3))
     again = type(bridged).from_config(json.loads(json.dumps(bridged.get_config())))
-    assert again._adopted._half_life == 3 and again.get_config() == bridged.get_config()
+    assert again._v1.optimizer._half_life == 3 and again.get_config() == bridged.get_config()

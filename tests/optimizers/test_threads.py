@@ -1,4 +1,4 @@
-"""Eight Python threads run one train_op: the global step loses nothing, and nothing crashes."""
+"""Eight Python threads run one train_op: the global step counts every step, and nothing crashes."""
 
 import pytest
 import tensorflow as tf
@@ -19,7 +19,7 @@ def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
         threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
     )
-    # A stock optimizer adds to a ref step without its lock.
+    # Stock optimizers add to a ref global step without a lock.
     if use_resource or not name.startswith("tf."):
         assert lost.global_step == 0
     is_kernel = name in ("AdagradDecay", "tf.train.Adagrad")
@@ -51,13 +51,13 @@ def test_the_global_step_is_advanced_under_its_lock(name):
 
 
 def variable_of(operation):
-    """Returns the variable that an operation writes to, also inside of a condition."""
+    """Returns the variable that an operation writes, also inside a condition."""
     source = operation.inputs[0].op
     while source.type == "RefSwitch":
         source = source.inputs[0].op
     return source
 
 
-def test_what_a_thread_raises_is_raised():
+def test_errors_of_threads_are_raised():
     with pytest.raises(ZeroDivisionError):
         threads.in_threads(lambda: 1 / 0)

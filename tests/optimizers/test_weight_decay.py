@@ -27,7 +27,7 @@ def run(build, values, steps, use_resource=False):
     """Trains in a Session; `build` takes the variables and returns the train op.
 
     Returns:
-      For each step, the values by the names of all variables there are by then.
+      For each step, a dict of all variables that exist, by name.
     """
     with tf.Graph().as_default(), v1.Session() as sess:
         train = build(
@@ -82,8 +82,8 @@ def test_adam_w():
 
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("base", ["GradientDescent", "Adagrad"])
-def test_a_touched_row_decays_once_and_no_other(base, use_resource):
-    """GradientDescent is one that does not sum the rows of equal ids."""
+def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
+    """Also with GradientDescent, which does not sum rows with repeated ids."""
     # 4 decays to 2; the gradient is 1 + 1. Adagrad: 0.5 * 2 / sqrt(12 + 4).
     optimizer, row = {
         "GradientDescent": (lambda: SGDW(0.5, 0.25), [1.5]),
@@ -109,7 +109,7 @@ def test_a_number_is_not_rounded_to_float32(dtype):
     assert after["w"] == one - np.dtype(dtype).type(0.1)
 
 
-def test_what_a_weight_decay_may_be():
+def test_types_of_weight_decay():
     for decay in (0.5, lambda: 0.5, lambda: tf.constant(0.5, tf.float64), np.float32(0.5), 0):
         (after,) = run(fed(SGDW(decay, 1.0), lambda: tf.constant(0.0)), {"w": 4.0}, 1)
         assert after["w"] == (4.0 if isinstance(decay, int) else 2.0)
@@ -128,7 +128,7 @@ def test_what_a_weight_decay_may_be():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", ["ref", "resource", "wrap_function", "function", "eager"])
 def test_gradients_are_computed_before_anything_decays(way, sparse):
-    """Also one that reads a variable which is not trained by it, and late."""
+    """Also a gradient that reads another variable, which is written late."""
     rows, columns, steps = 64, 4096, 20
     start = np.random.RandomState(0).randn(rows, columns).astype(np.float32)
     decay, rate = np.float32(0.01), np.float32(0.1)
@@ -193,7 +193,7 @@ def test_decay_var_list(method, kind, use_resource):
         else:
             pairs = optimizer.compute_gradients(loss, [a, b])
             named = optimizer.apply_gradients(pairs, decay_var_list=kind([a]))
-        with tf.control_dependencies([named]):  # the list was for that call only
+        with tf.control_dependencies([named]):  # the list was only for that call
             return optimizer.minimize(a + b, var_list=[a, b])
 
     (after,) = run(build, {"a": 8.0, "b": 8.0}, 1, use_resource)
@@ -217,7 +217,7 @@ def test_decay_var_list_eagerly_and_of_a_partitioned_variable():
         np.testing.assert_array_equal(sess.run(tf.convert_to_tensor(parted)), [3.0] * 4)
 
 
-def test_a_variable_that_is_not_updated_does_not_decay_and_is_told():
+def test_a_variable_without_a_gradient_does_not_decay_and_warns():
     a, b, c = (tf.Variable(8.0, name=name) for name in "abc")
     pairs = [(tf.constant(1.0), a), (None, b)]
     with pytest.warns(UserWarning, match="does not update.*'b:0', 'c:0'"):
@@ -226,7 +226,7 @@ def test_a_variable_that_is_not_updated_does_not_decay_and_is_told():
 
 
 @pytest.mark.parametrize("method", ["minimize", "apply_gradients"])
-def test_a_variable_that_is_not_trained_is_told_at_the_users_line(method):
+def test_a_variable_that_is_not_trained_warns_at_the_users_line(method):
     with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         a = v1.get_variable("a", initializer=8.0)
@@ -236,9 +236,9 @@ def test_a_variable_that_is_not_trained_is_told_at_the_users_line(method):
         else:
             pairs = [(tf.constant(1.0), a)]
             AdamWOptimizer(0.5).apply_gradients(pairs, decay_var_list=[a, frozen])
-    (told,) = [each for each in caught if "decay_var_list" in str(each.message)]
-    assert told.category is UserWarning and told.filename == __file__
-    assert "'frozen:0'" in str(told.message) and "'a:0'" not in str(told.message)
+    (warning,) = [each for each in caught if "decay_var_list" in str(each.message)]
+    assert warning.category is UserWarning and warning.filename == __file__
+    assert "'frozen:0'" in str(warning.message) and "'a:0'" not in str(warning.message)
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_a_wrong_decay_var_list(wrong, error, message):
 
 
 class ClassicOptimizer(v1.train.Optimizer):
-    """A user's own, for resource variables."""
+    """A user's optimizer for resource variables."""
 
     def __init__(self, learning_rate, use_locking=False, name="Classic"):
         super().__init__(use_locking, name)
@@ -298,7 +298,7 @@ def test_the_slots_of_the_base():
     assert {"w/AdagradDecay", "w/AdagradDecay_1"} < set(after)
 
 
-def test_one_class_for_each_base_which_can_be_found_again():
+def test_one_class_for_each_base_that_can_be_pickled():
     assert extend_with_decoupled_weight_decay(v1.train.AdagradOptimizer) is AdagradW
     assert AdagradW.__name__ == "AdagradOptimizerWithDecoupledWeightDecay"
     assert pickle.loads(pickle.dumps(AdagradW)) is AdagradW
@@ -313,7 +313,7 @@ def test_one_class_for_each_base_which_can_be_found_again():
 
 
 def test_the_bridge_sets_and_saves_the_weight_decay():
-    """It is v1's own, once: w decays by its factor, whatever the learning rate."""
+    """Only v1's decay applies: w decays by the factor, independently of the learning rate."""
     variable = tf.Variable(16.0)
     optimizer = to_keras(AdagradW(0.5, 1.0))
     nothing = [(tf.constant(0.0), variable)]
@@ -328,7 +328,7 @@ def test_the_bridge_sets_and_saves_the_weight_decay():
 
 
 @pytest.mark.parametrize("fused", [False, True])
-def test_the_bridge_decays_touched_rows_once(fused):
+def test_the_bridge_decays_rows_in_the_gradient_once(fused):
     # 4 decays to 2; the gradient is 1 + 1: 0.5 * 2 / sqrt(12 + 4).
     variable = tf.Variable([[4.0], [8.0]])
     optimizer = to_keras(AdagradW(0.5, 0.5, initial_accumulator_value=12.0), fused=fused)
@@ -389,7 +389,7 @@ NAN = float("nan")
         (MomentumWOptimizer, {"name": None}, TypeError, "name must be a string"),
     ],
 )
-def test_wrong_arguments_of_the_ready_made(optimizer, wrong, error, message):
+def test_wrong_arguments_of_adam_w_and_momentum_w(optimizer, wrong, error, message):
     good = {"weight_decay": 0.1, "learning_rate": 0.1}
     if optimizer is MomentumWOptimizer:
         good["momentum"] = 0.9
@@ -399,7 +399,7 @@ def test_wrong_arguments_of_the_ready_made(optimizer, wrong, error, message):
 
 @pytest.mark.parametrize("base", [AdamWOptimizer, AdagradW, DecoupledWeightDecayExtension])
 @pytest.mark.parametrize("hook", ["_decay_weights_op", "_decay_weights_sparse_op"])
-def test_methods_that_only_the_original_calls(base, hook):
+def test_overriding_methods_that_only_the_original_calls_is_refused(base, hook):
     bases = (base, ClassicOptimizer) if base is DecoupledWeightDecayExtension else (base,)
     with pytest.raises(TypeError, match=f"Mine.{hook} would never be called here.*decayed"):
         type("Mine", bases, {hook: lambda self, *args: None})
@@ -410,7 +410,7 @@ class HasAnother(ClassicOptimizer):
         super().__init__(learning_rate)
 
 
-def test_what_cannot_be_extended():
+def test_base_classes_that_are_refused():
     with pytest.raises(TypeError, match="must be a subclass of tf.compat.v1.train.Optimizer"):
         extend_with_decoupled_weight_decay(AdagradW(0.1, 0.1))
     with pytest.raises(TypeError, match="has an argument weight_decay already"):
@@ -421,7 +421,7 @@ def test_what_cannot_be_extended():
         type("WrongWay", (ClassicOptimizer, DecoupledWeightDecayExtension), {})
 
 
-def test_a_gradient_that_does_not_fit_decays_nothing():
+def test_nothing_decays_if_a_gradient_has_a_wrong_shape():
     variable = tf.Variable([4.0, 4.0])
     with pytest.raises(ValueError, match="has shape"):
         AdamWOptimizer(0.5).apply_gradients([(tf.ones([3]), variable)])

@@ -399,3 +399,22 @@ def test_a_bridge_is_measured_with_every_keras_that_is_here():
         for name in ("Momentum", "Adam", "Adagrad", "AdagradDecay"):
             made = keras_bridge.makers(generation)["bridged " + name](None)
             assert hasattr(made, "update_step") == (generation == 3)
+
+
+def test_the_bridge_of_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
+    """Here the other checkout is this one."""
+    monkeypatch.setattr(keras_bridge, "DENSE", [keras_bridge.DENSE[1]])
+    monkeypatch.setattr(keras_bridge, "ways", lambda workload: [keras_bridge.Way("step", 2)])
+    path = tmp_path / "speed.json"
+    words = ["--only", "B1", "--scale-down", "5000", "--repeats", "5", "--against", ROOT]
+    assert run.main([*words, "--json", str(path)]) == 0
+    (found,) = json.loads(path.read_text())["results"]
+    names = found["optimizer"], found["compared_with"]
+    assert names == ("bridged Momentum", "bridged Momentum, other checkout")
+    assert found["ratio"]["median"] > 0 and names[1] in capsys.readouterr().out
+
+
+def test_a_folder_that_is_no_checkout(tmp_path, capsys):
+    with pytest.raises(SystemExit):
+        run.parse_arguments(["--against", str(tmp_path)])
+    assert "it has no folder legacy_opt" in capsys.readouterr().err

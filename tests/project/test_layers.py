@@ -32,12 +32,15 @@ ALLOWED = {
     ".v1_optimizers": [*OF_V1, ".messages"],
     ".checkpoint_files": ["versions", ".plain_text", ".special_files"],
     ".checkpoint_contents": [".checkpoint_files"],
-    ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers"],
-    ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers"],
-    ".native_keras": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_bridge"],
+    ".keras_adapters": ["versions", ".v1_optimizers"],
+    ".keras_bridge": [*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters"],
+    ".keras_in_graphs": [*OF_V1, ".messages", ".v1_optimizers", ".keras_adapters"],
+    ".native_keras": [
+        *[*OF_V1, ".arrays", ".messages", ".v1_optimizers", ".keras_adapters", ".keras_bridge"],
+    ],
     ".checkpoints": [
         *[*OF_V1, ".arrays", ".messages", ".plain_text", ".special_files", ".user_objects"],
-        *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents"],
+        *[".v1_optimizers", ".checkpoint_files", ".checkpoint_contents", ".keras_adapters"],
     ],
     ".old_names": ["legacy_opt", "versions"],
     ".source_analysis": [".plain_text", ".special_files", ".old_names"],
@@ -138,7 +141,7 @@ for name in sys.argv[1:]:
         try:
             importlib.import_module(name)
         except ImportError as error:
-            if "There is no Keras 3 here" not in str(error):
+            if "Keras 3 is not installed" not in str(error):
                 print(name, error, flush=True)
         os._exit(0)
     os.wait()

@@ -1,1 +1,1 @@
-"""What reads Python without running it."""
+"""Tests of the analysis of Python sources."""

@@ -1,4 +1,4 @@
-"""`legacy-opt audit`: every use of an optimizer, and what is to be done about it."""
+"""`legacy-opt audit`: finds every use of an optimizer, and says what has to be done about it."""
 
 import json
 import re
@@ -91,7 +91,7 @@ def test_aliases_are_followed(uses, code, kinds):
     assert {use[3:] for use in found} == {("change",) + ADAM}
 
 
-def test_of_two_ways_to_an_optimizer_the_better_counts(uses):
+def test_of_two_imports_of_an_optimizer_the_one_with_less_work_counts(uses):
     code = "import tensorflow as tf\ntry:\n  t = tf.train\nexcept x:\n  t = tf.compat.v1.train\n"
     ((kind, _, _, status, _, _),) = uses(a=code + "t.AdamOptimizer(1)")
     assert (kind, status) == ("constructor", "stays")
@@ -106,24 +106,24 @@ def test_of_two_ways_to_an_optimizer_the_better_counts(uses):
         ("tf.contrib.layers.optimize_loss(1)", "change", "legacy_opt.optimize_loss"),
         ("tf.contrib.training.create_train_op(1)", "change", "legacy_opt.create_train_op"),
         ("tf.contrib.slim.learning.create_train_op(1)", "change", "legacy_opt.create_train_op"),
-        ("tf.contrib.opt.GGTOptimizer(1)", "person", None),
-        ("tf.contrib.strange.StrangeOptimizer(1)", "person", None),
-        ("tf.train.StrangeOptimizer(1)", "person", None),
+        ("tf.contrib.opt.GGTOptimizer(1)", "manual", None),
+        ("tf.contrib.strange.StrangeOptimizer(1)", "manual", None),
+        ("tf.train.StrangeOptimizer(1)", "manual", None),
         ("tf.keras.optimizers.Adam(0.1)", "stays", None),
         ("tf.keras.optimizers.Adam(lr=0.1)", "change", None),
         ("tf.keras.optimizers.Adam(0.1, decay=0.1)", "change", None),
         ("tfa.optimizers.AdamW(1)", "change", "legacy_opt.AdamWOptimizer"),
-        ("tfa.optimizers.Strange(1)", "person", None),
+        ("tfa.optimizers.Strange(1)", "manual", None),
         (
             "optimization.AdamWeightDecayOptimizer(1)",
             "change",
             "legacy_opt.AdamWeightDecayOptimizer",
         ),
         ("legacy_opt.LAMBOptimizer(1)", "stays", None),
-        ("getattr(tf.train, name + 'Optimizer')(1)", "person", None),
+        ("getattr(tf.train, name + 'Optimizer')(1)", "manual", None),
         ("x.swapping_saver()", "stays", None),
         ("model.compile('adam')", "stays", None),
-        ("slim.optimize_loss(1, 2, optimizer='Nonsense')", "person", None),
+        ("slim.optimize_loss(1, 2, optimizer='Nonsense')", "manual", None),
         (
             "tf.estimator.DNNClassifier(optimizer='Adagrad')",
             "change",
@@ -134,10 +134,10 @@ def test_of_two_ways_to_an_optimizer_the_better_counts(uses):
             "change",
             "tf.compat.v1.estimator.LinearEstimator",
         ),
-        ("tf.compat.v1.estimator.DNNClassifier(optimizer='lion')", "person", None),
+        ("tf.compat.v1.estimator.DNNClassifier(optimizer='lion')", "manual", None),
     ],
 )
-def test_what_is_to_be_done(uses, code, status, instead):
+def test_status_and_replacement(uses, code, status, instead):
     imports = "import tensorflow as tf, tensorflow_addons as tfa, legacy_opt\n"
     imports += "from bert import optimization\n"
     found = uses(a=imports + code)
@@ -162,11 +162,11 @@ def test_what_is_to_be_done(uses, code, status, instead):
         "tf.keras.optimizers.schedules.ExponentialDecay(1)",
     ],
 )
-def test_what_is_no_use(uses, code):
+def test_code_without_optimizers_has_no_uses(uses, code):
     assert uses(a="import tensorflow as tf\nimport re\n" + code) == []
 
 
-def test_an_optimizer_of_somebody_else_is_asked_about_only_beside_tensorflow(uses):
+def test_an_unknown_optimizer_is_reported_only_in_a_file_that_mentions_tensorflow(uses):
     assert uses(a="from skopt import BayesOptimizer\nBayesOptimizer(1)") == []
 
 
@@ -194,9 +194,9 @@ def test_classes_over_files(uses):
         package_in_mine=CUSTOM,
         other="from package import Old as O\nclass Child(O): pass\nChild(0.1)\n",
     )
-    told = {name: (kind, status, instead) for kind, _, _, status, name, instead in found}
-    assert told == {
-        "class Old(tf.train.Optimizer)": ("subclass", "person", None),
+    by_name = {name: (kind, status, instead) for kind, _, _, status, name, instead in found}
+    assert by_name == {
+        "class Old(tf.train.Optimizer)": ("subclass", "manual", None),
         "class Both(tf.train.Optimizer)": ("subclass", "stays", None),
         "class Inherits(tf.train.Optimizer)": ("subclass", "stays", None),
         "class Wrapper(tf.train.Optimizer)": ("subclass", "stays", None),
@@ -207,30 +207,30 @@ def test_classes_over_files(uses):
         ),
         "class Keras(tf.keras.optimizers.Optimizer)": (
             "subclass",
-            "person",
+            "manual",
             "tf.keras.optimizers.legacy.Optimizer",
         ),
-        "class Child(tf.train.Optimizer)": ("subclass", "person", None),
+        "class Child(tf.train.Optimizer)": ("subclass", "manual", None),
         "Child": ("constructor", "stays", None),
     }
 
 
-def test_star_imports_and_private_modules_need_a_person(uses):
+def test_star_imports_and_private_modules_need_manual_work(uses):
     found = uses(
         a="from tensorflow.contrib.opt import *\nLazyAdamOptimizer(1)\n",
         b="from tensorflow.python.training import training_ops\ntraining_ops.apply_adam()\n",
     )
     assert [(use[0], use[3]) for use in found] == [
-        ("star import", "person"),
+        ("star import", "manual"),
         ("constructor", "change"),
-        ("import", "person"),
+        ("import", "manual"),
     ]
 
 
 @pytest.mark.parametrize(
-    "code, line, told",
+    "code, line, advice",
     [
-        (b"import x\nprint 'AdamOptimizer'\n", 2, "Python 2.*speaks of optimizers in line 2"),
+        (b"import x\nprint 'AdamOptimizer'\n", 2, "Python 2.*mentions optimizers in line 2"),
         (b"try: x\nexcept E, e: pass\n", 2, "Python 2"),
         (b"x = 1\nx = = 2\n", 2, "invalid syntax"),
         (b"# caf\xe9\nimport x\n", 1, "encoding"),
@@ -238,16 +238,16 @@ def test_star_imports_and_private_modules_need_a_person(uses):
     ],
     ids=["print", "except", "syntax", "encoding", "depth"],
 )
-def test_what_cannot_be_read_needs_a_person_and_the_rest_is_read(tmp_path, code, line, told):
+def test_unreadable_files_need_manual_work_and_the_rest_is_read(tmp_path, code, line, advice):
     (tmp_path / "a.py").write_bytes(code)
     (tmp_path / "b.py").write_text("import tensorflow as tf\ntf.train.AdamOptimizer(1)\n")
     ((use, other), count) = audit([str(tmp_path)])
-    assert (use.kind, use.line, use.status) == ("unreadable", line, "person")
-    assert re.search(told, use.advice)
+    assert (use.kind, use.line, use.status) == ("unreadable", line, "manual")
+    assert re.search(advice, use.advice)
     assert (other.line, other.status, count) == (2, "change", 2)
 
 
-def test_a_notebook_is_read_by_cells(tmp_path):
+def test_notebooks_are_read_cell_by_cell(tmp_path):
     cells = [
         ("markdown", ["AdamOptimizer"]),
         ("code", ["%matplotlib inline\n", "import tensorflow as tf\n", "x = !ls\n", "tf.train?"]),
@@ -267,7 +267,7 @@ def test_a_notebook_is_read_by_cells(tmp_path):
     ]
     path.write_text(json.dumps({"worksheets": []}))
     ((use,), _) = audit([str(path)])
-    assert (use.kind, use.status) == ("unreadable", "person") and "nbformat 4" in use.advice
+    assert (use.kind, use.status) == ("unreadable", "manual") and "nbformat 4" in use.advice
 
 
 def test_which_files_are_read(tmp_path):
@@ -302,7 +302,7 @@ def test_the_command(tmp_path, capsys):
     assert facts == {
         "paths": [str(path)],
         "files": 1,
-        "counts": {"stays": 0, "change": 1, "person": 0},
+        "counts": {"stays": 0, "change": 1, "manual": 0},
         "uses": [
             {
                 "path": str(path),

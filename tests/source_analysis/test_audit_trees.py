@@ -10,7 +10,7 @@ from tests.support.processes.command_line import Screen
 pytestmark = pytest.mark.once
 
 YELLOW = "tensor2tensor.utils.yellowfin.YellowFinOptimizer"
-PERSON, GUESS = "person", "A guess: "
+MANUAL, GUESS = "manual", "A guess: "
 TREE = {
     "tensor2tensor/__init__.py": "from .utils.yellowfin import YellowFinOptimizer as Fin\n",
     "tensor2tensor/utils/__init__.py": "from .yellowfin import *\n",
@@ -59,17 +59,17 @@ def test_an_optimizer_of_the_table_in_its_own_package(name, code, kinds, uses):
     found = uses(dict(TREE, **{f"tensor2tensor/{name}.py": code}))
     assert sorted(use.kind[0] for use in found) == sorted(kinds)
     first = [use for use in found if use.name != "A"]
-    told = {(use.status, use.advice) for use in first}
-    assert told == {(PERSON, "It tunes a tf.train.MomentumOptimizer: take that.")}
+    verdicts = {(use.status, use.advice) for use in first}
+    assert verdicts == {(MANUAL, "It tunes a tf.train.MomentumOptimizer: take that.")}
     assert {use.name for use in first if use.kind != "subclass"} <= {YELLOW}
 
 
 @pytest.mark.defect(12)
-def test_the_class_itself_and_a_use_beside_it(uses):
+def test_the_class_and_a_use_in_the_same_file(uses):
     found = uses(TREE)
     assert [(use.kind, use.line, use.column, use.status) for use in found] == [
-        ("class", 2, 7, PERSON),
-        ("constructor", 4, 23, PERSON),
+        ("class", 2, 7, MANUAL),
+        ("constructor", 4, 23, MANUAL),
     ]
 
 
@@ -77,13 +77,13 @@ def test_the_class_itself_and_a_use_beside_it(uses):
 @pytest.mark.parametrize(
     "name, home, status, instead",
     [
-        ("YellowFinOptimizer", "third_party/yellow.py", "person", None),
+        ("YellowFinOptimizer", "third_party/yellow.py", "manual", None),
         ("MultistepAdamOptimizer", "a.py", "change", "legacy_opt.GradientAccumulationOptimizer"),
         ("LAMBOptimizer", "albert/lamb_optimizer.py", "change", "legacy_opt.LAMBOptimizer"),
-        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "person", None),
+        ("Yogi", "tensorflow_addons/optimizers/yogi.py", "manual", None),
     ],
 )
-def test_copies_and_other_packages(name, home, status, instead, uses):
+def test_classes_with_a_name_of_the_table_in_other_packages(name, home, status, instead, uses):
     code = f"import tensorflow as tf\nclass {name}: pass\n{name}(1)"
     for part in "tensorflow_addons", "tensorflow_addons/optimizers":
         if home.startswith(part):
@@ -109,7 +109,7 @@ def test_copies_and_other_packages(name, home, status, instead, uses):
         "type(optimizer)",
     ],
 )
-def test_what_is_no_use(code, uses):
+def test_code_without_optimizers_has_no_uses(code, uses):
     assert uses({"a.py": "import tensorflow as tf\n" + code}) == []
 
 
@@ -130,15 +130,15 @@ AT_RUN_TIME = {
 
 @pytest.mark.defect(12)
 @pytest.mark.parametrize("code", AT_RUN_TIME)
-def test_a_base_that_is_told_at_run_time_is_a_guess(code, uses):
+def test_a_base_that_is_known_at_run_time_only_is_a_guess(code, uses):
     found = uses({"a.py": "import tensorflow as tf\n" + code})
     (use,) = [each for each in found if each.kind != "getattr"]
-    assert (use.kind, use.status, use.name) == ("subclass", PERSON, AT_RUN_TIME[code])
+    assert (use.kind, use.status, use.name) == ("subclass", MANUAL, AT_RUN_TIME[code])
     assert use.advice.startswith(GUESS)
 
 
 @pytest.mark.defect(12)
-def test_what_extends_a_guess_is_one_and_where_nothing_is_of_tensorflow_there_is_none(uses):
+def test_subclasses_of_a_guess_are_guesses_and_files_without_tensorflow_have_none(uses):
     code = "class A(registry.get('optimizer')): pass\nclass B(A): pass\nB(1)\n"
     found = uses({"a.py": "import tensorflow as tf\n" + code})
     assert [use.kind for use in found] == ["subclass", "subclass", "constructor"]
@@ -155,9 +155,9 @@ def test_what_extends_a_guess_is_one_and_where_nothing_is_of_tensorflow_there_is
         "from stars import train\nclass A(train.Optimizer): pass",
     ],
 )
-def test_bases_that_are_told_by_reading(code, uses):
+def test_bases_behind_six_and_star_imports(code, uses):
     found = uses({"stars.py": "from tensorflow import *\n", "a.py": code})
-    (use,) = [each for each in found if each.kind != "mention"]  # in what six is called with
+    (use,) = [each for each in found if each.kind != "mention"]  # an argument of six.with_metaclass
     assert (use.kind, use.name) == ("subclass", "class A(tf.train.Optimizer)")
 
 
@@ -167,7 +167,7 @@ def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
     code = "import tensorflow as tf\ntf.train.GhostOptimizer(1)\n"
     try:
         (tmp_path / (name + ".py")).write_text(code)
-    except (OSError, UnicodeEncodeError):  # a file system that takes no such name
+    except (OSError, UnicodeEncodeError):  # the file system refuses such a name
         return
     code, output, errors = Screen(capsys).run("audit", tmp_path)
     assert (code, errors) == (1, "")

@@ -1,4 +1,4 @@
-"""The errors that a script gets, run by `legacy-opt run`, where it uses what nobody provides."""
+"""The errors that `legacy-opt run` raises in a script where it uses missing names."""
 
 import re
 import textwrap
@@ -10,7 +10,7 @@ from tests.support.processes.command_line import ROOT, start
 
 SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
-# What each use is to tell, by the code that uses it.
+# The beginning of each error message, by the code that uses the name.
 ODD = {
     "tf.get_embedding_variable": "tf.get_embedding_variable: EmbeddingVariables are",
     "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: It is DeepRec",
@@ -55,7 +55,7 @@ SWITCHES += [["--work_queue"], ["--group_embedding"]]
 
 @pytest.fixture
 def driver(tmp_path):
-    """A script that uses all that is missing, and tells what it gets; returns its path."""
+    """Writes a script that uses all missing names and prints the errors; returns its path."""
     for script in ZOO, EASYREC:
         (tmp_path / script.name).write_text(script.read_text())
     uses = "import tensorflow as tf\n"
@@ -75,7 +75,7 @@ def driver(tmp_path):
 @pytest.mark.parametrize(
     "keras", ["legacy"] + ["keras3"] * (versions.keras_facts()["generation"] == 3)
 )
-def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver, monkeypatch):
+def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver, monkeypatch):
     monkeypatch.delenv("TF_USE_LEGACY_KERAS", raising=False)
     if keras == "keras3":
         monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
@@ -108,9 +108,9 @@ def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver
         expected = place("odd", odd_line(number)) + re.escape(text)
         kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
         assert re.match(kind + expected, found), (use, found)
-    # An installed package gets what Python tells.
+    # An installed package gets Python's message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
-    # So does the traceback of what nobody catches, and each was told before.
+    # The last error is not caught; its message, like all others, was also a warning before.
     assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)
@@ -119,5 +119,5 @@ def test_a_name_fails_where_it_is_used_with_the_line_that_was_told(keras, driver
 
 
 def odd_line(number):
-    """Returns the line in which a use begins."""
+    """Returns the line of odd.py in which a use begins."""
     return 3 + sum(2 + use.count("\n") for use in list(ODD)[:number])

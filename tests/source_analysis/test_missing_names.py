@@ -1,4 +1,4 @@
-"""The names that nobody provides, found before `legacy-opt run` runs a script."""
+"""Missing names of TensorFlow, found before `legacy-opt run` runs a script."""
 
 import sys
 import textwrap
@@ -13,13 +13,13 @@ from legacy_opt.compat.source_analysis import missing_names
 pytestmark = pytest.mark.once
 
 v1 = tf.compat.v1
-# DeepRec's variables, which nobody has on any TensorFlow: it stands for all that is missing.
+# A name of DeepRec that no TensorFlow has: an example of a missing name.
 GONE = "tf.get_embedding_variable"
 
 
 @pytest.fixture
 def missing(tmp_path, monkeypatch):
-    """Returns what is missing in a script with these lines, as "line name"; or in several files."""
+    """Writes a script and other files; returns the script's missing names as "line name"."""
     monkeypatch.syspath_prepend(str(tmp_path))
 
     def find(code, files=()):
@@ -57,7 +57,7 @@ WAYS_TO_WRITE_IT = [
 
 
 @pytest.mark.parametrize("code", WAYS_TO_WRITE_IT)
-def test_a_name_is_seen_however_it_is_written(code, missing):
+def test_every_way_to_write_a_name_is_found(code, missing):
     assert missing(code) == ["2 " + GONE]
 
 
@@ -94,11 +94,11 @@ def test_a_name_is_seen_however_it_is_written(code, missing):
         "print 'Python 2', tf.get_embedding_variable",
     ],
 )
-def test_no_false_alarm(code, missing):
+def test_guarded_uses_are_left_out(code, missing):
     assert missing("import tensorflow as tf\n" + code) == []
 
 
-def test_a_guard_guards_what_it_asks_for_alone(missing):
+def test_a_guard_covers_only_the_name_that_it_checks(missing):
     code = """
     import tensorflow as tf
     if hasattr(tf, "no_such_name"):
@@ -128,7 +128,7 @@ def test_a_guard_guards_what_it_asks_for_alone(missing):
     assert missing(code) == [line + GONE for line in lines]
 
 
-def test_modules_beside_the_script_are_read_too(missing):
+def test_local_modules_that_the_script_imports_are_read(missing):
     found = missing(
         """
         import helper, json
@@ -170,7 +170,7 @@ def test_a_module_is_read_with_its_packages(missing, tmp_path):
         assert [Path(each.path).stem for each in found] == ["__init__", "one"]
 
 
-def test_what_there_is_is_not_missed(missing):
+def test_existing_and_patched_names_are_not_missing(missing):
     code = """
     import tensorflow as tf
     import tensorflow.contrib.opt as opt
@@ -189,7 +189,7 @@ def test_what_there_is_is_not_missed(missing):
     assert missing(code) == []
 
 
-def test_what_this_tensorflow_gave_up_is_missed(missing):
+def test_names_that_this_tensorflow_removed_are_missing(missing):
     generation = versions.keras_facts()["generation"]
     code = (
         "import tensorflow as tf\ntf.layers.dense\ntf.nn.rnn_cell.LSTMCell\ntf.estimator.Estimator"
@@ -201,7 +201,7 @@ def test_what_this_tensorflow_gave_up_is_missed(missing):
 
 if not versions.has_contrib():
 
-    def test_what_else_contrib_had_is_missed(missing):
+    def test_other_names_of_contrib_are_missing(missing):
         code = """
         import tensorflow as tf
         from tensorflow.contrib import slim
@@ -213,7 +213,7 @@ if not versions.has_contrib():
         contrib.opt.GGTOptimizer
         from tensorflow.contrib.layers import fully_connected, optimize_loss
         if hasattr(tf, "contrib"):
-            tf.contrib.rnn.LSTMCell  # tf.contrib is there, put back, so this is reached
+            tf.contrib.rnn.LSTMCell  # patched TensorFlow has tf.contrib, so this runs
         if hasattr(tf.contrib, "crf"):
             tf.contrib.crf.crf_decode
         """
@@ -228,7 +228,7 @@ if not versions.has_contrib():
             "11 tf.contrib.rnn.LSTMCell",
         ]
 
-    def test_of_a_package_that_is_installed_it_is_told(missing):
+    def test_the_advice_says_if_a_package_is_installed(missing):
         code = "import tensorflow.contrib.slim as slim\nslim.conv2d"
         advice = "The package tf_slim has it (%s)."
         assert missing(code) == ["1 tf.contrib.slim", "2 tf.contrib.slim.conv2d"]

@@ -1,4 +1,4 @@
-"""Missing names that `legacy-opt run` refuses a script for, and those that it warns of."""
+"""Missing names for which `legacy-opt run` refuses a script, and those that it warns of."""
 
 import os
 import types
@@ -18,9 +18,9 @@ GONE = "tf.get_embedding_variable"
 
 @pytest.fixture
 def run(tmp_path, monkeypatch, capsys):
-    """Returns (exit code, lines on stderr) of `legacy-opt run` of files, of which nothing is run.
+    """Writes files and returns (exit code, lines on stderr) of `legacy-opt run`.
 
-    The first file is the script.
+    The first file is the script. It is checked, but not run.
     """
     monkeypatch.syspath_prepend("replaced by the command")
     monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)
@@ -40,7 +40,7 @@ def run(tmp_path, monkeypatch, capsys):
     return run
 
 
-def told(line, path="script.py"):
+def message(line, path="script.py"):
     return f"{path}:{line}: {GONE}: EmbeddingVariables are"
 
 
@@ -112,23 +112,23 @@ def line_of(code):
 
 
 @pytest.mark.parametrize("where", REFUSED)
-def test_what_is_reached_in_any_case_stops_the_script(where, run):
+def test_names_that_every_run_reaches_stop_the_script(where, run):
     code, lines = run({"script.py": REFUSED[where]})
     assert code == 1 and len(lines) == 2
-    assert lines[0].startswith(told(line_of(REFUSED[where]))) and "nothing was run" in lines[1]
+    assert lines[0].startswith(message(line_of(REFUSED[where]))) and "nothing was run" in lines[1]
 
 
 @pytest.mark.defect(9)
 @pytest.mark.parametrize("where", WARNED)
-def test_of_what_may_never_be_reached_a_line_warns(where, run):
+def test_names_that_a_run_may_not_reach_warn(where, run):
     code, (line,) = run({"script.py": WARNED[where]})
     assert code == 0
-    assert line.startswith("legacy-opt run: warning: " + told(line_of(WARNED[where])))
+    assert line.startswith("legacy-opt run: warning: " + message(line_of(WARNED[where])))
 
 
 @pytest.mark.defect(9)
 @pytest.mark.parametrize("where", NEITHER)
-def test_of_what_is_never_missed_nothing_is_told(where, run):
+def test_names_that_are_guarded_do_not_warn(where, run):
     assert run({"script.py": NEITHER[where]}) == (0, [])
 
 
@@ -167,16 +167,16 @@ def test_of_what_is_never_missed_nothing_is_told(where, run):
 def test_modules_are_reached_by_their_imports(script, helper, refused, run):
     files = {"script.py": script, "helper.py": helper, "between.py": "from helper import *"}
     code, lines = run(files)
-    place = told(line_of(helper), os.path.realpath("helper.py"))
+    place = message(line_of(helper), os.path.realpath("helper.py"))
     assert code == refused
     assert lines[0].startswith(("" if refused else "legacy-opt run: warning: ") + place)
 
 
 @pytest.mark.defect(9)
-def test_what_is_certain_and_what_is_not_in_one_script(run):
+def test_reached_and_unreached_names_in_one_script(run):
     code, lines = run({"script.py": "def f():\n  tf.get_embedding_variable\ntf.staged"})
     assert code == 1
-    assert lines[0].startswith("legacy-opt run: warning: " + told(3))
+    assert lines[0].startswith("legacy-opt run: warning: " + message(3))
     assert lines[1].startswith("script.py:4: tf.staged: It is DeepRec's alone")
     assert "nothing was run" in lines[2] and len(lines) == 3
 
@@ -186,7 +186,7 @@ def test_what_is_certain_and_what_is_not_in_one_script(run):
 def test_hostile_names_of_files_stay_on_one_line(name, run):
     try:
         os.fsencode(name)
-    except UnicodeEncodeError:  # a file system that takes no such name
+    except UnicodeEncodeError:  # the file system refuses such a name
         return
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()

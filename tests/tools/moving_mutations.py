@@ -36,9 +36,9 @@ MOVING = (
     (
         "damaged data are found after something has been assigned",
         "load_v1_checkpoint",
-        "for found in matches:\n    _read(found, checkpoint, report)",
-        "pass",
-        ("tests/checkpoints/test_v1_checkpoints_refused.py", "-k", "damaged_data"),
+        "match.verify(checkpoint)",
+        "None",
+        ("tests/checkpoints/test_v1_checkpoints_refused.py", "-k", "damaged"),
     ),
     (
         "other tensors of the old checkpoint are dropped",
@@ -49,7 +49,7 @@ MOVING = (
     ),
     (
         "counts of decays are taken from where V2 has them",
-        "relay",
+        "change_layout",
         "flat = counts.reshape(-1)",
         "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
         ("tests/checkpoints/test_v1_checkpoints_models.py", "-k", "counts_of_adagrad_decay"),

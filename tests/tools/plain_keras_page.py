@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from legacy_opt import public
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.native_keras.counterparts import KINDS, NONE, RELATIVES
+from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
 
 v1 = tf.compat.v1
 # Expressions that `translated` evaluates; the page shows them.
@@ -51,7 +51,7 @@ def figures(api):
     rows = []
     for case in CASES:
         translation = translated(case, api)
-        cells = [cell(figure) for figure in translation.report.figures]
+        cells = [cell(figure) for figure in translation.report.measurements]
         rows.append([f"`{case}`", f"`{expression(translation.report)}`", *cells])
     return table(["v1", APIS[api], *KINDS], rows)
 
@@ -76,7 +76,7 @@ def cell(figure):
 def state():
     """Returns the table of slots and non-slot variables."""
     rows = []
-    for name, relative in sorted(RELATIVES.items()):
+    for name, relative in sorted(COUNTERPARTS.items()):
         for slot in relative.slots:
             formula = slot.formula.text % {"v1": slot.v1, "keras": slot.keras_2}
             names = slot.v1, slot.keras_2, slot.keras_3
@@ -91,7 +91,7 @@ def state():
 def settings():
     """Returns the table of arguments."""
     rows = []
-    for name, relative in sorted(RELATIVES.items()):
+    for name, relative in sorted(COUNTERPARTS.items()):
         pairs = [
             f"`{keras}`" if keras == source else f"`{source}` → `{keras}`"
             for keras, source in relative.arguments.items()
@@ -103,7 +103,9 @@ def settings():
 
 def none():
     """Returns the table of the optimizers that have no counterpart."""
-    return table(["v1", "why"], [[f"`{name}`", why] for name, why in sorted(NONE.items())])
+    return table(
+        ["v1", "why"], [[f"`{name}`", why] for name, why in sorted(WITHOUT_COUNTERPART.items())]
+    )
 
 
 def versions():

@@ -12,7 +12,7 @@ import legacy_opt
 from legacy_opt import compat
 from legacy_opt.compat.checkpoints.report import Leftover, Report, Transfer
 from legacy_opt.compat.keras_bridge.session_comparison import Comparison
-from legacy_opt.compat.native_keras.measurement import Figure
+from legacy_opt.compat.native_keras.measurement import Measurement
 from legacy_opt.compat.native_keras.report import Moved, Translation, TranslationReport
 from legacy_opt.compat.old_names.patching import Patch
 from tests.support.paths import ROOT
@@ -21,7 +21,7 @@ PAGE = ROOT / "docs" / "public_api.txt"
 # Classes that public functions return, and those of their attributes.
 RESULTS = (
     *(Comparison, Report, Transfer, Leftover, Patch),
-    *(Translation, TranslationReport, Moved, Figure),
+    *(Translation, TranslationReport, Moved, Measurement),
 )
 
 

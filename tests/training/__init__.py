@@ -1,1 +1,1 @@
-"""Sessions, Estimators and the helpers of one call."""
+"""Tests of Sessions, Estimators, hooks and the training helpers."""

@@ -1,4 +1,4 @@
-"""`create_train_op` and what comes with it by hand; both helpers with wrappers and replicas."""
+"""`create_train_op` and its gradient functions by hand; both helpers with wrappers and replicas."""
 
 import numpy as np
 import pytest
@@ -42,7 +42,7 @@ def test_which_step_create_train_op_advances(stepping):
         assert v1.train.get_global_step() is not None
 
 
-def test_create_train_op_changes_gradients(stepping):
+def test_create_train_op_transforms_gradients(stepping):
     table = variable("table", np.zeros([3, 1]))
     variable("unused", [0.0])
     loss = stepping.loss + dot(tf.gather(table, [1, 1]), [3.0], [4.0])
@@ -68,14 +68,14 @@ def test_create_train_op_changes_gradients(stepping):
     np.testing.assert_allclose(after["table"][:, 0], [0, -21, 0])
 
 
-def test_a_loss_that_is_no_number(stepping):
+def test_a_loss_that_is_not_finite(stepping):
     loss = stepping.loss * tf.constant(np.nan)
     with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or nan"):
         stepping.run(create_train_op(loss, sgd()))
     assert np.isnan(stepping.run(create_train_op(loss, sgd(), check_numerics=False))[0][0])
 
 
-def test_a_loss_of_several_numbers_and_variables_that_are_only_collected(stepping):
+def test_a_loss_that_is_no_scalar_and_untrainable_variables_in_the_collection(stepping):
     frozen = variable("frozen", [0.0], trainable=False)
     v1.add_to_collection(v1.GraphKeys.TRAINABLE_VARIABLES, frozen)
     loss = tf.stack([stepping.loss, dot(frozen, 1.0)])
@@ -83,11 +83,11 @@ def test_a_loss_of_several_numbers_and_variables_that_are_only_collected(steppin
     assert after["frozen"] == -1 and np.array_equal(losses[0], [2, 0])
 
 
-# Both, among others.
+# Both helpers, with wrappers and with replicas.
 
 
 @pytest.mark.parametrize("helper", [optimize_loss, create_train_op])
-def test_our_wrappers_are_optimizers_as_others(stepping, helper):
+def test_our_wrappers_as_optimizers(stepping, helper):
     other = variable("other", [0.0])
     loss = stepping.loss + dot(other, 1.0)
     inside = legacy_opt.MultiOptimizer([(sgd(1.0), "w")], default=sgd(0.1))
@@ -104,7 +104,7 @@ def test_our_wrappers_are_optimizers_as_others(stepping, helper):
 
 
 def test_two_replicas():
-    with tf.Graph().as_default():  # where the second device need not exist yet
+    with tf.Graph().as_default():  # in a graph the second device need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():

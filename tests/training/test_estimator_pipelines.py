@@ -20,7 +20,7 @@ LABELS = np.array([[1.0], [0.0], [0.0], [1.0], [1.0], [0.0]], np.float32)
 
 
 def input_fn(batch=2):
-    """Returns the data again and again, always in the same order."""
+    """Returns a dataset that repeats the data in the same order."""
     features = {"one": IDS[:, :1], "other": IDS[:, 1:], "x": X}
     return tf.data.Dataset.from_tensor_slices((features, LABELS)).repeat().batch(batch)
 
@@ -39,7 +39,7 @@ def config(**options):
 
 
 def state(path):
-    """Returns all that is in a checkpoint, by name."""
+    """Returns all tensors of a checkpoint by name."""
     reader = v1.train.NewCheckpointReader(path)
     names = set(reader.get_variable_to_shape_map()) - {"signal_early_stopping/STOP"}
     return {name: reader.get_tensor(name) for name in names}
@@ -57,7 +57,7 @@ def decays_every_two_steps(step=None, **options):
     )
 
 
-# --- A model_fn of one's own.
+# --- Custom Estimators.
 
 
 def logits_of(features):
@@ -97,7 +97,7 @@ def serving_input():
 
 
 def in_a_session(make, steps):
-    """Trains the same without an Estimator; returns all variables by name."""
+    """Trains the same model in a Session; returns all variables by name."""
     with tf.Graph().as_default():
         v1.set_random_seed(1)
         v1.train.get_or_create_global_step()
@@ -111,7 +111,7 @@ def in_a_session(make, steps):
 
 
 def wrapped(step):
-    """A wrapper in a wrapper around what goes by the step."""
+    """Two nested wrappers around an optimizer that reads the step."""
     inner = decays_every_two_steps(step)
     return legacy_opt.MultiOptimizer(
         [(legacy_opt.clip_gradients_by_norm(inner, 0.05), "table")],
@@ -122,7 +122,7 @@ def wrapped(step):
 @pytest.mark.parametrize(
     "make", [pytest.param(decays_every_two_steps, marks=pytest.mark.full), wrapped]
 )
-def test_train_evaluate_stop_early_export_and_go_on(make, tmp_path):
+def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
     estimator = custom(tmp_path, make, save_checkpoints_steps=4)
     stop = tf.estimator.experimental.stop_if_lower_hook(
         estimator, "loss", threshold=100.0, min_steps=8, run_every_secs=None, run_every_steps=1
@@ -136,20 +136,20 @@ def test_train_evaluate_stop_early_export_and_go_on(make, tmp_path):
             few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
         ),
     )
-    # The hook reads the step beside what advances it, hence one sooner or later.
+    # The hook reads the step in the run that advances it: before or after it advanced.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
     assert_same(state(estimator.latest_checkpoint()), in_a_session(make, steps))
     assert_serves(exported[0], estimator)
 
-    # An Estimator starts its input anew: it goes on where it stood if it is told where.
+    # An Estimator restarts its input: skip the batches that were used.
     again = custom(tmp_path, make)
     again.train(lambda: input_fn().skip(steps), max_steps=12)
     assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
 
 
 def assert_serves(directory, estimator):
-    """The exported model, which has no slots, predicts what the Estimator does."""
+    """Asserts that the exported model has no slots, and predicts as the Estimator."""
     rows = estimator.predict(few_inputs)
     expected = np.array([row["probability"] for row in rows])
     with tf.Graph().as_default(), v1.Session() as session:
@@ -183,13 +183,13 @@ def warm_started(trained, directory, variables, steps):
 
 
 def everything(trained, directory):
-    """It is a resume."""
+    """With all variables a warm start continues the training."""
     found = warm_started(trained, directory, [".*"], 3)
     assert_same(found, in_a_session(decays_every_two_steps, 9))
 
 
 def variables_alone(trained, directory):
-    """The slots are new; a string means trainable variables alone, whatever it matches."""
+    """The slots are new: a string selects trainable variables only, whatever it matches."""
     before, after = state(trained), warm_started(trained, directory, ".*", 1)
     assert after["global_step"] == 1
     assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))
@@ -197,7 +197,7 @@ def variables_alone(trained, directory):
 
 
 def slots_but_no_counts(trained, directory):
-    """Counts of decays belong to the step by which they were counted: a new step needs new ones."""
+    """A new global step starts new counts of decays."""
     before = state(trained)
     assert before["table/AdagradDecay_1"].max() == 3
     after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
@@ -207,25 +207,25 @@ def slots_but_no_counts(trained, directory):
 
 
 @pytest.mark.parametrize("check", [everything, variables_alone, slots_but_no_counts])
-def test_a_warm_start_from(check, trained, tmp_path):
+def test_warm_starts(check, trained, tmp_path):
     check(trained, tmp_path)
 
 
 def assert_rows(actual, expected):
-    """The first step touched rows 0, 1 and 5: all others are as they were."""
+    """Asserts that only rows in the first step's gradient (0, 1 and 5) may differ."""
     others = [2, 3, 4, 6, 7, 8]
     np.testing.assert_array_equal(actual[others], expected[others])
     assert np.all(actual[[1, 5]] != expected[[1, 5]])
 
 
-# --- The canned estimators.
+# --- Canned Estimators.
 
 
 class Reads(v1.train.SessionRunHook):
-    """Reads all variables by name when a training starts and when it has ended.
+    """Reads all variables by name when a training starts and ends.
 
-    A checkpoint would not do: from that of a partitioned slot in a canned estimator TensorFlow
-    restores the parts, but reads none.
+    Reading a checkpoint is not enough: TensorFlow cannot read partitioned slots of canned
+    Estimators from it, although it restores them.
     """
 
     def begin(self):
@@ -250,7 +250,7 @@ def columns(kind):
 
 
 def options_of(kind, optimizer, parted):
-    """Returns the arguments of a canned classifier; `optimizer` makes one for each of its parts."""
+    """Returns the arguments of a canned classifier; calls `optimizer` for each of its models."""
     partitioner = {}
     if parted:
         name = "partitioner" if kind == "Linear" else "input_layer_partitioner"
@@ -277,7 +277,7 @@ def advanced_elsewhere():
 
 
 def made_in_the_graph():
-    """A function, which the estimator calls where it has made the global step."""
+    """A function that the Estimator calls after it has created the global step."""
     return lambda: decays_every_two_steps(v1.train.get_global_step())
 
 
@@ -304,7 +304,7 @@ CANNED += [pytest.param(*each, id=each[0], marks=pytest.mark.full) for each in F
 
 
 @pytest.mark.parametrize("name, make", CANNED)
-def test_a_canned_estimator_trains_decays_and_goes_on(name, make, tmp_path, recwarn):
+def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recwarn):
     version, kind = name.split()[:2]
     canned = getattr(getattr(tf.compat, version).estimator, kind + "Classifier")
     made = []
@@ -328,7 +328,7 @@ def test_a_canned_estimator_trains_decays_and_goes_on(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Counts the decays of 4 steps, and of 3 for which the input started anew."""
+    """Checks the decay counts after 4 steps, and 3 more with restarted input."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),
@@ -349,7 +349,7 @@ def check_decays(variables, kind):
 
 
 def decays(visits):
-    """Returns how often each of 9 rows has decayed, at most once in a visit."""
+    """Returns the number of decays of each of 9 rows, at most one per update."""
     counts = np.zeros(9, int)
     for step, ids in enumerate(visits):
         for row in np.unique(ids):

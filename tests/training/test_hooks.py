@@ -21,11 +21,11 @@ v1 = tf.compat.v1
 
 
 def bar(output):
-    """Returns what a terminal shows at the end."""
+    """Returns the text that a terminal shows at the end."""
     return output.getvalue().rstrip().split("\r")[-1]
 
 
-def test_the_bar_shows_steps_loss_and_pace_and_goes_on_where_it_stood(tmp_path):
+def test_the_bar_shows_steps_loss_and_speed_and_resumes_at_its_step(tmp_path):
     for start, last, share in (0, 4, "40%"), (4, 10, "100%"):
         output, model = io.StringIO(), stepping.Stepping()
         with model.graph.as_default():
@@ -37,12 +37,13 @@ def test_the_bar_shows_steps_loss_and_pace_and_goes_on_where_it_stood(tmp_path):
         pattern = r"SGD: +%s\|.*\| %d/10 \[\d\d:\d\d<.*, +\S+(step/s|s/step), loss=(\S+)\]"
         shown = re.fullmatch(pattern % (share, last), bar(output))
         assert shown, output.getvalue()
-        # A step of 0.5 down the gradient [3, 4] takes 12.5; the loss is that before or after it.
+        # A step with a rate of 0.5 and the gradient [3, 4] lowers the loss by 12.5; the bar shows
+        # the loss before or after it.
         assert float(shown.group(2)) in (2.0 - 12.5 * (last - 1), 2.0 - 12.5 * last)
         assert f" {start}/10 " in output.getvalue().split("\r")[1]
 
 
-def test_the_bar_takes_the_loss_of_the_collection_or_by_name_or_none():
+def test_the_loss_of_the_collection_or_by_name_or_none():
     for loss, collected, expected in (
         (None, True, "loss=7"),
         (None, False, None),
@@ -61,7 +62,7 @@ def test_the_bar_takes_the_loss_of_the_collection_or_by_name_or_none():
         assert re.findall(r"loss=\d", bar(output)) == ([expected] if expected else [])
 
 
-def test_a_bar_is_used_again_after_a_training_that_failed():
+def test_a_hook_is_reused_after_a_training_that_failed():
     output, model = io.StringIO(), stepping.Stepping()
     hook = legacy_opt.ProgressBarHook(total_steps=3, file=output)
     with model.graph.as_default():
@@ -72,13 +73,13 @@ def test_a_bar_is_used_again_after_a_training_that_failed():
         with failed, v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
             session.run(train_op)
             session.run(train_op, {gradient: [np.nan, 0.0]})
-        # It is finished, and what is printed next stands in a line of its own.
+        # The bar is closed: further output starts on a new line.
         assert re.search(" [01]/3 ", bar(output)) and output.getvalue().endswith("\n")
         monitored(train_op, [hook], 3)
     assert " 3/3 " in bar(output)
 
 
-def test_a_session_that_is_lost_gets_another_bar(tmp_path):
+def test_a_recreated_session_gets_a_new_bar(tmp_path):
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -93,7 +94,7 @@ def test_a_session_that_is_lost_gets_another_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """Where the bar looks for the loss it leaves them out; given one it refuses it."""
+    """The bar ignores them in the collection, and refuses one that is passed."""
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -107,7 +108,7 @@ def test_losses_of_single_examples():
     assert "loss=0.25" in output.getvalue()
 
 
-def test_what_the_bar_refuses(monkeypatch):
+def test_errors_of_the_bar(monkeypatch):
     for arguments, error, text in (
         ({"loss": 3.0}, TypeError, r"^loss must be a tensor, the name of one, or None, got 3\.0"),
         ({"total_steps": 0}, ValueError, "^total_steps must be positive, got 0"),
@@ -120,7 +121,7 @@ def test_what_the_bar_refuses(monkeypatch):
         with pytest.raises(error, match=text):
             legacy_opt.ProgressBarHook(**arguments)
     with tf.Graph().as_default():
-        with pytest.raises(ValueError, match="ProgressBarHook goes by the global step"):
+        with pytest.raises(ValueError, match="ProgressBarHook reads the global step"):
             legacy_opt.ProgressBarHook().begin()
         v1.train.get_or_create_global_step()
         losses = tf.constant([1.0, 2.0])
@@ -131,32 +132,32 @@ def test_what_the_bar_refuses(monkeypatch):
         with tf.Graph().as_default():
             elsewhere = tf.constant(1.0)
         for loss in elsewhere, "no_such_loss", "no such:loss":
-            with pytest.raises(ValueError, match="loss is no tensor of this graph: "):
+            with pytest.raises(ValueError, match="loss is not a tensor of this graph: "):
                 legacy_opt.ProgressBarHook(loss).begin()
-    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if it were not installed
+    monkeypatch.setitem(sys.modules, "tqdm.auto", None)  # as if tqdm were not installed
     with pytest.raises(ImportError, match="needs tqdm.*pip install tqdm"):
         legacy_opt.ProgressBarHook()
 
 
-# --- TensorFlow's own.
+# --- TensorFlow's hooks.
 
 
 @pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
 def test_all_hooks_at_once(part, tmp_path):
-    """They train to the bits of a plain Session, every class, a fifth of them at a time."""
+    """Every class computes the same bits as in a plain Session; a fifth of them per test."""
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
         made = ways.models(kinds)
         train_op = ways.minimize(made)
         with v1.Session(config=running.AS_WRITTEN) as session:
             expected = ways.run(session, train_op)
-        for last in (4, ways.STEPS):  # the second session goes on from the first one's checkpoint
+        for last in (4, ways.STEPS):  # the second session restores the first one's checkpoint
             monitored(train_op, all_hooks(made, str(tmp_path), last), last, str(tmp_path))
         path = v1.train.latest_checkpoint(str(tmp_path))
     ways.assert_holds(path, expected)
     assert len(glob.glob(str(tmp_path / "timeline-*.json"))) >= 2
     numbers = written(tmp_path)
-    # SummarySaverHook looks at the step beside what advances it: all but the first may be one off.
+    # SummarySaverHook reads the step in the run that advances it: all but the first may be 1 off.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
         scope = f"slots/{ways.scope(each.name)}/"
@@ -165,7 +166,7 @@ def test_all_hooks_at_once(part, tmp_path):
 
 
 def all_hooks(made, directory, last):
-    """Returns one of each kind; those that save checkpoints are the session's own."""
+    """Returns one hook of each class, except those that the session creates."""
     train, loss = v1.train, tf.add_n([each.loss for each in made])
     slots = [
         legacy_opt.SlotSummaryHook(each.optimizer, directory, every_n_steps=4)
@@ -183,8 +184,8 @@ def all_hooks(made, directory, last):
 
 
 @pytest.mark.parametrize("checked", [False, True])
-def test_a_loss_that_is_no_number_stops_the_training(checked, tmp_path):
-    """NanTensorHook sees it after the step, and after the savers; `check_numerics` before."""
+def test_a_loss_that_is_not_finite_stops_the_training(checked, tmp_path):
+    """NanTensorHook notices it after the step and after the savers, `check_numerics` before."""
     with tf.Graph().as_default():
         w, step = stepping.variable("w", [1.0, 1.0]), v1.train.get_or_create_global_step()
         factor = tf.where(tf.equal(step.read_value(), 2), np.float32(np.nan), np.float32(1))

@@ -1,7 +1,7 @@
-"""Where a TF 1 optimizer gets to: monitored sessions, estimators, conditions, wrappers of others.
+"""Ways to run TF1 optimizers: monitored sessions, Estimators, conditions, other wrappers.
 
-Everywhere the same training has to end in the same bits as a plain Session. All classes train side
-by side, each a small model of its own, half of them ref variables and half resource variables.
+Each way has to compute the same bits as a plain Session. All classes train in one graph, each with
+a separate small model, half of them with ref variables and half with resource variables.
 """
 
 import contextlib
@@ -35,7 +35,7 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
-# All classes get the one step; some go by their own, or leave it to their users.
+# The classes share one global step; some warn, since they read another one or are passed none.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
@@ -43,13 +43,13 @@ EVERY_CLASS = pytest.mark.parametrize(
 
 
 def state_of(state, kinds):
-    """Returns the part of a state that is of these classes' variables and slots."""
+    """Returns the variables and slots of these classes in a state."""
     scopes = tuple(scope(name) + "/" for name in kinds)
     return {name: value for name, value in state.items() if name.startswith(scopes)}
 
 
 def monitored(full):
-    """Returns the classes for monitored sessions; an Estimator trains in one, daily the others."""
+    """Returns the classes to test: with --full all, daily those that no Estimator trains."""
     return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
 
 
@@ -58,7 +58,7 @@ def test_monitored_training_session(kind, full, tmp_path):
     kinds = some(KINDS[kind], monitored(full))
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
-        for last in (4, STEPS):  # the second session goes on from the first one's checkpoint
+        for last in (4, STEPS):  # the second session restores the first one's checkpoint
             hooks = [v1.train.StopAtStepHook(last_step=last)]
             with v1.train.MonitoredTrainingSession(
                 checkpoint_dir=str(tmp_path), hooks=hooks, log_step_count_steps=None
@@ -93,9 +93,9 @@ def test_estimator_trains_and_resumes(kind, full, tmp_path):
 
 @contextlib.contextmanager
 def v1_control_flow():
-    """Switches to the control flow of TensorFlow 1, where TensorFlow is not there already.
+    """Switches to the control flow of TensorFlow 1, if it is not enabled.
 
-    A Session with ref variables inside that of TensorFlow 2 cannot be built by stock optimizers.
+    With that of TensorFlow 2, stock optimizers cannot train ref variables in a condition.
     """
     enabled = v1.control_flow_v2_enabled()
     if enabled:
@@ -111,7 +111,7 @@ def v1_control_flow():
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("variables", ["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
-    """Training ops inside tf.cond and tf.while_loop, as wrappers of other libraries put them."""
+    """Training operations inside tf.cond and tf.while_loop, as in wrappers of other libraries."""
     kinds = {
         name: use_resource
         for name, use_resource in KINDS[kind].items()
@@ -129,7 +129,7 @@ def _inside(construct, kinds, expected):
         pairs = {each.name: each.optimizer.compute_gradients(each.loss) for each in made}
         for each in made:
             pairs[each.name] = [pair for pair in pairs[each.name] if pair[0] is not None]
-            # Slots are made before the branch is entered.
+            # Slots are created outside of the branch.
             each.optimizer._create_slots(each.variables)
 
         def train(*_):
@@ -151,7 +151,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
     home = v1.mixed_precision if hasattr(v1, "mixed_precision") else v1.train.experimental
     rewrite = functools.partial(home.enable_mixed_precision_graph_rewrite, loss_scale=128.0)
     try:
-        # A power of two scales and unscales without rounding, so the bits stay.
+        # A loss scale that is a power of two does not round, so the bits are the same.
         with tf.Graph().as_default(), v1_control_flow():
             train_op = minimize(models(KINDS[kind]), rewrite)
             with v1.Session() as sess:
@@ -164,7 +164,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
 def test_inside_sync_replicas(kind):
     with tf.Graph().as_default():
         made = models(KINDS[kind])
-        # Several would share one queue of tokens.
+        # Several optimizers would share one token queue.
         wrapped = v1.train.SyncReplicasOptimizer(
             SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
         )
@@ -173,7 +173,7 @@ def test_inside_sync_replicas(kind):
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
         variables = global_variables()
-        # The thread that waits for gradients is still waiting at the end; it need not be awaited.
+        # At the end a thread still waits for gradients: do not wait for that thread.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
         ) as sess:
@@ -201,7 +201,7 @@ WITHOUT_V2 = """
 
 
 def test_a_program_without_v2_behavior(tmp_path):
-    """The default graph of a program that calls disable_v2_behavior, as ported scripts do."""
+    """The default graph of a program that calls disable_v2_behavior, as migrated scripts do."""
     path = str(tmp_path / "state.npz")
     done = programs.run("-c", textwrap.dedent(WITHOUT_V2), path, seconds=120)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -211,7 +211,7 @@ def test_a_program_without_v2_behavior(tmp_path):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_the_switches_of_tensorflow_2(on):
-    """A compat.v1 graph inside a TF 2 program, with its behaviours on and off."""
+    """A compat.v1 graph in a TensorFlow 2 program, with TensorFlow 2's behaviours on and off."""
     switches = ("control_flow_v2", "resource_variables")
     before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
     try:
@@ -230,7 +230,7 @@ def switched(switch, on):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
-    """Eager code and tf.function call minimize with a function."""
+    """In eager execution and tf.function the loss of `minimize` is a function."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):

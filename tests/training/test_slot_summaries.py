@@ -57,17 +57,17 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
         names = (f"slots/{variable}/{slot}/{each}" for each in ("mean", "min", "max"))
         return [found[name, step] for name in names]
 
-    # 1 + 2^2, 1 + 3^2 and a row that nobody touched; 1 + 1^2 and 1 + 5^2.
+    # 1 + 2^2, 1 + 3^2 and a row without gradient; 1 + 1^2 and 1 + 5^2.
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
     # (step + 1) // 2 of the steps 0, 1, 2, 3 is 0, 1, 1, 2: two decays by the fourth step.
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
-    # A dense gradient tests and counts once, in the first element.
+    # A dense gradient counts in the first element only.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
 
 
-def test_statistics_after_a_session_that_is_lost(tmp_path):
-    """They are written at once, and not when the lost steps would have been due again."""
+def test_statistics_after_a_session_is_recreated(tmp_path):
+    """They are written at once, although the step may be lower than at the last write."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)
@@ -131,7 +131,7 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
         train_op = in_parts(optimizer)
         hook = legacy_opt.SlotSummaryHook(optimizer, str(tmp_path), slots=["accumulator"])
         monitored(train_op, [hook], 1)
-    # 3 rows of which one has the gradient 1, and 2 of which one has.
+    # One of 3 rows has the gradient 1, and one of 2 rows.
     means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
     assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
         f"slots/{name}/{part}/accumulator/mean": mean
@@ -141,7 +141,7 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
 
 
 @pytest.mark.parametrize("make", [wrapped_in_accumulation, averaged])
-def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
+def test_statistics_of_a_nested_optimizer(make, tmp_path):
     made = []
     with tf.Graph().as_default():
         train_op = two_variables(True, lambda step: made.append(make(step)) or made[0])
@@ -154,8 +154,8 @@ def test_statistics_of_what_is_inside_a_wrapper(make, tmp_path):
     assert not any("gradient_rows" in tag for tag in tags)
 
 
-def test_a_session_may_run_where_its_graph_is_not_the_default_one(tmp_path):
-    """Where eager execution is on, as in TensorFlow 2, no writer can be made there."""
+def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
+    """With eager execution, the default of TensorFlow 2, no writer can be created there."""
     model, adam = stepping.Stepping(), legacy_opt.LazyAdamOptimizer(0.1)
     with model.graph.as_default():
         train_op = adam.minimize(model.loss, global_step=model.step)
@@ -166,8 +166,8 @@ def test_a_session_may_run_where_its_graph_is_not_the_default_one(tmp_path):
     assert ("slots/w/m/mean", 1) in written(tmp_path)
 
 
-def test_a_slot_is_read_where_it_lives(tmp_path):
-    """On its parameter server, though the worker that builds the graph has other devices."""
+def test_a_slot_is_read_on_its_device(tmp_path):
+    """On its parameter server, although the worker builds the graph with other devices."""
     for use_resource in False, True:
         adam, devices = legacy_opt.LazyAdamOptimizer(0.1), set()
         setter = v1.train.replica_device_setter(ps_tasks=3)
@@ -181,12 +181,12 @@ def test_a_slot_is_read_where_it_lives(tmp_path):
         assert devices == {"/job:ps/task:0", "/job:ps/task:1"}
 
 
-def test_what_statistics_refuse(tmp_path):
+def test_errors_of_statistics(tmp_path):
     adam, sgd = legacy_opt.LazyAdamOptimizer(0.1), stepping.sgd()
     hook = legacy_opt.SlotSummaryHook
     for arguments, error, text in (
-        ((legacy_opt.LazyAdamOptimizer, "out"), TypeError, "needs an optimizer that has slots"),
-        (("Adam", "out"), TypeError, "needs an optimizer that has slots.*'Adam'"),
+        ((legacy_opt.LazyAdamOptimizer, "out"), TypeError, "needs an optimizer with slots"),
+        (("Adam", "out"), TypeError, "needs an optimizer with slots.*'Adam'"),
         ((adam, None), TypeError, "^output_dir must be a string, got None"),
         ((adam, ""), ValueError, "^output_dir must not be empty"),
         ((adam, "out", 0), ValueError, "^every_n_steps must be positive"),
@@ -203,5 +203,5 @@ def test_what_statistics_refuse(tmp_path):
         adam.minimize(model.loss)
         with pytest.raises(ValueError, match="has no slots momentum in this graph; it has m, v"):
             hook(adam, str(tmp_path), slots=["m", "momentum"]).begin()
-    with tf.Graph().as_default(), pytest.raises(ValueError, match="goes by the global step"):
+    with tf.Graph().as_default(), pytest.raises(ValueError, match="reads the global step"):
         hook(adam, str(tmp_path)).begin()

@@ -1,6 +1,6 @@
-"""SyncReplicasOptimizer around every class, with two workers: what it applies, and what is stale.
+"""SyncReplicasOptimizer around every class, with two workers: means and stale gradients.
 
-What is to be applied is computed by hand, and applied in a plain Session.
+The expected gradients are computed with NumPy and applied in a plain Session.
 """
 
 import functools
@@ -19,7 +19,7 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
-# All classes get the one step; some go by their own, or leave it to their users.
+# The classes share one global step; some warn, since they read another one or are passed none.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
@@ -29,7 +29,7 @@ def build(part, wrap):
     """Builds a step of a third of all classes, each with a dense and a sparse variable.
 
     Returns:
-      What `wrap` made of the optimizer, the placeholders of the gradients, the step.
+      The optimizer that `wrap` returns, the placeholders of the gradients, the train op.
     """
     made, pairs = [], []
     feeds = (
@@ -52,7 +52,7 @@ def build(part, wrap):
 
 
 class Worker:
-    """A worker with a graph and a session of its own; the first is the chief."""
+    """A worker with its graph and session; the first is the chief."""
 
     def __init__(self, cluster, number, part, replicas):
         with tf.Graph().as_default() as graph, cluster.placing(number):
@@ -81,13 +81,13 @@ class Worker:
 
 
 def gradients(random):
-    """Returns a dense gradient, ids and their rows."""
+    """Returns a dense gradient, and the ids and rows of a sparse one."""
     ids = np.sort(random.choice(ROWS, random.randint(1, 4), replace=False))
     return random.randn(3).astype("f"), ids, random.randn(ids.size, 2).astype("f")
 
 
 def mean(first, second):
-    """What two workers' gradients are together: each row by how many of them have it."""
+    """Returns the mean of two workers' gradients: of each row over the workers that have it."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]
@@ -97,7 +97,7 @@ def mean(first, second):
 
 
 def in_a_session(part, batches):
-    """Returns all variables by name after these gradients."""
+    """Applies gradients in a Session; returns all variables by name."""
     with tf.Graph().as_default(), v1.Session() as session:
         _, feeds, train_op = build(part, lambda optimizer: optimizer)
         variables = ways.global_variables()
@@ -124,7 +124,7 @@ def test_the_mean_of_two_workers(part):
 
 @PARTS
 def test_stale_gradients_are_dropped_and_nothing_else(part):
-    """One gradient is enough for an update; each hands out two tokens, in turn taken by both."""
+    """With replicas_to_aggregate=1 each gradient is an update, and adds a token for each worker."""
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
     workers = [Worker(cluster, number, part, replicas=1) for number in range(2)]
     step, tokens, known, batches, stale = 0, [], [0, 0], [], 0
@@ -158,7 +158,7 @@ def hooks_of(optimizer, loss, is_chief, bar, folder):
 
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_hooks_around_two_workers(use_resource, tmp_path):
-    """The chief's summaries are those of the steps of both, and both bars show these."""
+    """The chief's summaries and both bars cover the steps of both workers."""
     cluster, bars = LocalCluster(ps=1, worker=2), [io.StringIO(), io.StringIO()]
     created = threading.Event()
 
@@ -173,7 +173,7 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
                 train_op = optimizer.minimize(loss, step)
             hooks = hooks_of(optimizer, loss, number == 0, bars[number], str(tmp_path))
             if number:
-                assert created.wait(SECONDS)  # else it would look again after half a minute
+                assert created.wait(SECONDS)  # else it would wait half a minute for the chief
             with v1.train.MonitoredTrainingSession(
                 cluster.servers["worker", number].target,
                 is_chief=number == 0,

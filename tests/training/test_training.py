@@ -28,7 +28,7 @@ def stepping():
 
 
 def optimized(stepping, steps=1, **arguments):
-    """Trains with gradient descent, at the rate 1 if no other is told; returns the variables."""
+    """Trains with gradient descent, by default at a rate of 1; returns the variables."""
     arguments = dict({"global_step": None, "learning_rate": 1.0, "optimizer": "SGD"}, **arguments)
     return stepping.run(optimize_loss(stepping.loss, **arguments), steps)[1]
 
@@ -57,7 +57,7 @@ def test_a_learning_rate_is_a_number_a_tensor_or_a_variable(stepping, rate):
     np.testing.assert_allclose(after["w"], [-3, -4] if isinstance(rate, int) else [-1.5, -2])
 
 
-def test_a_rate_that_decays(stepping):
+def test_learning_rate_decay_fn(stepping):
     decay = lambda rate, step: rate / (1.0 + tf.cast(step, tf.float32))  # noqa: E731
     after = optimized(stepping, steps=2, learning_rate_decay_fn=decay)
     np.testing.assert_allclose(after["w"], [-4.5, -6])
@@ -75,14 +75,14 @@ def test_a_rate_that_decays(stepping):
     ],
     ids=["name", "class", "function of the rate", "function", "instance"],
 )
-def test_what_an_optimizer_may_be(stepping, optimizer, rate):
+def test_types_of_optimizer(stepping, optimizer, rate):
     optimizer = optimizer() if rate == 7.0 else optimizer
     after = optimized(stepping, optimizer=optimizer, learning_rate=rate)
     np.testing.assert_allclose(after["w"], [-1.5, -2])
 
 
 @pytest.mark.parametrize("name", list(legacy_opt.OPTIMIZER_CLS_NAMES))
-def test_every_name_is_the_optimizer_that_it_says(name):
+def test_every_name_creates_its_optimizer(name):
     names = {"SGD": "GradientDescent", "AdagradDecayV2": "AdagradDecayOptimizerV2"}
     name_of_class = names.get(name, name)
     if not name_of_class.endswith("V2"):
@@ -112,7 +112,7 @@ def test_every_optimizer_has_a_name_or_needs_a_weight_decay():
     assert rules - named == {"AdamWeightDecayOptimizer"}
 
 
-def test_a_class_that_cannot_be_without_a_global_step_is_given_it(stepping):
+def test_a_class_that_requires_a_global_step_gets_it(stepping):
     class Fast(AdagradDecayOptimizer):
         def __init__(self, learning_rate, global_step):
             super().__init__(learning_rate, global_step, 16.0, accumulator_decay_step=1)
@@ -120,12 +120,12 @@ def test_a_class_that_cannot_be_without_a_global_step_is_given_it(stepping):
     step = variable("my_step", 0, dtype=tf.int64, trainable=False)
     after = optimized(stepping, optimizer=Fast, global_step=step, steps=2)
     assert after["my_step"] == 2 and after["global_step"] == 0
-    # 16 decays to no less than it starts at; 25 = 16 + 3 * 3 to 22.5.
+    # The first decay keeps 16, the lower bound; the second is 25 = 16 + 3 * 3 to 22.5.
     np.testing.assert_allclose(after["OptimizeLoss/w/AdagradDecay"][0], 22.5 + 9, rtol=1e-6)
 
 
 @pytest.mark.parametrize("gs", [0, 5])
-def test_adam_gs_by_name_goes_by_the_step(stepping, gs):
+def test_adam_gs_by_name_reads_the_step(stepping, gs):
     step = variable("my_step", gs, dtype=tf.int64, trainable=False)
     after = optimized(stepping, optimizer="AdamGS", global_step=step)
     correction = np.sqrt(1 - 0.999 ** (gs + 1)) / (1 - 0.9 ** (gs + 1))
@@ -181,7 +181,7 @@ def test_multiplied_gradients(use_resource):
             np.testing.assert_allclose(after["w"], [-6, -8])
             np.testing.assert_allclose(after["table"][:, 0], [0, -6, 0])
             assert after["other"] == -1
-        # What is not trained may have multipliers, as if it were.
+        # Variables that are not trained may have multipliers.
         multipliers = {made.w: 5.0, "table:0": 5.0, "other:0": 2.0}
         after = optimized(made, gradient_multipliers=multipliers, variables=[other])
         assert after["other"] == -2 and np.array_equal(after["w"], [0, 0])
@@ -219,7 +219,7 @@ def test_dtypes_may_be_mixed(stepping, clip):
 
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("with_step", [False, True])
-def test_adaptive_clipping_is_what_its_formula_says(use_resource, with_step):
+def test_the_formula_of_adaptive_clipping(use_resource, with_step):
     made = Stepping(use_resource)
     norms = [5.0, 6.0, 4.0, 60.0, 5.0, 0.5, 7.0, 200.0]
     with made.graph.as_default():
@@ -306,7 +306,7 @@ def test_names_and_some_variables(stepping):
 
 SUMMARIES = {
     "loss": {"loss": 2},
-    "learning_rate": {"learning_rate_1": 0.5},  # the variable has the name without a number
+    "learning_rate": {"learning_rate_1": 0.5},  # the variable's name has no number
     "gradients": {"gradients/w_0": 2},
     "gradient_norm": {
         "global_norm/gradient_norm": 5,
@@ -346,13 +346,13 @@ def test_summaries(stepping):
         assert by_tag(text) == pytest.approx(expected)
 
 
-def test_without_a_global_step_none_is_made():
+def test_without_a_global_step_none_is_created():
     with tf.Graph().as_default():
         optimize_loss(dot(variable("w", [0.0]), 1.0), None, 1.0, "SGD")
         assert v1.train.get_global_step() is None
 
 
-def test_optimizers_that_go_by_a_step_warn_where_nobody_advances_it(stepping):
+def test_optimizers_that_read_the_step_warn_if_it_is_not_advanced(stepping):
     with pytest.warns(GlobalStepWarning):
         optimize_loss(stepping.loss, None, 1.0, "AdamGS", increment_global_step=False)
 

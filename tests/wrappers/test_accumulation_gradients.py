@@ -113,7 +113,7 @@ def compiled(function):
 @pytest.mark.parametrize(
     "optimizer, steps, name, error, message",
     [
-        ("adam", 2, "A", TypeError, "holds tf.compat.v1.train.Optimizer instances, got 'adam'"),
+        ("adam", 2, "A", TypeError, "wraps tf.compat.v1.train.Optimizer instances, got 'adam'"),
         (v1.train.AdamOptimizer, 2, "A", TypeError, "Pass an instance, not the class"),
         (v1.train.AdamOptimizer(), 0, "A", ValueError, "steps must be positive, got 0"),
         (v1.train.AdamOptimizer(), -1, "A", ValueError, "steps must be positive, got -1"),
@@ -196,7 +196,7 @@ def test_combination_with_sync_replicas_is_refused():
         sync = v1.train.SyncReplicasOptimizer(adam, replicas_to_aggregate=1)
         adam.itself = adam  # the search for nested optimizers must not loop
         for inner in sync, ClipByGlobalNormOptimizer(sync, 1.0):
-            with pytest.raises(ValueError, match="cannot hold.*replicas_to_aggregate=steps"):
+            with pytest.raises(ValueError, match="cannot wrap.*replicas_to_aggregate=steps"):
                 GradientAccumulationOptimizer(inner, 2)
         step = v1.train.get_or_create_global_step()
         w = v1.get_variable("w", initializer=[[1.0]])

@@ -41,10 +41,10 @@ def test_the_swapping_saver_swaps_the_variables_of_all_train_ops(use_resource, t
             optimizer.apply_gradients([(tf.ones([2]), variable)]) for variable in (first, second)
         ]
         entries = {"one": first, "one_average": optimizer.average(first), "two": second}
-        with pytest.raises(ValueError, match="has 'second', and not 'second/Exponential"):
+        with pytest.raises(ValueError, match="has 'second', but not 'second/Exponential"):
             optimizer.swapping_saver(entries)
         with pytest.raises(
-            TypeError, match="var_list of swapping_saver holds 'first', which is no"
+            TypeError, match="var_list of swapping_saver has 'first', which is no"
         ):
             optimizer.swapping_saver(["first"])
         saver = optimizer.swapping_saver({**entries, "two_average": optimizer.average(second)})
@@ -67,7 +67,7 @@ def saved_names(path):
 
 def test_errors_of_the_swapping_saver():
     optimizer = legacy_opt.MovingAverageOptimizer(sgd())
-    with pytest.raises(RuntimeError, match="makes a Saver of a TF1 graph"):
+    with pytest.raises(RuntimeError, match="creates a Saver for a TF1 graph"):
         optimizer.swapping_saver()
     with tf.Graph().as_default(), pytest.raises(RuntimeError, match="must be called after min"):
         v1.get_variable("w", [2])

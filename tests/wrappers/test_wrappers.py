@@ -449,13 +449,13 @@ WRONG = {
         lambda: (lambda v: variable_clipping([(v, [0]), (v, [0])]))(tf.Variable([1.0])),
         "has the variable .* twice",
     ),
-    "dimension": (lambda: variable_clipping([(tf.Variable([1.0]), [1])]), "has 1, and its shape"),
+    "dimension": (lambda: variable_clipping([(tf.Variable([1.0]), [1])]), "has 1, but its shape"),
     "no integer": (lambda: variable_clipping([(tf.Variable([1.0]), [0.0])]), "integers, got 0.0"),
     "updates all itself": (
         lambda: legacy_opt.MultitaskOptimizerWrapper(
             legacy_opt.clip_gradients_by_norm(UpdatesAllItself(False, "U"), 1.0)
         ),
-        "cannot leave variables alone in UpdatesAllItself",
+        "cannot skip updates of UpdatesAllItself",
     ),
 }
 

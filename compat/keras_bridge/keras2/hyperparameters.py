@@ -1,4 +1,4 @@
-"""The hyperparameters of an optimizer of Keras 2: variables, constants of a graph, schedules."""
+"""The hyperparameters of a bridged Keras 2 optimizer: variables, constants and schedules."""
 
 import functools
 import numbers
@@ -9,20 +9,21 @@ import tensorflow as tf
 from legacy_opt import versions
 
 from ...v1_optimizers import schedules
-from ..settings import comes_too_late
+from ..refusals import set_too_late
 
 
-class HasHypers:
-    """Hands Keras' hyperparameters to the adopted optimizer; mixed in before OptimizerV2."""
+class Keras2Hyperparameters:
+    """Keeps v1's hyperparameters as Keras' own; a base class before OptimizerV2."""
 
     _graph_is_built = False
 
-    def _current_rate(self):
-        return self._decayed_lr(tf.float32)
+    def _rate_now(self):
+        """Returns this step's learning rate, a float32 tensor; None if v1 takes none from Keras."""
+        return self._decayed_lr(tf.float32) if self._v1.settings.rates else None
 
     def _decayed_lr(self, var_dtype):
         schedule = self._hyper["learning_rate"]
-        if not (self._by_updates and hasattr(schedule, "get_config")):
+        if not (self._v1.counts_updates and hasattr(schedule, "get_config")):
             return super()._decayed_lr(var_dtype)
         # Keras would round the step to a float, which v1's decays compare as an integer.
         self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
@@ -31,22 +32,20 @@ class HasHypers:
         finally:
             self._hyper["learning_rate"] = schedule
 
-    def _held_rate(self):
-        return self._hyper.get("learning_rate")
-
-    def _current_hyperparameters(self):
+    def _hyperparameters_now(self):
+        """Returns this step's other hyperparameters, a dict from names to tensors."""
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
-        names = [name for name in self._other_names() if name not in self._constants]
+        names = [name for name in self._v1.other_names() if name not in self._constants]
         return {name: tf.convert_to_tensor(self._get_hyper(name)) for name in names}
 
     def _set_hyper(self, name, value):
-        if name in self._v1_numbers and isinstance(value, (numbers.Real, np.generic)):
+        if name in self._v1.exact_numbers and isinstance(value, (numbers.Real, np.generic)):
             value = value.item() if isinstance(value, np.generic) else value
             constant = name in self._constants
             if constant and self._graph_is_built:
-                raise comes_too_late(name, value)
-            self._number_is_set(name, value)
+                raise set_too_late(name, value)
+            self._v1.set_number(name, value)
             if constant:
                 return
         elif name in self._constants:
@@ -59,25 +58,29 @@ class HasHypers:
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
                     # TensorFlow's graph rewriting computes other bits with a constant than with a
                     # variable, and in v1 it is a constant. Keras makes no variable of a callable.
-                    for name in self._other_names():
+                    for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)
-                            number = functools.partial(dict.get, self._v1_numbers, name)
+                            number = functools.partial(dict.get, self._v1.exact_numbers, name)
                             self._hyper[name] = number
         super()._create_hypers()
 
     def __setattr__(self, name, value):
-        if name not in vars(self).get("_hyper", ()):
-            self._check_settable(name)
-        if name not in ("learning_rate", "lr") or self._adopted is None or not self._rates:
+        if self._v1 is None:  # Keras' own constructor sets attributes
             super().__setattr__(name, value)
             return
-        rate = schedules.for_keras(value, self, self._keras())
+        if name not in vars(self).get("_hyper", ()):
+            self._v1.check_settable(name)
+        if name not in ("learning_rate", "lr") or not self._v1.settings.rates:
+            super().__setattr__(name, value)
+            return
+        rate = schedules.for_keras(value, self, self._adapter.keras)
         super().__setattr__(name, rate)
-        self._rate_is_set(value, rate)
+        self._v1.set_rate(value, rate)
 
-    def _present_value(self, name):
+    def present_value(self, name):
+        """See `StateOwner`."""
         value = self._serialize_hyperparameter(name)
         if tf.is_tensor(value):  # what a function returned
-            value = versions.keras_2().backend.get_value(value)
+            value = self._adapter.keras.backend.get_value(value)
         return value

@@ -1,7 +1,7 @@
-"""The OptimizerV2 bridge: a Keras 2 optimizer that computes what a v1 optimizer computes.
+"""The optimizer that `to_keras` makes for Keras 2. Importing this module imports Keras 2.
 
-Keras keeps the books (hyperparameters, slots, iterations, checkpoints, replicas); the v1 optimizer,
-adopted, does the arithmetic. Importing this module imports Keras 2.
+Keras handles hyperparameters, slots, iterations, checkpoints and replicas; the v1 optimizer
+computes the updates.
 """
 
 import tensorflow as tf
@@ -9,25 +9,26 @@ import tensorflow as tf
 from legacy_opt import versions
 from legacy_opt.core.variable_access import after
 
-from ...v1_optimizers import schedules
-from ..driver import Drives
-from .hyperparameters import HasHypers
-from .state import OwnsState
+from .. import configuration
+from ..driver import V1Driver
+from ..settings import study
+from .hyperparameters import Keras2Hyperparameters
+from .state import Keras2State
 
 
-class BridgedOptimizer(HasHypers, Drives, OwnsState):
+class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
 
-    Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
+    `legacy_opt.compat.to_keras` makes it, and describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
     graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
-    (A configuration tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the
-    schedule was one of v1's decays; and `learning_rates`, the schedules of several optimizers
-    inside.)
+
+    Three arguments are for configurations only: `step_dtype`, the dtype of a v1 global step;
+    `by_updates`, whether the schedule was one of v1's decays; and `learning_rates`, the schedules
+    of several nested optimizers.
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
-    _kind = "Keras 2", "optimizer_v2"
 
     def __init__(
         self,
@@ -42,75 +43,85 @@ class BridgedOptimizer(HasHypers, Drives, OwnsState):
         learning_rates=None,
         **keras_arguments,
     ):
-        self._study(
-            optimizer,
-            learning_rate,
-            lr_attr=lr_attr,
-            global_step_attr=global_step_attr,
-            fused=fused,
-            step_dtype=step_dtype,
-            learning_rates=learning_rates,
-            by_updates=by_updates,
-        )
+        saved = {
+            "step_dtype": step_dtype,
+            "counts_updates": by_updates,
+            "schedules": learning_rates,
+        }
+        arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+        keras = self._adapter.keras
+        settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
         super().__init__(optimizer.get_name() if name is None else name, **keras_arguments)
-        self._adopt(optimizer)
-        self._constants = set()  # the names of the hyperparameters that a graph holds as constants
         decay = keras_arguments.get("decay")
+        if decay and "decay" in settings.numbers:
+            raise ValueError(
+                f"decay={decay!r}: {type(optimizer).__name__} has its own decay, so Keras' "
+                "learning rate decay cannot be used. Pass a learning rate schedule."
+            )
+        self._constants = set()  # the names of the hyperparameters that a graph has as constants
+        vars(self)["_v1"] = V1Driver(optimizer, settings, self)
         if decay:
-            if "decay" in self._v1_numbers:
-                raise ValueError(
-                    f"decay={decay!r}: {type(optimizer).__name__} has a decay of its own, so "
-                    "Keras' learning rate decay has no place. Pass a learning rate schedule."
-                )
             self._set_hyper("decay", decay)
-        for hyperparameter, value in self._v1_numbers.items():
+        for hyperparameter, value in settings.numbers.items():
             self._set_hyper(hyperparameter, value)
 
     # The step.
 
+    def apply_gradients(self, grads_and_vars, *args, decay_var_list=None, **kwargs):
+        """Updates variables, as Keras' own.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs.
+          *args: see `tf.keras.optimizers.Optimizer.apply_gradients`.
+          decay_var_list: the variables that weight decay applies to, as in v1; None for all.
+          **kwargs: see `*args`.
+
+        Raises:
+          TypeError: `decay_var_list` is given, and the v1 optimizer does not take it.
+        """
+        pairs = list(grads_and_vars)
+        with self._v1.decaying_only(decay_var_list):
+            return super().apply_gradients(pairs, *args, **kwargs)
+
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
         pairs = list(grads_and_vars)
-        with self._driving(pairs):
-            if self._whole:
+        step = self._v1.step(
+            pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
+        )
+        with step:
+            if self._v1.settings.delegates_apply_gradients:
                 return self._apply_all(pairs, kwargs.get("name"))
-            self._prepare_v1()
             done = super()._distributed_apply(distribution, pairs, *args, **kwargs)
-            finished = self._finish(distribution, [variable for _, variable in pairs])
+            finished = self._v1.finish(distribution, [variable for _, variable in pairs])
         if tf.executing_eagerly():
             return done
         with tf.control_dependencies([done]):
-            driven = schedules.advance_steps_behind(self._v1_rates(), self)
-        parts = []
-        for value in [done, finished] + driven:
+            advanced = self._v1.advance_steps()
+        ops = []
+        for value in [done, finished] + advanced:
             for item in distribution.experimental_local_results(value):
-                parts += [part for part in tf.nest.flatten(item) if part is not None]
-        return tf.group(*parts)
+                ops += [op for op in tf.nest.flatten(item) if op is not None]
+        return tf.group(*ops)
 
     def _apply_all(self, pairs, name):
-        """Calls the optimizer's own apply_gradients, and advances the steps that go with it."""
+        """Calls v1's own apply_gradients, and advances the steps of learning rates."""
         if tf.executing_eagerly():
-            return self._apply_whole(pairs, self.iterations, name)
+            return self._v1.apply_gradients(pairs, self.iterations, name)
         before = self.iterations.read_value()
         with after(before):
-            done = self._apply_whole(pairs, self.iterations, name)
+            done = self._v1.apply_gradients(pairs, self.iterations, name)
         with after(done):
             made = self.iterations.read_value() - before  # none while gradients are accumulated
-            return tf.group(done, *schedules.advance_steps_behind(self._v1_rates(), self, made))
+            return tf.group(done, *self._v1.advance_steps(made))
 
     def _resource_apply_dense(self, grad, handle, apply_state=None):
-        return self._update_dense(grad, handle)
+        return self._v1.update_dense(grad, handle)
 
     def _resource_apply_sparse_duplicate_indices(self, grad, handle, indices, **kwargs):
-        return self._update_sparse(grad, handle, indices)
+        return self._v1.update_sparse(grad, handle, indices)
 
     def _resource_apply_sparse(self, grad, handle, indices, apply_state=None):
-        return self._update_sparse(grad, handle, indices)
-
-    def _current_step(self):
-        return self.iterations.read_value()
-
-    def _step_variable(self):
-        return self.iterations
+        return self._v1.update_sparse(grad, handle, indices)
 
     # Configuration.
 
@@ -120,7 +131,8 @@ class BridgedOptimizer(HasHypers, Drives, OwnsState):
         Raises:
           ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
         """
-        result = self._with_v1(super().get_config())
+        keras = self._adapter.keras
+        result = configuration.with_v1(super().get_config(), self._v1, keras)
         if self._initial_decay:
             result["decay"] = self._initial_decay
         return result
@@ -132,11 +144,8 @@ class BridgedOptimizer(HasHypers, Drives, OwnsState):
         Raises:
           ValueError: the v1 optimizer's class is not registered.
         """
-        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
-
-    @classmethod
-    def _keras(cls):
-        return versions.keras_2()
+        made = configuration.with_objects(config_, cls._adapter.keras)
+        return super().from_config(made, custom_objects=custom_objects)
 
 
 versions.register_with_keras_2(BridgedOptimizer)

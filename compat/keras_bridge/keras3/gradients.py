@@ -1,4 +1,4 @@
-"""Gradients as Keras 3 needs them: of the variable's dtype, and divisible if they are sparse."""
+"""Converts gradients for Keras 3: to the variable's dtype; sparse ones can be divided."""
 
 import tensorflow as tf
 
@@ -18,7 +18,7 @@ class Rows(tf.IndexedSlices):
 
 
 def as_gradient(grad):
-    """Returns what Keras is given as a gradient as what it can compute with."""
+    """Converts a gradient to a type that Keras can compute with."""
     if isinstance(grad, tf.IndexedSlices):
         return Rows.of(grad)
     is_array = grad is None or hasattr(grad, "dtype")

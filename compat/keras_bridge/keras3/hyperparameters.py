@@ -1,4 +1,4 @@
-"""The learning rate and the other hyperparameters of the Keras 3 bridge: variables of Keras'."""
+"""The hyperparameters of a bridged Keras 3 optimizer: variables of Keras, and schedules."""
 
 import numbers
 
@@ -9,7 +9,7 @@ from legacy_opt import versions
 from legacy_opt.core import argument_checks
 
 from ...v1_optimizers import schedules
-from ..settings import comes_too_late
+from ..refusals import set_too_late
 
 keras = versions.keras_3()
 _OF_KERAS_2 = ("minimize", "compute_gradients", "get_gradients", "get_updates")
@@ -19,8 +19,8 @@ _APPLY = (
 )
 
 
-class HasHyperparameters:
-    """Hyperparameters that can be set while training; mixed in before a Keras 3 optimizer."""
+class Keras3Hyperparameters:
+    """Keeps v1's hyperparameters as variables; a base class before Keras 3's optimizer."""
 
     _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
 
@@ -32,16 +32,17 @@ class HasHyperparameters:
             self._learning_rate = self._add_number("learning_rate", learning_rate)
 
     def _make_hyperparameters(self):
-        """Makes variables of what v1 reads anew in each step, but for what Keras has itself."""
-        # Keras has a weight decay, too, but not besides one of v1's.
-        taken = [n for n in self._other_names() if hasattr(self, n) and n != "weight_decay"]
-        for name in taken:
-            del self._v1_numbers[name]
-        names = self._other_names()
+        """Makes variables of the numbers that v1 reads in each step, unless Keras has them."""
+        # Keras has a weight decay as well, but not at the same time as v1.
+        numbers_of_v1 = self._v1.exact_numbers
+        for name in self._v1.other_names():
+            if hasattr(self, name) and name != "weight_decay":
+                del numbers_of_v1[name]
+        names = self._v1.other_names()
         vars(self)["_hyper"] = {name: self._add_hyperparameter(name) for name in names}
 
     def _add_hyperparameter(self, name):
-        variable = self._add_number(name, self._v1_numbers[name])
+        variable = self._add_number(name, self._v1.exact_numbers[name])
         self._name("hyper_" + name, variable)
         return variable
 
@@ -54,7 +55,8 @@ class HasHyperparameters:
             aggregation="only_first_replica",
         )
 
-    def _current_hyperparameters(self):
+    def _hyperparameters_now(self):
+        """Returns this step's other hyperparameters, a dict from names to tensors."""
         if self._graph_is_built:
             return {}
         return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
@@ -70,18 +72,18 @@ class HasHyperparameters:
     def __setattr__(self, name, value):
         if name in vars(self).get("_hyper", ()):
             if self._graph_is_built:
-                raise comes_too_late(name, value)
+                raise set_too_late(name, value)
             value = argument_checks.hyperparameter(name, value)
-            self._number_is_set(name, value)
+            self._v1.set_number(name, value)
             self._hyper[name].assign(value)
             return
-        if self._adopted is not None:  # else it is Keras' own constructor that sets
-            self._check_settable(name)
+        if self._v1 is not None:  # otherwise Keras' own constructor sets attributes
+            self._v1.check_settable(name)
             if name == "lr":
                 raise AttributeError("Keras 3 has no lr. Set learning_rate.")
         super().__setattr__(name, value)
 
-    # The weight decay: v1's own in the place of Keras', if it has one that can be set.
+    # The weight decay: v1's own instead of Keras', if it can be set.
 
     @property
     def weight_decay(self):
@@ -97,16 +99,22 @@ class HasHyperparameters:
             super()._apply_weight_decay(variables)
 
     def decays(self, variable):
-        """Whether a variable is not among those of `exclude_from_weight_decay`."""
+        """Whether a variable is not excluded by Keras' `exclude_from_weight_decay`."""
         return self._use_weight_decay(self._trainable_variables[self._get_variable_index(variable)])
 
     # The learning rate.
+
+    def _rate_now(self):
+        """Returns this step's learning rate, a float32 tensor; None if v1 takes none from Keras."""
+        if not self._v1.settings.rates:
+            return None
+        return tf.cast(tf.convert_to_tensor(self._get_current_learning_rate()), tf.float32)
 
     def _get_current_learning_rate(self):
         is_schedule = isinstance(
             self._learning_rate, keras.optimizers.schedules.LearningRateSchedule
         )
-        if self._by_updates and is_schedule:
+        if self._v1 is not None and self._v1.counts_updates and is_schedule:
             return self._learning_rate(self.iterations)
         return super()._get_current_learning_rate()
 
@@ -117,8 +125,8 @@ class HasHyperparameters:
 
     @learning_rate.setter
     def learning_rate(self, rate):
-        if not self._rates:
-            raise AttributeError(f"{type(self._adopted).__name__} has no learning rate.")
+        if not self._v1.settings.rates:
+            raise AttributeError(f"{type(self._v1.optimizer).__name__} has no learning rate.")
         if versions.for_a_session():
             raise RuntimeError(
                 f"learning_rate={rate!r} cannot be set in a TF1 graph, where nothing would "
@@ -131,35 +139,36 @@ class HasHyperparameters:
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
             # The value that it has now, as in Keras' own.
             self._assign_rate(rate)
-            self._v1_numbers["learning_rate"] = None
+            self._v1.exact_numbers["learning_rate"] = None
             return
         given, rate = rate, schedules.for_keras(rate, self, keras)
         if isinstance(rate, (numbers.Real, np.generic)):
             self._assign_rate(rate)
         else:
-            rate_of_keras = super(HasHyperparameters, type(self)).learning_rate
+            rate_of_keras = super(Keras3Hyperparameters, type(self)).learning_rate
             rate_of_keras.fset(self, _as_keras_takes_it(rate))
-        self._rate_is_set(given, rate)
+        self._v1.set_rate(given, rate)
 
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):
             raise TypeError(
-                f"The learning rate is not settable to {value!r}: it is a schedule or "
-                "function, in whose place goes only another one."
+                f"The learning rate cannot be set to {value!r}: it is a schedule or function, "
+                "which only another schedule or function can replace."
             )
         self._learning_rate.assign(value)
 
-    def _present_value(self, name):
+    def present_value(self, name):
+        """See `StateOwner`."""
         if name != "learning_rate":
             return self._hyper[name].numpy()
         rate = self._configuration_of_keras()["learning_rate"]
         return np.float32(rate) if isinstance(rate, float) else rate
 
     def _configuration_of_keras(self):
-        """Returns Keras' part; a learning rate function is in it as the number that it is now."""
+        """Returns Keras' own configuration, with the present number of a learning rate function."""
         rate, hyper = self._learning_rate, self._hyper
         is_function = callable(rate) and not hasattr(rate, "get_config")
-        vars(self).update(_hyper={})  # without v1's weight decay
+        vars(self).update(_hyper={})  # so that it does not contain v1's weight decay
         if is_function:
             vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
         try:

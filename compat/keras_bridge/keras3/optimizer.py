@@ -1,7 +1,7 @@
-"""The Keras 3 bridge: a Keras 3 optimizer that computes what a v1 optimizer computes.
+"""The optimizer that `to_keras` makes for Keras 3. Importing this module imports Keras 3.
 
-Keras keeps the books (learning rate, iterations, clipping, averages, checkpoints, replicas); the v1
-optimizer, adopted, does the arithmetic. Importing this module imports Keras 3.
+Keras handles learning rate, iterations, clipping, averages, checkpoints and replicas; the v1
+optimizer computes the updates.
 """
 
 import tensorflow as tf
@@ -11,24 +11,25 @@ from legacy_opt.core import argument_checks
 from legacy_opt.core.duplicate_ids import gathered
 from legacy_opt.core.gradient_values import values_of, with_values
 
-from ...v1_optimizers import schedules
-from ..driver import Drives
+from .. import configuration
+from ..driver import V1Driver
+from ..settings import study
 from .gradients import as_gradient, of_dtype
-from .hyperparameters import HasHyperparameters
-from .state import OwnsVariables, keras
+from .hyperparameters import Keras3Hyperparameters
+from .state import Keras3State, keras
 
 
-class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
+class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     """A Keras 3 optimizer around a copy of a `tf.compat.v1.train.Optimizer`.
 
-    Made by `legacy_opt.compat.to_keras`, which describes the arguments. Variables and slots equal
+    `legacy_opt.compat.to_keras` makes it, and describes the arguments. Variables and slots equal
     those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function` and `fit`.
-    `get_slot(variable, name)` and `get_slot_names()` know slots by their v1 names. (A configuration
-    tells `step_dtype`, the dtype of a v1 global step; `by_updates`, whether the schedule was one of
-    v1's decays, which count updates; and `learning_rates`, the schedules of several inside.)
-    """
+    `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
 
-    _kind = "Keras 3", "keras3"
+    Three arguments are for configurations only: `step_dtype`, the dtype of a v1 global step;
+    `by_updates`, whether the schedule was one of v1's decays, which count updates; and
+    `learning_rates`, the schedules of several nested optimizers.
+    """
 
     def __init__(
         self,
@@ -43,25 +44,22 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         learning_rates=None,
         **keras_arguments,
     ):
-        self._study(
-            optimizer,
-            learning_rate,
-            lr_attr=lr_attr,
-            global_step_attr=global_step_attr,
-            fused=fused,
-            step_dtype=step_dtype,
-            learning_rates=learning_rates,
-            by_updates=by_updates,
-        )
-        _check(keras_arguments, has_rate=bool(self._rates))
-        _check_accumulation(keras_arguments, self._accumulates)
-        _check_names(keras_arguments, self._fixed, type(optimizer).__name__)
+        saved = {
+            "step_dtype": step_dtype,
+            "counts_updates": by_updates,
+            "schedules": learning_rates,
+        }
+        arguments = {"lr_attr": lr_attr, "global_step_attr": global_step_attr, "fused": fused}
+        settings = study(optimizer, self, keras, learning_rate, saved, **arguments)
+        _check(keras_arguments, has_rate=bool(settings.rates))
+        _check_accumulation(keras_arguments, settings.accumulates)
+        _check_names(keras_arguments, settings.not_settable, type(optimizer).__name__)
         super().__init__(
-            self._v1_numbers.get("learning_rate", 0.0),
+            settings.numbers.get("learning_rate", 0.0),
             name=optimizer.get_name().replace("/", "_") if name is None else name,
             **keras_arguments,
         )
-        self._adopt(optimizer)
+        vars(self)["_v1"] = V1Driver(optimizer, settings, self)
         self._make_hyperparameters()
 
     # The step.
@@ -81,23 +79,31 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
             self.build(variables)  # Keras has built it for no variables, loading a model from .h5
-        with self.alone():
+        with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
             return super().apply(grads, variables)
 
-    def apply_gradients(self, grads_and_vars):
+    def apply_gradients(self, grads_and_vars, decay_var_list=None):
         """Updates variables: `apply` for (gradient, variable) pairs.
+
+        Args:
+          grads_and_vars: (gradient, variable) pairs.
+          decay_var_list: the variables that weight decay applies to, as in v1; None for all.
 
         Returns:
           The number of steps, a keras.Variable; in a TF1 graph an operation to run.
+
+        Raises:
+          TypeError: `decay_var_list` is given, and the v1 optimizer does not take it.
         """
         pairs = list(grads_and_vars)
-        done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
+        with self._v1.decaying_only(decay_var_list):
+            done = self.apply([grad for grad, _ in pairs], [variable for _, variable in pairs])
         return self._iterations if done is None else done
 
     def _apply_in_graph(self, grads, variables):
-        """Returns an operation, of which Keras would return none to run in a Session."""
+        """Updates variables in a TF1 graph. Returns an operation to run, as Keras does not."""
         for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(self, option):
                 raise ValueError(
@@ -110,10 +116,10 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
         @tf.function(autograph=False)
         def step():
-            before = self._current_step()
+            before = self.steps_done().read()
             super(BridgedOptimizer, self).apply(grads, variables)
-            made = self._current_step() - before  # none while gradients are accumulated
-            schedules.advance_steps_behind(self._v1_rates(), self, made)
+            made = self.steps_done().read() - before  # none while gradients are accumulated
+            self._v1.advance_steps(made)
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
@@ -128,43 +134,37 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
 
     def _distributed_tf_update_step(self, distribution, grads_and_vars, learning_rate):
         pairs = list(grads_and_vars)
-        with self._driving(pairs):
-            if self._whole:
+        step = self._v1.step(
+            pairs, self._rate_now(), self.steps_done(), self._hyperparameters_now()
+        )
+        with step:
+            if self._v1.settings.delegates_apply_gradients:
                 self._apply_and_count(pairs)
                 return
-            self._prepare_v1()
             super()._distributed_tf_update_step(distribution, pairs, learning_rate)
-            self._finish(distribution, [variable for _, variable in pairs])
+            self._v1.finish(distribution, [variable for _, variable in pairs])
 
     def _apply_and_count(self, pairs):
-        """Calls the optimizer's own apply_gradients, which may advance the step or not."""
-        step = self._step_variable()
-        before = step.read_value()
-        step.assign(self._current_step())  # fewer, if Keras accumulates gradients
+        """Calls v1's own apply_gradients, which may advance the step or not."""
+        variable, read = self.steps_done()
+        before = variable.read_value()
+        variable.assign(read())  # fewer, if Keras accumulates gradients
         try:
-            self._apply_whole([(of_dtype(*pair), pair[1]) for pair in pairs], step)
-            if self._accumulates:
-                before = step.read_value() - 1  # it counts updates
+            cast = [(of_dtype(*pair), pair[1]) for pair in pairs]
+            self._v1.apply_gradients(cast, variable)
+            if self._v1.settings.accumulates:
+                before = variable.read_value() - 1  # it counts updates
         finally:
-            step.assign(before)  # Keras advances it
+            variable.assign(before)  # Keras advances it
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls it."""
-        del learning_rate  # the adopted optimizer has it
+        del learning_rate  # v1 has it
         gradient = of_dtype(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
-            self._update_sparse(gradient.values, variable, gradient.indices)
+            self._v1.update_sparse(gradient.values, variable, gradient.indices)
         else:
-            self._update_dense(gradient, variable)
-
-    def _current_rate(self):
-        return tf.cast(tf.convert_to_tensor(self._get_current_learning_rate()), tf.float32)
-
-    def _current_step(self):
-        return tf.convert_to_tensor(self.iterations)
-
-    def _step_variable(self):
-        return versions.tf_variable(self._iterations)
+            self._v1.update_dense(gradient, variable)
 
     # Configuration.
 
@@ -174,10 +174,10 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         Raises:
           ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
         """
-        configuration = self._configuration_of_keras()
-        if not self._rates:
-            del configuration["learning_rate"]
-        return self._with_v1(configuration)
+        of_keras = self._configuration_of_keras()
+        if not self._v1.settings.rates:
+            del of_keras["learning_rate"]
+        return configuration.with_v1(of_keras, self._v1, keras)
 
     @classmethod
     def from_config(cls, config_, custom_objects=None):
@@ -186,15 +186,12 @@ class BridgedOptimizer(HasHyperparameters, Drives, OwnsVariables):
         Raises:
           ValueError: the v1 optimizer's class is not registered.
         """
-        return super().from_config(cls._made_of(config_), custom_objects=custom_objects)
-
-    @classmethod
-    def _keras(cls):
-        return keras
+        made = configuration.with_objects(config_, keras)
+        return super().from_config(made, custom_objects=custom_objects)
 
 
 def _check(keras_arguments, has_rate):
-    """Refuses what Keras would take without a word, and then not do."""
+    """Refuses arguments that Keras would accept and then ignore."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
             f"decay={keras_arguments['decay']!r}: Keras 3 has no learning rate decay of that "
@@ -217,7 +214,7 @@ def _check(keras_arguments, has_rate):
 
 
 def _check_accumulation(keras_arguments, accumulates):
-    """Refuses what Keras would do in each batch, where several make one update."""
+    """Refuses what Keras would do in each batch, where v1 makes one update of several."""
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(

@@ -1,7 +1,7 @@
-"""How the state of a bridged Keras 3 optimizer is saved: by names, which are checked on loading.
+"""Saves and loads the state of a bridged Keras 3 optimizer by names, which are checked on loading.
 
-Keras numbers an optimizer's variables. By numbers, the state of another optimizer, or of the same
-one with other options, would be loaded into wrong variables wherever the shapes allow it.
+Keras itself numbers an optimizer's variables. Numbers would load the state of another optimizer, or
+of the same one with other options, into wrong variables wherever the shapes allow it.
 """
 
 import contextlib
@@ -11,19 +11,19 @@ import warnings
 import numpy as np
 import tensorflow as tf
 
-# The number of variables that are trained, which a state tells besides its own variables.
+# Key under which the number of trained variables is saved.
 _TRAINED = "trained"
-# What there is before `build`, besides the hyperparameters.
+# Names of the variables that exist before `build`; those of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
 # The attributes under which Keras' own optimizers track the same variables, by numbers.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
 
-class SavedByName:
-    """Saves the variables of a Keras 3 optimizer by names; mixed in before its class.
+class Keras3Saving:
+    """Saves the variables of a Keras 3 optimizer by names; a base class before Keras' own.
 
-    Nothing is loaded unless all of it fits.
+    Either a whole state is loaded, or nothing of it.
     """
 
     def __init__(self, **keras_arguments):
@@ -31,11 +31,11 @@ class SavedByName:
         super().__init__(**keras_arguments)
 
     def _name(self, name, variable):
-        """Names a variable of this optimizer. Names tell the order of training, but no layers."""
+        """Names a variable of this optimizer: by its position in the training, not by its layer."""
         self._names[name.replace("/", "|")] = variable
 
     def add_variable_from_reference(self, reference_variable, name=None, **options):
-        """Adds a variable like another; Keras makes averages and sums of gradients so."""
+        """Adds a variable of the shape of another, as Keras does for averages and gradient sums."""
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self._name(f"{name}_{number}", variable)
@@ -60,14 +60,14 @@ class SavedByName:
         return dict(shapes, **{_TRAINED: len(self._trainable_variables)})
 
     def _misfit(self, saved):
-        """Returns what of a saved state does not fit this optimizer, or None.
+        """Returns the first difference between a saved state and this optimizer, or None.
 
         Args:
-          saved: its shapes by name, and how many variables it trains.
+          saved: a dict from names to shapes, and from _TRAINED to the number of variables.
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)  # one of them is still to be built
+            own, saved = _unbuilt(own), _unbuilt(saved)  # one of them is not built yet
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
                 continue  # a schedule on one side
@@ -92,8 +92,8 @@ class SavedByName:
     def load_own_variables(self, store):
         """Reads all variables from a store of Keras.
 
-        An optimizer that was saved before it was built has only some. One that is not built yet
-        skips what it has no variables for, with a warning, as Keras' own optimizers do.
+        A state that was saved before the optimizer was built has only some of them. An optimizer
+        that is not built yet skips the others with a warning, as Keras' own optimizers do.
 
         Raises:
           ValueError: the state is that of another optimizer. Nothing has been loaded then.
@@ -136,7 +136,7 @@ class SavedByName:
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)
-        vars(self)["_later"] = [np.array(weight) for weight in later]  # not of an open file
+        vars(self)["_later"] = [np.array(weight) for weight in later]  # the file will be closed
 
     # tf.train.Checkpoint
 
@@ -150,7 +150,7 @@ class SavedByName:
         return children
 
     def _lookup_dependency(self, name, *cached):
-        # With `cached`, TensorFlow asks for what a checkpoint holds.
+        # With `cached`, TensorFlow looks up what is in a checkpoint.
         if cached and name in _NUMBERED:
             raise ValueError(
                 "This checkpoint was written with an optimizer of Keras' own, whose state does not "
@@ -161,13 +161,13 @@ class SavedByName:
         return super()._lookup_dependency(name, *cached)
 
     def _await(self, saved):
-        """Notes what a checkpoint will restore, or refuses it before anything is restored."""
+        """Checks the layout of a checkpoint before anything is restored; keeps it until `build`."""
         self._check(saved)
         vars(self)["_awaited"] = None if self._trainable_variables else saved
 
     @contextlib.contextmanager
     def _restoring_what_is_created(self):
-        """The scope of `build`: restores what a checkpoint has for the variables created in it."""
+        """Restores the variables that `build` creates in this scope from a checkpoint."""
         before, variables = set(self._names), len(self.variables)
         yield
         if self._later and self._trainable_variables:
@@ -190,8 +190,8 @@ class SavedByName:
             )
 
     def _create_or_restore_slot_variable(self, *args, **kwargs):
-        # TensorFlow's checkpoints call this where an optimizer of v1 or Keras 2 was saved, and
-        # would go on without a word if it were not there.
+        # TensorFlow calls this where an optimizer of v1 or Keras 2 was saved. Without this method,
+        # it would silently restore nothing.
         raise ValueError(_OF_V1_OR_KERAS_2)
 
 
@@ -204,7 +204,7 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Tells a checkpoint what an optimizer's variables are; read before any is restored."""
+    """Saves the shapes of an optimizer's variables; restored before any variable is."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer

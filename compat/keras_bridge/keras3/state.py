@@ -1,4 +1,4 @@
-"""The state of the Keras 3 bridge: Keras owns it, the adopted optimizer says what there is."""
+"""The state of a bridged Keras 3 optimizer: slots and shared variables, which Keras owns."""
 
 import contextlib
 
@@ -6,20 +6,23 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
+from ...keras_adapters import ADAPTERS
 from ...v1_optimizers import copying
-from .. import refusals
-from .saving import SavedByName
+from ..driver import StepsDone
+from ..protocol import StateOwner
+from .saving import Keras3Saving
 
 keras = versions.keras_3()
 
 
-class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
-    """A Keras 3 optimizer that owns the variables which an adopted v1 optimizer asks for.
+class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
+    """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
     Attributes are set in `vars(self)`: Keras would track, and save, what is assigned.
     """
 
-    creates_variables = False  # whether a variable that is being created is this optimizer's own
+    _adapter = ADAPTERS[3]
+    is_built_once = True
 
     def __init__(self, **keras_arguments):
         strategy = tf.distribute.get_strategy()
@@ -60,27 +63,19 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         with tf.init_scope(), self._own_strategy(), self._restoring_what_is_created():
             super().build(variables)
             if variables:
-                with self._fed_for_slots(True), refusals.no_foreign_variables(self._adopted, self):
-                    self._adopted._create_slots([versions.tf_variable(each) for each in variables])
+                targets = [versions.tf_variable(each) for each in variables]
+                self._v1.create_slots(targets, self.steps_done(), are_new=True)
 
     def _check_stateful(self):
         if versions.in_stateless_scope():
             raise ValueError(
-                f"{type(self._adopted).__name__} keeps and updates variables in place, so it "
-                "has no stateless use. Call build and apply_gradients outside of a "
+                f"{type(self._v1.optimizer).__name__} keeps and updates variables in place, so it "
+                "cannot be used statelessly. Call build and apply_gradients outside of a "
                 "StatelessScope."
             )
 
-    def adopt_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """Returns the slot variable, which is created if it is not there.
-
-        Args:
-          variable: the tf.Variable it belongs to.
-          slot_name: its name.
-          shape: its shape, which may differ from the variable's.
-          dtype: its dtype, likewise.
-          initial_value: called without arguments to get the tensor that it starts from.
-        """
+    def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
+        """See `StateOwner`."""
         slots = self._slots_of.setdefault(self._var_key(variable), {})
         if slot_name not in slots:
             if slot_name not in self._slot_names:
@@ -92,15 +87,9 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             self._name(f"slot_{self._get_variable_index(variable)}_{slot_name}", slots[slot_name])
         return versions.tf_variable(slots[slot_name])
 
-    def adopt_non_slot(self, place, name, initial_value):
-        """Returns the variable that all share, which is created if it is not there.
-
-        Args:
-          place: the `Place` of the optimizer that asks for it.
-          name: what it calls it.
-          initial_value: the value to start from, or a function that returns it.
-        """
-        name = place.shared(name)
+    def get_or_create_shared(self, key, name, initial_value):
+        """See `StateOwner`."""
+        name = key.shared(name)
         if name not in self.non_slots:
             value = copying.starting_value(initial_value)
             variable = self._create(
@@ -110,8 +99,8 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
             self._name("shared_" + name, variable)
         return self.non_slots[name]
 
-    def adopted_slot(self, variable, slot_name):
-        """Returns the slot variable, or None."""
+    def existing_slot(self, variable, slot_name):
+        """See `StateOwner`."""
         slot = self._slots_of.get(self._var_key(variable), {}).get(slot_name)
         return None if slot is None else versions.tf_variable(slot)
 
@@ -119,7 +108,7 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         """Returns a slot of a variable, a keras.Variable.
 
         Raises:
-          KeyError: there is none of that name, or none yet.
+          KeyError: the variable has no slot of that name, or not yet.
         """
         return self._slots_of[self._var_key(variable)][slot_name]
 
@@ -150,16 +139,43 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
         finally:
             vars(self)["creates_variables"] = False
 
-    def name_of(self, variable):
-        """Returns the path of a variable, which tells all its layers, or its name."""
+    def variable_name(self, variable):
+        """Returns the path of a variable, which contains the names of its layers, or its name."""
         original = variable
         if not versions.is_keras_3_variable(variable):
             original = self._trainable_variables[self._get_variable_index(variable)]
         return getattr(original, "path", None) or original.name
 
+    def steps_done(self):
+        """See `StateOwner`."""
+        variable = versions.tf_variable(self._iterations)
+        # `iterations` are fewer where Keras accumulates gradients.
+        return StepsDone(variable, lambda: tf.convert_to_tensor(self.iterations))
+
+    def variable_key(self, variable):
+        """See `StateOwner`."""
+        return self._var_key(versions.tf_variable(variable))
+
+    def keys_with_slots(self):
+        """See `StateOwner`."""
+        return list(self._slots_of)
+
+    @property
+    def has_trained(self):
+        """See `StateOwner`."""
+        return bool(self._trainable_variables)
+
+    def trained_variables(self):
+        """See `StateOwner`."""
+        return list(self._trainable_variables)
+
+    def awaits_state(self):
+        """See `StateOwner`."""
+        return self._awaited is not None or bool(self._later)
+
     def _path_of(self, variable):
-        """Returns a name for a variable that tells its layer, where there is one."""
-        return self.name_of(variable).replace("/", "_").replace(":", "_")
+        """Returns the path of a variable as part of another name."""
+        return self.variable_name(variable).replace("/", "_").replace(":", "_")
 
     def _check_strategy(self, variables):
         for variable in variables:
@@ -172,6 +188,6 @@ class OwnsVariables(SavedByName, keras.optimizers.Optimizer):
                 )
 
     def _own_strategy(self):
-        """The scope of the strategy that this optimizer was made in."""
+        """Returns the scope of the strategy that this optimizer was made in."""
         inside = tf.distribute.has_strategy()
         return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

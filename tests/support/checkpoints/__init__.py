@@ -1,1 +1,1 @@
-"""Checkpoints that tests write and read."""
+"""Helpers for tests that write and read checkpoints."""

@@ -1,4 +1,4 @@
-"""Optimizers, scopes, partitions and models with which name-based checkpoints are tried."""
+"""Optimizers, scopes, partitions and models for tests of name-based checkpoints."""
 
 import contextlib
 import re
@@ -28,14 +28,14 @@ from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
-# The first of each class, and what has more slots: the others' checkpoints are like theirs, and
-# those of tf.contrib.opt like ours.
+# The first case of each class, and cases with more slots: the checkpoints of other cases are like
+# these, and those of tf.contrib.opt like this package's.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
 EVERY_OPTIMIZER = [
     name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in ALL
 ]
-PARTS = 3  # of partitioned variables
+PARTS = 3  # the number of parts of a partitioned variable
 USED = ("fresh", "trained")
 DECAYING = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}
 END = BEFORE + AFTER
@@ -50,7 +50,7 @@ def momentum(step=None):
 
 
 def layout(number):
-    """Returns what makes AdagradDecay with this layout of its counts."""
+    """Returns a function that makes AdagradDecay with this layout of its counts, 1 or 2."""
     return lambda step: DECAYING[number](0.3, step, 0.2, 3, 0.5)
 
 
@@ -59,7 +59,7 @@ def problem_for(case, dtype="float32"):
 
 
 def assert_goes_on(path, training, expected, way="function", **options):
-    """Loads a checkpoint and trains on, as the witness has."""
+    """Loads a checkpoint and continues training; asserts that all equals `continued_in_v1`."""
     restored, steps, end = expected
     report = load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     assert report.complete
@@ -70,7 +70,7 @@ def assert_goes_on(path, training, expected, way="function", **options):
 
 
 def round_trip(path, one_problem, make, api, options=None, make_keras=None, **loading):
-    """Trains in v1, and goes on in Keras as a Session that is built alike."""
+    """Trains in v1; asserts that training continues in Keras as in an equal graph."""
     options = options or {}
     path = trained_in_v1(path, one_problem, make, **options)
     options = {name: value for name, value in options.items() if name != "saver"}
@@ -80,8 +80,8 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 
 def way_of(name):
-    """Returns a way to train, and the configuration of the Session that computes the same."""
-    # TensorFlow rewrites their graphs differently where the learning rate is no constant.
+    """Returns a way to train in Keras, and the configuration of a Session with equal results."""
+    # Their graphs are optimized differently if the learning rate is not a constant.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -108,7 +108,7 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
     """Trains partitioned variables and saves them.
 
     Returns:
-      The checkpoint's path, and the state that it holds, as of whole variables.
+      The checkpoint's path, and its state with the parts of variables joined.
     """
     with v1_training(one_problem, make, parts=number, **options) as training:
         training.train(0, BEFORE)
@@ -122,9 +122,9 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
 
 
 def counted_by_the_whole(counts, number=PARTS):
-    """Brings AdagradDecay's counts of the first layout, which each part has for itself, together.
+    """Converts the V1 layout of AdagradDecay's counts of a partitioned variable to that of a whole.
 
-    The count of a part's row r is its flat element r.
+    In each part, the count of its row r is element r of the flat part.
     """
     rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
     whole = np.zeros_like(counts)
@@ -141,7 +141,7 @@ def moved(name):
 
 
 class Net:
-    """Layers of one Keras, and the three kinds of model that hold them."""
+    """A model of one of three kinds with layers of one Keras."""
 
     SHAPES = {
         "dense/kernel": (4, 3),
@@ -171,15 +171,15 @@ class Net:
 
     @staticmethod
     def v1_name(name):
-        """Returns the v1 name of a variable, of that in Keras.
+        """Returns the v1 name of a variable from its name in Keras.
 
-        Sequential and subclassed models put their own name first, in some versions of Keras; 1.15
-        numbers the layers of functional models through.
+        Some versions of Keras put the name of a Sequential or subclassed model first; TensorFlow
+        1.15 numbers the layers of functional models.
         """
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 
     def trained(self):
-        """Returns the variables that are trained by their v1 names."""
+        """Returns the trainable variables, a dict from v1 names."""
         return {
             "dense/kernel": self.dense.kernel,
             "dense/bias": self.dense.bias,
@@ -226,7 +226,7 @@ AVERAGES = {
 }
 
 
-# What is refused.
+# Refused checkpoints and arguments.
 
 FRESH_AND_TRAINED = pytest.mark.parametrize("used", USED)
 
@@ -255,11 +255,11 @@ def both(training):
     return training.variables, training.optimizer
 
 
-# What is written.
+# Written checkpoints.
 
 
 def described(path):
-    """Returns {name: (dtype, shape)} of a checkpoint, as TensorFlow reads it."""
+    """Returns {name: (dtype, shape)} of a checkpoint, read by TensorFlow."""
     return {name: (array.dtype, array.shape) for name, array in tensors(path).items()}
 
 
@@ -270,7 +270,7 @@ def trained_in_keras(one_problem, make, api, way="function", **options):
 
 
 def assert_goes_on_in_v1(path, training, make, way="function", config=None, **options):
-    """Restores a checkpoint in the graph of `options` and trains both on."""
+    """Restores a checkpoint in a graph with `options`; asserts that both continue equally."""
     saved, steps, end = training.state(), training.train(BEFORE, END, way), training.state()
     with v1_training(training.problem, make, config=config, **options) as session:
         session.restore(path)
@@ -280,14 +280,14 @@ def assert_goes_on_in_v1(path, training, make, way="function", config=None, **op
 
 
 def assert_restores(path, state, make, var_list=None, **options):
-    """Restores a checkpoint in the graph of `options`, with the state that it should have."""
+    """Restores a checkpoint in a graph with `options`, and asserts its state."""
     with v1_training(problem(), make, **options) as session:
         session.restore(path, None if var_list is None else var_list(session))
         assert_equal(session.state(), state)
 
 
 def moved_over(path, make, api, one_problem=None, **options):
-    """Loads a checkpoint into a new Keras training."""
+    """Returns a new Keras training into which the checkpoint was loaded."""
     training = KerasTraining(problem() if one_problem is None else one_problem, make, api)
     load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     return training

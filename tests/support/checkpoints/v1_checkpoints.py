@@ -1,8 +1,8 @@
-"""TF1 graphs that leave and restore Saver checkpoints, and Keras trainings of the same variables.
+"""TF1 graphs that save and restore Saver checkpoints, and Keras trainings of the same variables.
 
-`V1Training` is the witness: variables, an optimizer and TensorFlow's own Saver in a Session.
-`KerasTraining` has the same variables, as zeros, and the bridged optimizer. Both tell their `state`
-under the same keys: ``(variable,)``, ``(variable, slot)``, ``("shared", name)``, ``("step",)``.
+`V1Training` gives the expected values: variables, an optimizer and TensorFlow's Saver in a Session.
+`KerasTraining` has the same variables, as zeros, and the bridged optimizer. The `state` of both has
+the same keys: ``(variable,)``, ``(variable, slot)``, ``("shared", name)``, ``("step",)``.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ NO_SCOPE = contextlib.ExitStack
 
 
 def problem(names=("matrix", "table"), dtype="float32"):
-    """Makes a problem of these variables, with a gradient for each step before and after."""
+    """Makes a problem with these variables, and gradients for all steps of a test."""
     return keras_ways.mixed(dtype, names, BEFORE + AFTER)
 
 
 def keras_of(api):
-    """Returns the Keras of an `api`."""
+    """Returns the Keras module of an `api`."""
     return versions.keras_2() if api == "optimizer_v2" else versions.keras_3()
 
 
@@ -39,15 +39,15 @@ class V1Training:
 
     Args:
       problem: the `Problem`.
-      make: called with the global step (or None), returns the optimizer.
-      use_resource: resource instead of ref variables.
-      scope: called for the scope in which the optimizer's part of the graph is built.
-      step: the name of the global step; None for none.
-      step_dtype: its dtype.
-      parts: in how many parts the variables are, by rows; 0 for whole ones.
-      extra: values by name of variables that are not trained.
+      make: a function from the global step (or None) to the optimizer.
+      use_resource: whether to use resource rather than ref variables.
+      scope: a function that returns the scope in which the optimizer is made.
+      step: the name of the global step; None for a graph without one.
+      step_dtype: the dtype of the global step.
+      parts: the number of parts of each variable, by rows; 0 for unpartitioned variables.
+      extra: values by name of further variables that are not trained.
       only: the names of the variables that `make`'s optimizer trains; None for all.
-      other: another optimizer (as `make`), which trains the rest.
+      other: like `make`, for another optimizer that trains the rest; or None.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class V1Training:
         return optimizer.minimize(total, step, [p for v in chosen.values() for p in _parts(v)])
 
     def start(self):
-        """Gives all variables their initial values."""
+        """Initializes all variables."""
         self.session.run(v1.global_variables_initializer())
 
     @property
@@ -136,16 +136,16 @@ class V1Training:
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
-        """Returns the variables of the graph by name, each part by its own."""
+        """Returns a dict from names to the variables of the graph; parts have their own names."""
         return {variable.op.name: variable for variable in v1.global_variables()}
 
     def put(self, state):
-        """Gives the variables the values of a `state`, past any checkpoint."""
+        """Assigns the values of a `state` to the variables, without a checkpoint."""
         for variable in v1.global_variables():
             variable.load(state[self._key_of(variable)], self.session)
 
     def _key_of(self, variable):
-        """Returns the key in `state` of a variable of the graph."""
+        """Returns the key in a `state` for a variable of the graph."""
         for name, trained in self.variables.items():
             if variable is trained:
                 return (name,)
@@ -205,7 +205,7 @@ def _parts(variable):
 
 @contextlib.contextmanager
 def v1_training(*args, config=None, **options):
-    """The scope of a `V1Training`, its graph and its Session."""
+    """A scope with a `V1Training` in its own graph and Session."""
     with tf.Graph().as_default(), v1.Session(config=config):
         training = V1Training(*args, **options)
         training.start()
@@ -216,10 +216,10 @@ def trained_in_v1(path, *args, saver=None, **options):
     """Trains `BEFORE` steps in a Session and returns the path of the checkpoint that Saver wrote.
 
     Args:
-      path: where to.
-      *args: those of `V1Training`.
+      path: the prefix of the checkpoint.
+      *args: arguments of `V1Training`.
       saver: arguments of the Saver.
-      **options: those of `V1Training`.
+      **options: arguments of `V1Training`.
     """
     with v1_training(*args, **options) as training:
         training.train(0, BEFORE)
@@ -230,7 +230,7 @@ def continued_in_v1(path, *args, **options):
     """Restores a checkpoint in a new Session and trains the steps after it.
 
     Returns:
-      The state as restored, the values after each step, and the state at the end.
+      The restored state, the values after each step, and the final state.
     """
     with v1_training(*args, **options) as training:
         training.restore(path)
@@ -242,7 +242,7 @@ def continued_from(state, *args, **options):
     """Trains the steps after the checkpoint in a new Session that starts from a `state`.
 
     Returns:
-      What `continued_in_v1` returns.
+      As `continued_in_v1`.
     """
     with v1_training(*args, **options) as training:
         training.put(state)
@@ -250,15 +250,15 @@ def continued_from(state, *args, **options):
 
 
 class KerasTraining:
-    """A problem's variables as Keras has them, and a bridged optimizer.
+    """A problem's variables in Keras, and a bridged optimizer.
 
     Args:
       problem: the `Problem`.
-      make: called with None, returns the v1 optimizer.
-      api: the Keras that it is for.
+      make: a function from None to the v1 optimizer.
+      api: the `api` of `to_keras`.
       variables: the variables by name; None makes them.
-      start: what the variables' values are multiplied with, to start from.
-      **arguments: those of `to_keras`.
+      start: a factor for the problem's values; 0 gives variables that are zeros.
+      **arguments: further arguments of `to_keras`.
     """
 
     def __init__(self, problem, make, api, variables=None, start=0, **arguments):
@@ -294,14 +294,14 @@ class KerasTraining:
         return state
 
     def arrays(self):
-        """Returns all values there are now, to compare with those of later."""
+        """Returns copies of all current values, for a later comparison."""
         weights = [versions.tf_variable(weight) for weight in self.optimizer.weights]
         kept = list(self.variables.values()) + weights
         return [np.array(variable.numpy()) for variable in kept]
 
 
 def keras_variables(problem, api, start=0):
-    """Returns a problem's variables by name."""
+    """Makes a problem's variables; returns them by name."""
     make = tf.Variable if api == "optimizer_v2" else keras_ways.keras_variable
     return {
         name: make(value * value.dtype.type(start), name=name, dtype=value.dtype)
@@ -310,7 +310,7 @@ def keras_variables(problem, api, start=0):
 
 
 def tensors(path):
-    """Returns the arrays of a checkpoint by name, as TensorFlow reads them."""
+    """Returns the arrays of a checkpoint by name, read by TensorFlow."""
     reader = tf.train.load_checkpoint(str(path))
     return {name: reader.get_tensor(name) for name in reader.get_variable_to_shape_map()}
 
@@ -337,7 +337,7 @@ def assert_equal(actual, expected, what=""):
 
 
 def assert_same_steps(actual, expected):
-    """Asserts that the values after each step are equal, and that the steps moved something."""
+    """Asserts that the values after each step are equal, and that they change from step to step."""
     assert len(actual) == len(expected) == AFTER
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert_equal(one, other, f"after step {number}")
@@ -346,6 +346,6 @@ def assert_same_steps(actual, expected):
 
 
 def same(one, other):
-    """Whether two lists of arrays are equal bit for bit."""
+    """Returns whether two lists of arrays are equal bit for bit."""
     assert len(one) == len(other)
     return all(a.dtype == b.dtype and np.array_equal(a, b) for a, b in zip(one, other))

@@ -259,7 +259,7 @@ def check_refusal(strategy):
     assert_refused(loop, data(), "overrides apply_gradients")
     for wrapped in WRAPPED:
         loop = Loop(strategy, bridged(lambda step: wrapped()), apply_bridged)  # noqa: B023
-        assert_refused(loop, data(), "for one replica only")
+        assert_refused(loop, data(), "in one replica only")
 
 
 def inside():

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from legacy_opt.compat import to_plain_keras
-from legacy_opt.compat.native_keras.counterparts import RELATIVES
+from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS
 from tests.support import problems, running
 from tests.support.keras import keras_cases, keras_models
 from tests.support.keras.keras_apis import KERAS_3
@@ -16,7 +16,7 @@ HALF = 6
 CASES = {
     name: case
     for name, case in keras_cases.CASES.items()
-    if case.optimizer.__name__ in RELATIVES and "locking" not in name
+    if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
 # The daily run: one set of arguments for each class, and all that are translated differently.
 DAILY = (
@@ -148,7 +148,7 @@ def assert_as_graded(translation, after, expected):
 
 def figures(translation):
     """Returns a translation's grades by kind of gradient."""
-    return {figure.kind: figure.grade for figure in translation.report.figures}
+    return {figure.kind: figure.grade for figure in translation.report.measurements}
 
 
 # The start of a script in which this package cannot be imported.

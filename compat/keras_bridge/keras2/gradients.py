@@ -1,4 +1,4 @@
-"""Gradient clipping as Keras promises it, with the gradients of equal ids summed first."""
+"""Gradient clipping as Keras documents it, with the gradients of equal ids summed first."""
 
 import contextlib
 
@@ -8,10 +8,10 @@ from legacy_opt.core.duplicate_ids import gathered
 
 
 def sums_duplicates_first(base):
-    """Returns the OptimizerV2 class `base` with the right clipping, where gradients are applied.
+    """Returns a subclass of the OptimizerV2 class `base` that clips in `apply_gradients`.
 
-    From TensorFlow 2.4 on, Keras clips there. Before, it clips where `minimize` or `get_gradients`
-    computes the gradients, so not in custom loops, and knows no global_clipnorm.
+    From TensorFlow 2.4 on, Keras clips there. Older versions clip where `minimize` or
+    `get_gradients` computes the gradients, so not in custom loops, and have no global_clipnorm.
     """
     if hasattr(base, "_transform_gradients"):
         return type("Summing", (_Summing, base), {})
@@ -52,8 +52,8 @@ class _Clipping:
         return config
 
     def __getattribute__(self, name):
-        # Keras to 2.0 has these attributes only where there is a limit, and asks by `hasattr`:
-        # where it computes gradients, and whether it can scale the loss.
+        # Keras up to TensorFlow 2.0 has these attributes only if there is a limit, and checks with
+        # `hasattr` where it computes gradients, and whether it can scale the loss.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)
@@ -91,7 +91,7 @@ class _Clipping:
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
                 "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
-                "which this Keras does not hand out. Clip in the loss, or use TensorFlow 2.4."
+                "which this Keras does not provide. Clip in the loss, or use TensorFlow 2.4."
             )
         pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
         grads, variables = [g for g, _ in pairs], [v for _, v in pairs]

@@ -1,0 +1,163 @@
+"""The interface of an adapter, and what all adapters have in common."""
+
+import contextlib
+import numbers
+
+import numpy as np
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from ..v1_optimizers import graph_names, schedules
+
+
+class KerasAdapter:
+    """Knows how one generation of Keras keeps optimizers.
+
+    A bridged optimizer is one that `to_keras` made; a plain one is of a class of Keras' own.
+
+    Attributes:
+      generation: 2 or 3.
+      api: the argument `api` of `to_keras`.
+      title: the name of this Keras in messages.
+    """
+
+    generation: int
+    api: str
+    title: str
+
+    @property
+    def keras(self):
+        """The module of this Keras. Raises an ImportError if it is not installed."""
+        raise NotImplementedError
+
+    @property
+    def base(self):
+        """The base class of its optimizers. Raises an ImportError if it is not installed."""
+        raise NotImplementedError
+
+    @property
+    def name(self):
+        """The name under which users import this Keras."""
+        raise NotImplementedError
+
+    def check_readable(self):
+        """Raises a ValueError where variables of this Keras can be neither read nor assigned."""
+
+    def class_of(self, name):
+        """Returns the class of a plain optimizer by its name.
+
+        Raises:
+          ValueError: this Keras has none of that name.
+        """
+        for home in (self.keras.optimizers, getattr(self.keras.optimizers, "legacy", None)):
+            cls = getattr(home, name, None)
+            if isinstance(cls, type) and issubclass(cls, self.base):
+                return cls
+        raise ValueError(f"{self.keras.__name__} has no {name}.")
+
+    def build(self, optimizer, variables):
+        """Creates an optimizer's state for these variables."""
+        versions.create_optimizer_weights(optimizer, variables)
+
+    def scope(self, optimizer):
+        """Returns the scope of the distribution strategy that an optimizer was made in."""
+        strategy = getattr(optimizer, "_distribution_strategy", None)
+        if strategy is None or tf.distribute.has_strategy():
+            return contextlib.ExitStack()
+        return strategy.scope()
+
+    def is_schedule(self, rate):
+        """Whether a learning rate is a schedule of this Keras."""
+        return isinstance(rate, self.keras.optimizers.schedules.LearningRateSchedule)
+
+    def rate(self, optimizer):
+        """Returns the learning rate: a number, a schedule or a function of the user's.
+
+        Raises:
+          ValueError: it is something that plain optimizers would not keep.
+        """
+        rate = self.raw_rate(optimizer)
+        if self.is_schedule(rate):
+            return rate
+        is_function = callable(rate) and not isinstance(rate, tf.Variable)
+        ours = is_function and type(rate).__module__.startswith("legacy_opt")
+        if versions.is_symbolic(rate) or ours or schedules.is_v1_decay(rate):
+            raise ValueError(
+                f"The learning rate is {rate!r}, which Keras' own optimizers cannot keep. "
+                "Give the optimizer a number or a Keras schedule first: "
+                "optimizer.learning_rate = …."
+            )
+        if is_function and not versions.is_keras_3_variable(rate):
+            return rate
+        return self._rate_number(optimizer, rate)
+
+    def _rate_number(self, optimizer, rate):
+        if graph_names.is_bridged(optimizer):
+            rate = optimizer._v1.current_number("learning_rate")
+        elif not isinstance(rate, numbers.Real):
+            rate = versions.value_of(rate)
+        number, single = float(rate), np.float32(rate)
+        # The shortest number that is the same in float32, if it comes from there.
+        return float(str(single)) if single == number else number
+
+    def raw_rate(self, optimizer):
+        """Returns the learning rate as Keras keeps it: a variable, schedule or function."""
+        raise NotImplementedError
+
+    def rate_now(self, optimizer):
+        """Returns the learning rate of the next step, a number."""
+        raise NotImplementedError
+
+    def base_arguments(self, optimizer):
+        """Returns the arguments common to all optimizers of this Keras that were given, a dict."""
+        raise NotImplementedError
+
+    def variables_of(self, bridged, given):
+        """Returns the variables that a bridged optimizer has state for, a list.
+
+        Args:
+          bridged: the optimizer.
+          given: the variables that the user passed, or None.
+
+        Raises:
+          ValueError: it has state for other variables than `given`, or its variables are deleted.
+        """
+        raise NotImplementedError
+
+    def slots(self, plain, variables, names):
+        """Returns a dict from the `names` that a plain optimizer has to its slots, by variable."""
+        raise NotImplementedError
+
+    def trained_by(self, plain, given):
+        """Returns the variables that a plain optimizer has state for, a list.
+
+        Args:
+          plain: the optimizer.
+          given: the variables that the user passed, or None.
+
+        Raises:
+          ValueError: see `variables_of`; or `given` is needed and missing.
+        """
+        raise NotImplementedError
+
+    def configure(self, source, target):
+        """Copies settings that are no arguments of a class from one optimizer to another."""
+
+    def pairs(self, source, target):
+        """Yields pairs of the variables of Keras that bridged and plain optimizers both have."""
+        raise NotImplementedError
+
+
+AWAITS = (
+    "A checkpoint was restored into this optimizer, but its state exists only once its variables "
+    "are known. Pass them: variables=model.trainable_variables."
+)
+
+
+def other_variables(known, given):
+    """Returns the error for `variables` that are not those of an optimizer, by their numbers."""
+    return ValueError(
+        f"The optimizer has state for {known} variables, which are others than the {given} of "
+        "`variables`."
+    )

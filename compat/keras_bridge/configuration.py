@@ -1,0 +1,94 @@
+"""Writes a bridged optimizer's configuration as plain data, and reads it back."""
+
+import numbers
+
+import tensorflow as tf
+
+from ..v1_optimizers import inspection, nesting, owned_state, serialization
+
+
+def with_v1(configuration, driver, keras):
+    """Returns Keras' configuration of a bridged optimizer with that of its v1 optimizer.
+
+    Args:
+      configuration: the dict that Keras' own `get_config` returns.
+      driver: the `V1Driver`.
+      keras: the Keras of the optimizer.
+
+    Raises:
+      ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+    """
+    current = {name: driver.current_number(name) for name in driver.exact_numbers}
+    result = dict(configuration, **driver.settings.arguments)
+    if driver.counts_updates:
+        result["by_updates"] = True
+    rates = driver.settings.rates
+    if rates:
+        rate = result["learning_rate"] = current["learning_rate"]
+        if not isinstance(rate, numbers.Real):
+            current["learning_rate"] = 1.0  # the constructor needs a number
+        for attribute in rates:
+            current.setdefault(attribute.lstrip("_"), current["learning_rate"])
+    result.update(_of_leaves(driver, keras))
+
+    def configuration_of(optimizer):
+        inputs = optimizer._step_inputs
+        arguments = current if optimizer is driver.leaf else _rate_arguments(optimizer)
+        skip = (inputs.step or inspection.STEP_ATTRIBUTE,)
+        cls = owned_state.original_class(optimizer)
+        return serialization.to_config(optimizer, cls, arguments, skip, configuration_of)
+
+    result["optimizer"] = configuration_of(driver.optimizer)
+    return result
+
+
+def _of_leaves(driver, keras):
+    """Returns the dtypes of steps and, of several optimizers, the schedules, where not default."""
+    leaves = nesting.leaves(driver.optimizer)
+    result = {}
+    dtypes = [leaf._step_inputs.step_dtype.name for leaf in leaves]
+    if set(dtypes) != {tf.int64.name}:
+        result["step_dtype"] = dtypes if len(dtypes) > 1 else dtypes[0]
+    if any(leaf._step_inputs.schedule is not None for leaf in leaves):
+        result["learning_rates"] = [_schedule(leaf, keras) for leaf in leaves]
+    return result
+
+
+def _schedule(leaf, keras):
+    """Returns the learning rate schedule of one of several optimizers as plain data, or None."""
+    schedule = leaf._step_inputs.schedule
+    if schedule is None:
+        return None
+    if not hasattr(schedule, "get_config"):
+        raise ValueError(
+            f"{type(leaf).__name__} cannot be saved: its learning rate is the schedule "
+            f"{schedule!r}, which is no plain data. Pass it a Keras schedule."
+        )
+    return keras.optimizers.schedules.serialize(schedule)
+
+
+def _rate_arguments(optimizer):
+    """Returns the learning rate of one of several optimizers, under all names of its argument."""
+    inputs = optimizer._step_inputs
+    names = [attribute.lstrip("_") for attribute in inputs.rates]
+    if not names:
+        return {}
+    # Beside a schedule, the constructor needs some number.
+    rate = vars(optimizer)[inputs.rates[0]] if inputs.schedule is None else 1.0
+    return dict.fromkeys(names + ["learning_rate"], rate)
+
+
+def with_objects(configuration, keras):
+    """Returns a configuration with its v1 optimizer and schedules made into objects.
+
+    Raises:
+      ValueError: the v1 optimizer's class is not registered.
+    """
+    schedule_from = keras.optimizers.schedules.deserialize
+    optimizer = serialization.from_config(configuration["optimizer"])
+    made = dict(configuration, optimizer=optimizer)
+    if made.get("learning_rates"):
+        made["learning_rates"] = [
+            None if saved is None else schedule_from(saved) for saved in made["learning_rates"]
+        ]
+    return made

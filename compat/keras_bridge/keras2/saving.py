@@ -1,0 +1,60 @@
+"""Saving and restoring a bridged Keras 2 optimizer, beyond what OptimizerV2 does by itself."""
+
+import contextlib
+
+import tensorflow as tf
+
+from legacy_opt import versions
+
+from . import gradients
+
+Base = gradients.sums_duplicates_first(versions.optimizer_v2())
+
+
+class Keras2Saving(Base):
+    """An OptimizerV2 that restores slots in the dtypes and shapes that v1 gives them."""
+
+    _restoring = False
+
+    def get_slot_names(self):
+        """Returns the names of the slots; there are none before the first step."""
+        names = super().get_slot_names()
+        # Loading a SavedModel creates slots of the variables' own shape and dtype, and fails to
+        # restore any other. Keras starts with new slots there anyway.
+        if self._slots_unlike_variables and versions.writing_saved_model():
+            names = [name for name in names if name not in self._slots_unlike_variables]
+        return names
+
+    def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
+        # Keras would create a missing slot in the variable's own shape and dtype, and any slot that
+        # the checkpoint has.
+        if tf.executing_eagerly() and self.existing_slot(variable, slot_name) is None:
+            self._restoring = True
+            try:
+                self._create_all_weights([variable])
+            finally:
+                self._restoring = False
+        if self.existing_slot(variable, slot_name) is None:
+            deferred = self._deferred_slot_restorations.setdefault(slot_name, {})
+            deferred.setdefault(versions.slot_key(variable), []).append(slot_variable_position)
+            return None
+        return super()._create_or_restore_slot_variable(
+            slot_variable_position=slot_variable_position,
+            slot_name=slot_name,
+            variable=variable,
+            **kw,
+        )
+
+    if not hasattr(Base, "_create_all_weights"):
+
+        def _create_all_weights(self, var_list):
+            with self._distribution_strategy_scope():
+                _ = self.iterations
+                self._create_hypers()
+                self._create_slots(var_list)
+
+    if not hasattr(Base, "_distribution_strategy_scope"):
+
+        def _distribution_strategy_scope(self):
+            inside = self._distribution_strategy is None or tf.distribute.has_strategy()
+            return contextlib.ExitStack() if inside else self._distribution_strategy.scope()

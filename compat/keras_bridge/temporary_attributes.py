@@ -1,0 +1,58 @@
+"""Attributes of an optimizer that have other values within a scope, and the lock for it."""
+
+import contextlib
+import threading
+
+from legacy_opt import versions
+
+
+class Lock:
+    """A reentrant lock that is replaced by a new one in copies and pickles."""
+
+    def __init__(self):
+        self._lock = threading.RLock()
+
+    def __enter__(self):
+        return self._lock.__enter__()
+
+    def __exit__(self, *error):
+        return self._lock.__exit__(*error)
+
+    def __deepcopy__(self, memo):
+        return Lock()
+
+    def __reduce__(self):
+        return Lock, ()
+
+
+@contextlib.contextmanager
+def with_attributes(optimizer, attributes):
+    """Sets attributes of an optimizer within this scope."""
+    if not attributes:
+        yield
+        return
+    state = vars(optimizer)
+    before = {attribute: state[attribute] for attribute in attributes}
+    state.update(attributes)
+    try:
+        yield
+    finally:
+        state.update(before)
+
+
+def restore(state, before, rates):
+    """Resets the learning rate, and every attribute that holds tensors of a graph."""
+    for key in list(state):
+        if key in rates or _holds_symbolic(state[key]):
+            if key in before:
+                state[key] = before[key]
+            else:
+                del state[key]
+
+
+def _holds_symbolic(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return any(map(_holds_symbolic, value))
+    return versions.is_symbolic(value)

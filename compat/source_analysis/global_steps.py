@@ -1,0 +1,198 @@
+"""Finds lines of BERT's and ALBERT's scripts by which every global step would count twice.
+
+In BERT's repository `AdamWeightDecayOptimizer.apply_gradients` ignores its `global_step`, as does
+ALBERT's `LAMBOptimizer`. The script advances the step after the call:
+
+    train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
+    new_global_step = global_step + 1
+    train_op = tf.group(train_op, [global_step.assign(new_global_step)])
+
+The classes of legacy_opt advance it themselves, as all optimizers of TensorFlow 1 do.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from . import name_verdicts
+from .name_verdicts import CHANGE, Verdict
+from .scopes import Definition
+
+_CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
+_GRAPHS_STEP = ("get_global_step", "get_or_create_global_step", "create_global_step")
+_NONE = ast.dump(ast.parse("None", mode="eval").body)
+_ADVICE = (
+    "It advances the global_step passed to {method} in line {line}, which the original class does "
+    "not: with this line every step counts twice. Delete this line, or pass no global_step there."
+)
+
+
+def verdicts(module, names, classes):
+    """Yields (node, `Verdict`) of each call that advances a step which such an optimizer advances.
+
+    Both calls must be in the same function, or at module level.
+
+    Args:
+      module: a `Module`.
+      names: the `Names` of the audited code.
+      classes: the `Classes` of the audited code.
+    """
+    for outer, scope in [(module.source.tree, module.scope)] + list(module.scopes.items()):
+        calls = [each for each in _nodes(outer, module) if isinstance(each, ast.Call)]
+        steps = _Steps(scope, names)
+        increments = [(call, step) for call in calls for step in steps.incremented(call)]
+        if increments:
+            optimizers = _Optimizers(names, classes)
+            applied = [each for call in calls for each in optimizers.applied(call, scope)]
+            for call, step in increments:
+                yield from _counted_twice(call, step, applied, steps, module)
+
+
+def _counted_twice(call, step, applied, steps, module):
+    for apply, name, passed in applied:
+        if steps.are_the_same(step, passed):
+            line = module.source.place(apply.lineno)[1]
+            advice = _ADVICE.format(method=apply.func.attr, line=line)
+            yield call, Verdict(CHANGE, name, None, advice)
+            return
+
+
+def _nodes(outer, module):
+    """Yields the nodes of a module, class or function, without those of nested ones."""
+    waiting = list(ast.iter_child_nodes(outer))
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if node not in module.scopes:
+            waiting += ast.iter_child_nodes(node)
+
+
+class _Optimizers:
+    """Finds the calls that pass a global step to one of `_CLASSES`."""
+
+    def __init__(self, names, classes):
+        self._names, self._classes = names, classes
+
+    def applied(self, call, scope):
+        """Yields (call, name of the class, expression of the step) if a call passes a step."""
+        if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
+            return
+        step = _argument(call, 1, "global_step")
+        if step is None or _is_none(step):
+            return
+        name = next(self._instances(call.func.value, scope, set()), None)
+        if name:
+            yield call, name, step
+
+    def _instances(self, node, scope, visited):
+        """Yields each of `_CLASSES` of which an expression may be an instance or a wrapper."""
+        if (node, scope) in visited:
+            return
+        visited.add((node, scope))
+        inner = [(value.expression, value.scope) for value in scope.values(node)]
+        if isinstance(node, ast.Call):
+            for callee in self._names.resolve(node.func, scope):
+                if self._class_of(callee) in _CLASSES:
+                    yield self._class_of(callee)
+                elif isinstance(callee, Definition):
+                    inner += [(each, callee.scope) for each in self._names.returned(callee)]
+            arguments = node.args + [keyword.value for keyword in node.keywords]
+            inner += [(each, scope) for each in arguments]  # of a wrapper, as CrossShardOptimizer
+        elif isinstance(node, ast.IfExp):
+            inner += [(node.body, scope), (node.orelse, scope)]
+        elif isinstance(node, ast.BoolOp):
+            inner += [(each, scope) for each in node.values]
+        for each, home in inner:
+            yield from self._instances(each, home, visited)
+
+    def _class_of(self, callee):
+        """Returns the class of legacy_opt that a class is, extends or is to be replaced by."""
+        if isinstance(callee, Definition):
+            return self._classes.class_of_legacy_opt(callee)
+        verdict = name_verdicts.verdict(callee) if isinstance(callee, str) else None
+        return verdict and (verdict.instead or verdict.name)
+
+
+class _Steps:
+    """Compares the global steps in the code of one scope."""
+
+    def __init__(self, scope, names):
+        self._scope, self._names = scope, names
+
+    def incremented(self, call):
+        """Yields the expression of the variable that a call advances: `step.assign_add(1)`."""
+        name = getattr(call.func, "attr", getattr(call.func, "id", ""))
+        meanings = self._names.resolve(call.func, self._scope)
+        name = next((each.rpartition(".")[2] for each in meanings if _is_tf(each)), name)
+        if name not in ("assign", "assign_add"):
+            return
+        if any(map(_is_tf, meanings)):
+            step, value = _argument(call, 0, "ref"), _argument(call, 1, "value")
+        else:
+            step, value = getattr(call.func, "value", None), _argument(call, 0, "value")
+        if step is None:
+            return
+        if name == "assign_add" or (value is not None and self._adds_to(step, value, set())):
+            yield step
+
+    def _adds_to(self, step, value, visited):
+        """Whether a value is computed from `step + …` or `tf.add(step, …)`."""
+        if value in visited:
+            return False
+        visited.add(value)
+        for node in ast.walk(value):
+            terms = []
+            if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+                terms = [node.left, node.right]
+            elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "add":
+                terms = node.args
+            if any(self.are_the_same(step, term) for term in terms):
+                return True
+            for each in self._scope.values(node):
+                if self._adds_to(step, each.expression, visited):
+                    return True
+        return False
+
+    def are_the_same(self, one, other):
+        """Whether two expressions may be the same variable."""
+        identities = self._identities(one, self._scope, set())
+        return not identities.isdisjoint(self._identities(other, self._scope, set()))
+
+    def _identities(self, node, scope, visited):
+        """Returns the set of variables that an expression may be, in a comparable form."""
+        if node in visited:
+            return set()
+        visited.add(node)
+        assigned = [each for each in scope.values(node) if not each.is_element]
+        found, inner = set(), [(each.expression, each.scope) for each in assigned]
+        home, name = scope.key_of(node)
+        if home is not None:
+            found.add((home, name))
+        elif isinstance(node, (ast.Name, ast.Attribute)):  # as model.global_step
+            found.add(ast.dump(node))
+        elif isinstance(node, ast.Call):
+            meanings = self._names.resolve(node.func, scope)
+            if any(str(each).rpartition(".")[2] in _GRAPHS_STEP for each in meanings):
+                found.add("the graph's global step")
+        elif isinstance(node, ast.IfExp):
+            inner += [(node.body, scope), (node.orelse, scope)]
+        elif isinstance(node, ast.BoolOp):
+            inner += [(each, scope) for each in node.values]
+        for each, home in inner:
+            found |= self._identities(each, home, visited)
+        return found
+
+
+def _argument(call, position, name):
+    """Returns the expression of an argument of a call, or None."""
+    if len(call.args) > position:
+        return call.args[position]
+    return next((each.value for each in call.keywords if each.arg == name), None)
+
+
+def _is_none(node):
+    return ast.dump(node) == _NONE  # up to Python 3.7 it is an ast.NameConstant
+
+
+def _is_tf(meaning):
+    return name_verdicts.is_tensorflow(meaning)

@@ -1,0 +1,160 @@
+"""`legacy-opt audit`: lines that count a global step which BERT's optimizer here counts too."""
+
+import textwrap
+
+import pytest
+
+from legacy_opt.compat.source_analysis.optimizer_uses import audit
+
+pytestmark = pytest.mark.once
+
+BERTS = "legacy_opt.AdamWeightDecayOptimizer"
+LAMB = "legacy_opt.LAMBOptimizer"
+IMPORTS = "import legacy_opt, optimization, tensorflow as tf\n"
+
+# google-research/bert, optimization.py, shortened.
+OPTIMIZATION = """
+import tensorflow as tf
+
+def create_optimizer(loss, init_lr, num_train_steps, num_warmup_steps, use_tpu):
+  global_step = tf.train.get_or_create_global_step()
+  optimizer = AdamWeightDecayOptimizer(learning_rate=init_lr, weight_decay_rate=0.01)
+  if use_tpu:
+    optimizer = tf.contrib.tpu.CrossShardOptimizer(optimizer)
+  tvars = tf.trainable_variables()
+  grads = tf.gradients(loss, tvars)
+  train_op = optimizer.apply_gradients(
+      zip(grads, tvars), global_step=global_step)
+  new_global_step = global_step + 1
+  train_op = tf.group(train_op, [global_step.assign(new_global_step)])
+  return train_op
+
+class AdamWeightDecayOptimizer(tf.train.Optimizer):
+  def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+    return tf.group(*assignments, name=name)
+"""
+
+
+@pytest.fixture
+def counted_twice(tmp_path):
+    """Audits files by name; returns the uses of the kind "global step"."""
+
+    def run(**files):
+        for name, code in files.items():
+            (tmp_path / (name + ".py")).write_text(textwrap.dedent(code))
+        uses, _ = audit([str(tmp_path)])
+        return [use for use in uses if use.kind == "global step"]
+
+    return run
+
+
+def test_the_script_of_bert(counted_twice):
+    (use,) = counted_twice(optimization=OPTIMIZATION)
+    assert (use.line, use.column, use.status) == (14, 34, "change")
+    assert (use.name, use.instead) == (BERTS, None)
+    assert "passed to apply_gradients in line 11" in use.advice
+    assert "every step counts twice" in use.advice
+
+
+def test_a_script_that_imports_its_replacement(counted_twice):
+    code = OPTIMIZATION.partition("class ")[0]
+    code = code.replace("\nimport", "from legacy_opt import AdamWeightDecayOptimizer\nimport", 1)
+    ((_, line, _, _, status, name, _, _),) = counted_twice(a=code)
+    assert (line, status, name) == (14, "change", BERTS)
+
+
+CREATED = {
+    "optimization.AdamWeightDecayOptimizer(1)": BERTS,
+    "legacy_opt.LAMBOptimizer(1)": LAMB,
+    "hvd.DistributedOptimizer(legacy_opt.LAMBOptimizer(1))": LAMB,
+    "hvd.DistributedOptimizer(optimizer=legacy_opt.LAMBOptimizer(1))": LAMB,
+    "tf.train.AdamOptimizer(1) if x else legacy_opt.LAMBOptimizer(1)": LAMB,
+    "x or legacy_opt.LAMBOptimizer(1)": LAMB,
+    "{'lamb': legacy_opt.LAMBOptimizer}[name](1)": LAMB,
+    "getattr(legacy_opt, 'LAMBOptimizer')(1)": LAMB,
+    "create()": LAMB,
+    "Mine(1)": LAMB,
+    "tf.train.AdamOptimizer(1)": None,
+    "legacy_opt.LazyAdamOptimizer(1)": None,
+    "Overrides(1)": None,
+    "unknown(1)": None,
+}
+
+
+@pytest.mark.parametrize("expression", CREATED)
+def test_how_the_optimizer_is_created(expression, counted_twice):
+    code = f"""
+    {IMPORTS}
+    def create():
+        return legacy_opt.LAMBOptimizer(1)
+    class Mine(legacy_opt.LAMBOptimizer):
+        pass
+    class Overrides(legacy_opt.LAMBOptimizer):
+        def apply_gradients(self, grads_and_vars, global_step=None, name=None):
+            pass
+    def train(step):
+        optimizer = {expression}
+        return optimizer.apply_gradients(pairs, step), step.assign_add(1)
+    """
+    found = [use.name for use in counted_twice(a=code)]
+    assert found == ([CREATED[expression]] if CREATED[expression] else [])
+
+
+TWICE = {
+    "assign_add": "o.minimize(loss, step); step.assign_add(1)",
+    "tf.assign_add": "o.minimize(loss, global_step=step); tf.assign_add(step, 1)",
+    "imported": "from tensorflow import assign_add as a; o.minimize(loss, step); a(step, 1)",
+    "keywords": "o.minimize(loss, step); tf.compat.v1.assign(ref=step, value=1 + step)",
+    "tf.add": "o.minimize(loss, step); step.assign(tf.add(step, 1))",
+    "behind other operations": "new = tf.cond(ok, lambda: step + 1, lambda: step)\n"
+    "    new = tf.identity(new); o.minimize(loss, step); step.assign(new)",
+    "the graph's step": "o.minimize(loss, tf.train.get_global_step())\n"
+    "    tf.compat.v1.train.get_or_create_global_step().assign_add(1)",
+    "alias": "other = step; o.minimize(loss, other); step.assign_add(1)",
+    "attribute": "o.minimize(loss, step.variable); step.variable.assign_add(1)",
+}
+ONCE = {
+    "no step": "o.minimize(loss); step.assign_add(1)",
+    "None": "o.minimize(loss, None); step.assign_add(1)",
+    "no assignment": "o.minimize(loss, step)",
+    "reset": "o.minimize(loss, step); step.assign(0)",
+    "another variable": "o.minimize(loss, step); other.assign_add(1)",
+    "another attribute": "o.minimize(loss, step.variable); step.other.assign_add(1)",
+    "two variables": "a = tf.Variable(0); b = tf.Variable(0); o.minimize(loss, a); b.assign_add(1)",
+    "computed from another variable": "o.minimize(loss, step); step.assign(other + 1)",
+    "in a function of its own": "o.minimize(loss, step)\ndef f(step):\n    step.assign_add(1)",
+    "another method": "o.compute_gradients(loss, step); step.assign_add(1)",
+}
+
+
+def train(body):
+    return f"{IMPORTS}o = legacy_opt.LAMBOptimizer(1)\ndef train(step):\n    {body}\n"
+
+
+@pytest.mark.parametrize("name", TWICE)
+def test_steps_that_count_twice(name, counted_twice):
+    (use,) = counted_twice(a=train(TWICE[name]))
+    assert (use.name, use.line) == (LAMB, 3 + len(TWICE[name].splitlines()))
+
+
+@pytest.mark.parametrize("name", ONCE)
+def test_steps_that_count_once(name, counted_twice):
+    assert counted_twice(a=train(ONCE[name])) == []
+
+
+def test_attributes_of_self(counted_twice):
+    code = f"""
+    {IMPORTS}
+    class Model:
+        def __init__(self):
+            self.step, self.other = tf.Variable(0), tf.Variable(0)
+            self.optimizer = optimization.AdamWeightDecayOptimizer(1)
+
+        def once(self):
+            return self.optimizer.minimize(loss, self.step), self.other.assign_add(1)
+
+        def twice(self):
+            return self.optimizer.minimize(loss, self.step), self.step.assign_add(1)
+    """
+    (use,) = counted_twice(a=code)
+    assert (use.name, use.line) == (BERTS, 13)
