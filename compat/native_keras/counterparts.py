@@ -136,8 +136,8 @@ _OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 does not cha
 _LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam does not change them"
 _VELOCITY_HOLDS_RATES = (
     "Keras' velocity contains the learning rate of each past step, v1 multiplies the momentum by "
-    "the present one: after a change of the rate, Keras still uses the old one, whose share shrinks "
-    "by the factor momentum in each step"
+    "the present rate: after a change of the rate, Keras still uses the old one, and its share "
+    "shrinks by the factor momentum in each step"
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 
