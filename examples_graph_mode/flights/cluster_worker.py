@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow.compat.v1 as tf
 
+if not __package__:  # run as a program: the package flights is in the folder above
+    sys.path[0] = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
 from flights.model import Settings, build_logits, build_loss, build_optimizer
 from flights.processes import my_place, stop_with_parent
 

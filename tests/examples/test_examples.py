@@ -364,7 +364,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
 
     again = estimator_flights.main([*common, "2", "3"])
     shown = capsys.readouterr()
-    assert "Feb: left out" in shown.out
+    assert "Feb: skipped" in shown.out
     assert "before Mar: 100%" in shown.err and f" {months[1]}/{months[1]} [" in shown.err
     assert again.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
