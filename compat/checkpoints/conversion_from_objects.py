@@ -98,9 +98,8 @@ def _refuse(checkpoint, saved, optimizer_name):
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass the v1 "
-            "optimizer that is to continue from them, which determines their names: --optimizer "
-            "module:object."
+            f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass --optimizer "
+            "module:object: the v1 optimizer that is to continue from them determines their names."
         )
 
 

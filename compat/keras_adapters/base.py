@@ -41,6 +41,11 @@ class KerasAdapter:
         """The name under which users import this Keras."""
         raise NotImplementedError
 
+    @property
+    def optimizers(self):
+        """The module of its optimizer classes."""
+        return self.keras.optimizers
+
     def check_readable(self):
         """Raises a ValueError where variables of this Keras can be neither read nor assigned."""
 
@@ -50,7 +55,7 @@ class KerasAdapter:
         Raises:
           ValueError: this Keras has none of that name.
         """
-        for home in (self.keras.optimizers, getattr(self.keras.optimizers, "legacy", None)):
+        for home in (self.keras.optimizers, self.optimizers):
             cls = getattr(home, name, None)
             if isinstance(cls, type) and issubclass(cls, self.base):
                 return cls

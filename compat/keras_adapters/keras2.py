@@ -21,6 +21,11 @@ class Adapter(KerasAdapter):
         return versions.optimizer_v2()
 
     @property
+    def optimizers(self):
+        home = self.keras.optimizers
+        return getattr(home, "legacy", home)  # OptimizerV2's, where there are newer ones
+
+    @property
     def name(self):
         return "tf_keras" if self.keras.__name__ == "tf_keras" else "tf.keras"
 

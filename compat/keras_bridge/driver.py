@@ -1,6 +1,8 @@
-"""V1Driver: runs a v1 optimizer whose state a Keras optimizer owns.
+"""V1Driver: runs a v1 optimizer inside a Keras optimizer, which owns the variables.
 
-It knows TF1's contract and nothing of Keras. A Keras optimizer has one, and in each step::
+The driver calls the methods that `tf.compat.v1.train.Optimizer` defines (`_prepare`,
+`_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. Each bridged Keras
+optimizer has one driver, and runs in each training step::
 
     with driver.step(pairs, rate, steps_done, hyperparameters):
         driver.update_dense(gradient, variable)  # for each variable
@@ -55,7 +57,8 @@ class _Step:
 class V1Driver:
     """Runs a copy of a v1 optimizer inside a Keras optimizer.
 
-    This is all that other packages need of a bridged optimizer, as its attribute `_v1`.
+    A bridged Keras optimizer (one made by `to_keras`) has its driver in the attribute `_v1`. Other
+    packages read everything about the v1 optimizer from it.
 
     Args:
       optimizer: the v1 optimizer, which stays as it is.
@@ -68,7 +71,7 @@ class V1Driver:
       owner: the Keras optimizer.
       exact_numbers: a dict from hyperparameters to the numbers (or schedules) that they were set
         to, not rounded to float32.
-      counts_updates: see `BridgeSettings`; changes with the learning rate.
+      counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
 
     def __init__(self, optimizer, settings, owner):
@@ -91,7 +94,7 @@ class V1Driver:
 
     @property
     def leaf(self):
-        """The only optimizer that updates variables; None if there are several."""
+        """The only optimizer that updates variables; None if a wrapper contains several."""
         leaves = nesting.leaves(self.optimizer)
         return leaves[0] if len(leaves) == 1 else None
 
@@ -115,9 +118,10 @@ class V1Driver:
 
     @contextlib.contextmanager
     def step(self, pairs, rate, steps_done, hyperparameters):
-        """Prepares the optimizer for one step, and takes all back afterwards.
+        """Prepares the optimizer for one step; restores its temporary attributes afterwards.
 
-        An optimizer that overrides `apply_gradients` prepares itself: call `apply_gradients`.
+        If the v1 optimizer overrides `apply_gradients`, it prepares itself. Within this scope, call
+        `V1Driver.apply_gradients` then, instead of `update_dense`, `update_sparse` and `finish`.
 
         Args:
           pairs: a list of all (gradient, variable) pairs of the step.
@@ -138,7 +142,7 @@ class V1Driver:
             yield
 
     def _announced(self, pairs):
-        """Passes a RuleOptimizer all gradients first, for work that it does for all at once."""
+        """Returns a scope in which a RuleOptimizer knows all gradients, for its `prepare_step`."""
         announces = hasattr(self.optimizer, "applying")
         if announces and not self.settings.delegates_apply_gradients:
             return self.optimizer.applying(pairs)
@@ -149,18 +153,18 @@ class V1Driver:
             name = type(self.optimizer).__name__
             if isinstance(self.optimizer, OptimizerWrapper):
                 raise ValueError(
-                    f"{name} passes whole gradients to other optimizers, through to_keras in one "
-                    "replica only. Use it without a distribution strategy."
+                    f"{name} wraps other optimizers, which to_keras supports in one replica only. "
+                    "Train without a distribution strategy."
                 )
             raise ValueError(
                 f"{name} overrides apply_gradients, which TensorFlow calls in one replica only. "
                 "Use it without a distribution strategy, or move that work to _prepare or _finish."
             )
 
-    @tf.autograph.experimental.do_not_convert  # there is nothing to convert, which takes seconds
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would search in vain, for seconds
     def apply_gradients(self, pairs, global_step, name=None):
-        """Calls the optimizer's own apply_gradients, which advances `global_step` as well."""
-        is_leaf = self.leaf is self.optimizer  # a nested one sets its hyperparameters itself
+        """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well."""
+        is_leaf = self.leaf is self.optimizer  # a nested optimizer does this in its _prepare
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             return self.optimizer.apply_gradients(pairs, global_step, name)
 
@@ -197,13 +201,13 @@ class V1Driver:
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
     def run_dense(self, optimizer, update, grad, variable):
-        """Runs `update`, a method of the optimizer or of one nested in it."""
+        """Runs `update`, an update method of `optimizer`: of the copy, or of one nested in it."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
     def run_sparse(self, optimizer, update, grad, variable, indices):
-        """Runs `update` for rows, or the same with operations that XLA can compile."""
+        """Runs `update` for rows; without fused kernels, operations that XLA can compile."""
         self._check_dtype(optimizer, grad, variable)
         rule = None
         if not self.uses_fused_kernels:
@@ -221,7 +225,7 @@ class V1Driver:
 
     @staticmethod
     def _check_dtype(optimizer, grad, variable):
-        # Some kernels of TensorFlow abort the process.
+        # With a wrong dtype, some kernels of TensorFlow abort the process.
         gradient_checks.gradient_dtype(type(optimizer).__name__, grad, variable)
 
     def _noted(self, op):
@@ -236,7 +240,7 @@ class V1Driver:
           distribution: the `tf.distribute.Strategy`.
           variables: the variables that were updated.
         """
-        # Where Keras has not merged the replicas, each finishes on its own.
+        # If Keras has not merged the replicas, each calls `_finish` separately.
         extended, update_ops = distribution.extended, self._step.update_ops
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
             return extended.update_non_slot(
@@ -247,13 +251,14 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    # For each graph: by the names of steps, weak references to the driver that advances each.
+    # Graph -> {name of a step variable: weak reference to the driver that increments it}.
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by=1):
-        """Advances the graph's steps that learning rates are computed from; Keras does not.
+        """Increments the TF1 step variables that learning rates are computed from.
 
-        Of several optimizers whose learning rates depend on one step, only the first advances it.
+        Keras does not increment them. If several optimizers share a step variable, only the first
+        one increments it.
 
         Args:
           by: the number to add.
@@ -287,8 +292,9 @@ class V1Driver:
 
         Args:
           variables: a list of `tf.Variable`s.
-          steps_done: a `StepsDone`: dtypes of slots may depend on the step's.
-          are_new: whether there are slots to create, which may start from hyperparameters.
+          steps_done: a `StepsDone`; slots may take their dtype from the step.
+          are_new: whether any slot is missing. If so, the current hyperparameters are set first,
+            because initial values may depend on them.
         """
         numbers = {}
         if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
@@ -297,13 +303,15 @@ class V1Driver:
         with with_attributes(self.leaf, numbers), self._with_steps_done(steps_done), only_owned:
             self.optimizer._create_slots(list(variables))
 
-    # Attributes of the optimizer that have other values for a while.
+    # Attributes of the optimizer that are replaced temporarily.
 
     @contextlib.contextmanager
     def _with_step_inputs(self, rate, steps_done, hyperparameters):
-        """Sets the learning rate and the step; drops tensors of a graph afterwards.
+        """Puts this step's learning rate and step number into the optimizer's attributes.
 
-        Python objects that the optimizer itself changes meanwhile stay changed.
+        Afterwards, the learning rate and all attributes that hold graph tensors are reset, because
+        such tensors are invalid in other graphs. Other attributes that the optimizer has assigned
+        keep their new values.
         """
         if self._step is not None:  # of another replica's thread, which waits for this one
             yield
@@ -333,9 +341,10 @@ class V1Driver:
         return dict.fromkeys(inputs.rates, rate)
 
     def _with_rate_of_dtype(self, optimizer, dtype):
-        """Casts the learning rate for updates that read it themselves, not by way of `_prepare`.
+        """Casts the learning rate to a gradient's dtype, for update methods that read it directly.
 
-        In v1 it is a Python number there, which goes with any dtype and is not rounded to float32.
+        Most optimizers read the tensor that `_prepare` made. Without a bridge, the attribute is a
+        Python number, which works with any dtype and keeps its full precision.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -350,13 +359,13 @@ class V1Driver:
         return with_attributes(optimizer, rates)
 
     def with_hyperparameters(self):
-        """Gives `_prepare` this step's hyperparameters; other methods see plain numbers."""
+        """Sets the hyperparameters to this step's tensors; outside the scope they are numbers."""
         present = self._step.hyperparameters
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
     @contextlib.contextmanager
     def _with_steps_done(self, steps_done):
-        """Gives all optimizers the step; dtypes of slots, and rules, may depend on it."""
+        """Sets the step of all optimizers; rules and the dtypes of slots may depend on it."""
         before, self._steps_done = self._steps_done, steps_done
         try:
             with contextlib.ExitStack() as stack:
@@ -367,7 +376,7 @@ class V1Driver:
             self._steps_done = before
 
     def with_step_of(self, optimizer):
-        """Gives one optimizer the step, as a tensor of the graph that is being built."""
+        """Sets the step of one optimizer to a tensor of the graph that is being built."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values = dict.fromkeys(inputs.counts, steps_done.variable)
         if inputs.step is not None:
@@ -395,7 +404,7 @@ class V1Driver:
         """
         self.set_number("learning_rate", rate)
         self.counts_updates = schedules.is_v1_decay(given)
-        if self.counts_updates:  # a copy of the v1 optimizer needs v1's decay
+        if self.counts_updates:  # to_v1 and from_plain_keras need the schedule as v1 has it
             vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
     def current_number(self, name):
@@ -409,12 +418,15 @@ class V1Driver:
         """Refuses to set an attribute that would have no effect.
 
         Raises:
-          AttributeError: v1 does not read it in each step, or has it under another name.
+          AttributeError: the v1 optimizer does not read the attribute in each step, or its name
+            is different.
         """
         for known in self.exact_numbers:
             alike = name.replace("_", "") == known.replace("_", "") and name != known
             if alike and not name.startswith("_"):
-                raise AttributeError(f"There is no {name} here. Set {known}, v1's name.")
+                raise AttributeError(
+                    f"This optimizer has no {name}. Set {known}, its name in the v1 optimizer."
+                )
         if name not in self.settings.not_settable or name in self.exact_numbers:
             return
         v1_name = type(self.optimizer).__name__

@@ -87,8 +87,7 @@ def _class_named(name):
     Raises:
       ValueError: there is no class of that name.
     """
-    home = keras_adapters.adapter_of_api().keras.optimizers
-    home = getattr(home, "legacy", home)
+    home = keras_adapters.adapter_of_api().optimizers
     classes = {
         key: cls
         for key, cls in inspect.getmembers(home, inspect.isclass)

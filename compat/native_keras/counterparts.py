@@ -129,15 +129,15 @@ class Counterpart(NamedTuple):
 _SQUARES = (
     "Keras 3 squares the gradients of an id one by one, then adds the squares; v1 squares their sum"
 )
-_LARGEST = "Keras 3 takes the gradients of an id one by one for its largest; v1 takes their sum"
-_AVERAGES = "in Keras 3 the averages of rows that a batch does not name decay; in v1 they rest"
-_MOVES = "in Keras 3 momentum moves on rows that a batch does not name; in v1 they rest"
-_OVERWRITES = "Keras 3 sets rows that no batch has named yet to 0; v1 leaves them as they are"
-_LAZY = "Keras' Adam moves rows that a batch does not name; LazyAdam leaves them as they are"
+_LARGEST = "Keras 3 takes the largest of the gradients of an id; v1 takes their sum"
+_AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 does not change them"
+_MOVES = "in Keras 3 momentum moves rows that are not in a batch; v1 does not change them"
+_OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 does not change them"
+_LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam does not change them"
 _VELOCITY_HOLDS_RATES = (
-    "Keras' velocity holds the learning rate of each step that went into it, v1 multiplies all by "
-    "the present one: after a change Keras is still at the old rate, which wears off by the factor "
-    "momentum a step"
+    "Keras' velocity contains the learning rate of each past step, v1 multiplies the momentum by "
+    "the present rate: after a change of the rate, Keras still uses the old one, and its share "
+    "shrinks by the factor momentum in each step"
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 
@@ -209,8 +209,8 @@ COUNTERPARTS: Any = {
             SlotTranslation("momentum", "momentum", "momentum", factor="momentum"),
             SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
-        # Without momentum, Keras 2 adds epsilon outside of the root, and lets averages of rows that
-        # a batch does not name decay. With any, it calls v1's kernel.
+        # Without momentum, Keras 2 adds epsilon outside of the root, and decays the averages of
+        # rows that are not in a batch. With momentum, it calls v1's kernel.
         never_zero=("epsilon", "momentum"),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
         start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
@@ -235,44 +235,44 @@ COUNTERPARTS: Any = {
 }
 
 _DECAY = (
-    "no optimizer of Keras' own lets Adagrad's accumulator decay by periods. To go on without any "
+    "no optimizer of Keras' own decays Adagrad's accumulator by periods. To continue without any "
     "decay, copy its slot 'accumulator' into that of to_keras(AdagradOptimizer(…)) and translate "
     "that one"
 )
-_PROXIMAL = "none of Keras' own takes proximal steps: l1 and l2 of Ftrl act otherwise"
+_PROXIMAL = "none of Keras' own takes proximal steps: l1 and l2 of Ftrl work differently"
 _DECOUPLED = (
     "it multiplies the weights by 1 - weight_decay, in v1 for touched rows only; Keras' weight "
-    "decay is multiplied by the learning rate and takes all rows. With dense gradients and a "
-    "learning rate that stays, a new Keras optimizer with weight_decay / learning_rate as its "
+    "decay is multiplied by the learning rate and applies to all rows. With dense gradients and a "
+    "constant learning rate, a new Keras optimizer with weight_decay / learning_rate as its "
     "weight_decay computes the same"
 )
-_SIGN = "none of Keras' own goes by the signs of gradient and momentum"
+_SIGN = "none of Keras' own uses the signs of gradient and momentum"
 # Why the others have none.
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,
-    "AdagradDAOptimizer": "Keras has no dual averaging: v1 computes the weights anew from all "
-    "gradients there ever were",
+    "AdagradDAOptimizer": "Keras has no dual averaging: v1 computes the weights in each step "
+    "from the sum of all gradients",
     "ProximalGradientDescentOptimizer": _PROXIMAL,
     "ProximalAdagradOptimizer": _PROXIMAL,
-    "NadamOptimizer": "Keras' Nadam raises its momentum by a schedule that v1's does not have, and "
-    "is far from it within ten steps",
+    "NadamOptimizer": "Keras' Nadam increases its momentum by a schedule that v1's does not have, "
+    "and differs much within ten steps",
     "AdamWOptimizer": _DECOUPLED,
     "MomentumWOptimizer": _DECOUPLED,
     "AddSignOptimizer": _SIGN,
     "PowerSignOptimizer": _SIGN,
-    "AdamAsyncOptimizer": "each of its variables counts its own steps, in powers of beta, and "
-    "Keras' Adam counts for all at once",
-    "AdamWeightDecayOptimizer": "it corrects no bias, and Keras' AdamW does: their first steps "
+    "AdamAsyncOptimizer": "each of its variables counts its own steps, in powers of beta; Keras' "
+    "Adam has one count for all",
+    "AdamWeightDecayOptimizer": "it has no bias correction, Keras' AdamW has: their first steps "
     "differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
     "DiffGradOptimizer": "none of Keras' own slows down where the gradient changes little",
     "LARSOptimizer": "none of Keras' own scales Momentum's learning rate by the norms of a "
     "variable and its gradient",
-    "LAMBOptimizer": "Keras' Lamb applies its weight decay apart from the step whose norm it "
-    "takes, and Keras 2 has none. Without weight decay, a new Lamb with the same arguments "
+    "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the step whose norm it "
+    "computes, and Keras 2 has no Lamb. Without weight decay, a new Lamb with the same arguments "
     "computes the same unless ids repeat",
-    "AdafactorOptimizer": "Keras' Adafactor has no momentum and no decay rate of your own, and "
-    "keeps other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
+    "AdafactorOptimizer": "Keras' Adafactor has no momentum, no choice of the decay rate, and "
+    "other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
     "repeat",
     "ShampooOptimizer": "none of Keras' own preconditions with the roots of matrices",
 }
@@ -282,16 +282,16 @@ def counterpart_of(cls):
     """Returns the `Counterpart` of a v1 optimizer's class.
 
     Raises:
-      ValueError: there is none; the message tells why.
+      ValueError: it has none; the message says why.
     """
     name = cls.__name__
     if not any(getattr(home, name, None) is cls for home in serialization._homes()):
         parents = [base.__name__ for base in cls.__mro__[1:] if base.__name__ in COUNTERPARTS]
-        why = "it is a class of your own"
+        why = "it is your own class"
         if issubclass(cls, legacy_opt.DecoupledWeightDecayExtension):
             why = _DECOUPLED
         elif parents and issubclass(cls, inspection.BASE):
-            why += f", and may compute something else than {parents[0]}, from which it derives"
+            why += f", and may compute something else than {parents[0]}, from which it is derived"
     elif name in COUNTERPARTS:
         return COUNTERPARTS[name]
     else:

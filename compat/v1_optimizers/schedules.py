@@ -1,4 +1,4 @@
-"""Converts v1 learning rates to Keras ones; schedules of the global step read `iterations`."""
+"""Converts v1 learning rates for Keras: decays read `iterations` instead of the global step."""
 
 import functools
 import inspect
@@ -27,8 +27,8 @@ def for_keras(rate, optimizer, keras):
     """Returns a learning rate as a Keras hyperparameter.
 
     Args:
-      rate: a number, tensor, variable, Keras schedule, callable without arguments, or what
-        `tf.compat.v1.train.exponential_decay(…, global_step, …)` and its like return.
+      rate: a number, tensor, variable, Keras schedule, callable without arguments, or a result of
+        `tf.compat.v1.train.exponential_decay(…, global_step, …)` and similar functions.
       optimizer: the Keras optimizer, whose `iterations` replace the global step.
       keras: that optimizer's Keras.
 
@@ -43,12 +43,13 @@ def for_keras(rate, optimizer, keras):
         translated = _of_this_keras(rate, keras)
         if translated is None:
             raise TypeError(
-                f"learning_rate={rate!r} is a schedule of another Keras than the optimizer's "
-                f"({keras.__name__}). Pass one of {keras.__name__}.optimizers.schedules."
+                f"learning_rate={rate!r} belongs to a different Keras package than the optimizer, "
+                f"which uses {keras.__name__}. Pass one of {keras.__name__}.optimizers.schedules."
             )
         return translated
-    # In eager execution, v1's decay functions return a partial of the schedule and the step. The
-    # bridge advances `iterations`, so the schedule must read these.
+    # In eager execution, v1's decay functions return `functools.partial(schedule, global_step)`. A
+    # Keras optimizer increments its `iterations`, not that global step, so the schedule must be
+    # called with `iterations`.
     if is_v1_decay(rate):
         return _of_this_keras(rate.func, keras) or ByIterations(rate.func, optimizer)
     if versions.is_symbolic(rate) and tf.executing_eagerly():
@@ -81,9 +82,10 @@ def is_v1_decay(rate):
 
 
 def _of_this_keras(schedule, keras):
-    """Returns this Keras' schedule of the same name and settings, or None if it has none.
+    """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
 
-    It can be saved; v1's decay functions use the schedules of an older Keras inside TensorFlow.
+    v1's decay functions create schedules of the Keras inside TensorFlow, which other versions of
+    Keras cannot save.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
@@ -147,8 +149,9 @@ def _warn_of_a_step(function):
         if isinstance(value, tf.Variable) and value.dtype.base_dtype.is_integer:
             warn(
                 f"The learning rate is a function that reads the variable {name} "
-                f"({value.name}). If that is a step, Keras does not advance it, and the "
-                "learning rate never changes. Pass the decay itself or a Keras schedule, "
-                "which read iterations.",
+                f"({value.name}). If that is a global step, Keras does not increment it, and the "
+                "learning rate stays constant. Pass the result of "
+                "tf.compat.v1.train.exponential_decay (or similar) directly, or a Keras schedule: "
+                "both follow optimizer.iterations.",
                 GlobalStepWarning,
             )

@@ -1,8 +1,8 @@
 """RuleOptimizer: write an update rule once; it runs wherever TensorFlow trains.
 
-TF 1 needs from each optimizer four update methods (ref or resource variables, dense or sparse
-gradients), slot creation, hyperparameters as tensors, and a final step. `RuleOptimizer` has all of
-them once; an optimizer is a constructor and a `rule`.
+A TF 1 optimizer has to implement four update methods (for ref or resource variables, dense or
+sparse gradients), slot creation, the conversion of hyperparameters to tensors, and `_finish`.
+`RuleOptimizer` implements all of these; a subclass adds only a constructor and `rule`.
 """
 
 from __future__ import annotations
@@ -80,9 +80,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     A subclass declares:
 
     * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
-      `TensorSlot`); overriding the method `slot_layouts` instead chooses per variable, or uses
-      the constructor's arguments. The slot variables are created in this order, each under the
-      optimizer's name: ``w/Damped``, then ``w/Damped_1``.
+      `TensorSlot`); to choose slots per variable, or from constructor arguments, override the
+      method `slot_layouts` instead. Slot variables are created in the order of the dict and named
+      after the optimizer: ``w/Damped``, then ``w/Damped_1``.
     * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
       ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
       step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
@@ -91,12 +91,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
       made dense for it.
     * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
-      number of steps done before this one, in the step's own dtype:
-      ``tf.cast(hyper.global_step, grad.dtype)``. A `GlobalStepWarning` warns users who pass no step
-      to advance; a program that advances it elsewhere sets ``optimizer.global_step_is_advanced =
-      True``. With `goes_by_advanced_step = True` the rule reads the step passed to
-      `apply_gradients`, if any, instead of the graph's own. `allows_constant_step = True` allows
-      `global_step` to be a number.
+      number of completed training steps, in the dtype of the step variable:
+      ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to `minimize`
+      or `apply_gradients`, a `GlobalStepWarning` says that the step stays constant. A program that
+      increments the step itself sets ``optimizer.global_step_is_advanced = True``.
+    * `goes_by_advanced_step = True` if the rule should prefer the step passed to `apply_gradients`
+      to the graph's global step.
+    * `allows_constant_step = True` if `global_step` may be a number.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
     * `fused`, to run a whole update as one TensorFlow kernel; ``optimizer.use_fused_kernels =
@@ -162,9 +163,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             `global_step` in its own.
 
         Returns:
-          A pair: the step, of the shape and dtype of `value`, to be subtracted from the variable;
-          and a dict from slot name to the slot's new value, or to an `Addition` or `Fading`.
-          Slots that are not in the dict stay as they are.
+          A pair: the update, a tensor of the shape and dtype of `value` that is subtracted from the
+          variable; and a dict from slot name to the slot's new value. Instead of a value it may
+          hold an `Addition` or a `Fading` (see `legacy_opt.core.update`). Slots that are not in the
+          dict stay as they are.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
@@ -218,8 +220,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before any is updated (optional).
 
-        It is not always called: where variables are updated one by one (distribution strategies,
-        bridges, wrappers), `fused` must work without it.
+        This is only an optimization. It is not called under a distribution strategy, or where
+        variables are updated one by one; `Update.prepared` is None then.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs with gradients.
@@ -296,11 +298,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Passes all gradients of a step to `_prepare`, for `prepare_step`; bridges use it, too.
+        """Makes all gradients of a step known to `_prepare`, which calls `prepare_step` with them.
+
+        The Keras bridge enters this scope as well.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be advanced; None if a wrapper advances it, or nobody.
+          global_step: the variable that this call increments; None if a wrapper increments one, or
+            if none is incremented.
         """
         advanced = advanced_by_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
@@ -342,8 +347,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             step = self.global_step_variable()
             tensor = tf.convert_to_tensor(step)
             if step.dtype != step.dtype.base_dtype:
-                # The value of a ref variable is its buffer, which another thread may advance. The
-                # maximum copies it; TensorFlow would move a plain copy behind each of the casts.
+                # Reading a ref variable returns its buffer, which another thread may change during
+                # this step. The maximum with the lowest value changes nothing, but makes a copy.
+                # tf.identity is not enough: Grappler moves it behind the casts of the step, each of
+                # which could then read another value.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
             tensor = step_below_the_end(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
@@ -380,7 +387,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                     writes.append(variables[name].assign(value, read_value=False))
         return tf.group(*(list(update_ops) + writes), name=name_scope)
 
-    # The steps between the contract and the rule.
+    # From TensorFlow's update methods to `rule`.
 
     def _apply(self, grad, variable, access):
         sparse = access.indices is not None
@@ -404,7 +411,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name by which a rule selects variables; in a bridge, Keras' name."""
+        """Returns the name by which rules select variables; the Keras bridge overrides it."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
@@ -441,10 +448,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             return variable.read_value()
 
     def global_step_variable(self) -> GlobalStep:
-        """Returns the rule's step: the constructor's, the graph's, or the one that is advanced.
+        """Returns the global step that the rule reads.
 
-        With `goes_by_advanced_step` the one that is advanced comes before the graph's. A constant
-        step is a tensor.
+        It is the first that exists of the constructor's `global_step`, the graph's global step, the
+        step passed to `apply_gradients` or to a wrapper around it, and a new one. With
+        `goes_by_advanced_step` the step passed comes before the graph's. A number is returned as a
+        constant tensor.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.

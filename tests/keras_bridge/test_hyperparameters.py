@@ -182,7 +182,7 @@ def test_an_unknown_schedule_of_the_other_keras(target, home):
         def get_config(self):
             return {}
 
-    with pytest.raises(TypeError, match="is a schedule of another Keras"):
+    with pytest.raises(TypeError, match="belongs to a different Keras package"):
         target.bridged(MAKERS["Adam"](1.0), learning_rate=Mine())
 
 

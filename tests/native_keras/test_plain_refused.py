@@ -18,7 +18,7 @@ class Mine(v1.train.MomentumOptimizer):
 
 
 NO_COUNTERPART = {
-    "AdagradDecay": (lambda: legacy_opt.AdagradDecayOptimizer(0.1, None), "decay by periods"),
+    "AdagradDecay": (lambda: legacy_opt.AdagradDecayOptimizer(0.1, None), "accumulator by periods"),
     "AdagradDecayV2": (lambda: legacy_opt.AdagradDecayOptimizerV2(0.1, None), "AdagradOptimizer"),
     "AdagradDA": (lambda: keras_models.make("AdagradDA"), "dual averaging"),
     "ProximalAdagrad": (lambda: v1.train.ProximalAdagradOptimizer(0.1), "proximal"),
@@ -30,12 +30,12 @@ NO_COUNTERPART = {
         "weight_decay / learning_rate",
     ),
     "AdamAsync": (lambda: legacy_opt.AdamAsyncOptimizer(), "counts its own steps"),
-    "BERT": (lambda: legacy_opt.AdamWeightDecayOptimizer(0.01), "corrects no bias"),
-    "LAMB": (lambda: legacy_opt.LAMBOptimizer(0.01), "Lamb applies its weight decay apart"),
+    "BERT": (lambda: legacy_opt.AdamWeightDecayOptimizer(0.01), "no bias correction"),
+    "LAMB": (lambda: legacy_opt.LAMBOptimizer(0.01), "Lamb applies its weight decay outside"),
     "Adafactor": (lambda: legacy_opt.AdafactorOptimizer(learning_rate=0.01), "no momentum"),
     "subclass": (
         lambda: Mine(0.1, 0.9),
-        "it is a class of your own, and may compute something else than Momentum",
+        "it is your own class, and may compute something else than Momentum",
     ),
     "a rule": (lambda: rules.MyDiffGradOptimizer(0.1), "your own"),
 }

@@ -182,7 +182,7 @@ def test_errors_of_create_train_op(stepping, wrong, error, words):
 
 
 def test_errors_of_create_train_op_about_variables(stepping):
-    with pytest.raises(ValueError, match="'global_step:0', which is not trainable. Make it with"):
+    with pytest.raises(ValueError, match="'global_step:0', which is not trainable. Create it with"):
         create_train_op(stepping.loss, sgd(), variables_to_train=[stepping.step])
     with pytest.raises(ValueError, match="no variable has a gradient"):
         create_train_op(tf.constant(1.0), sgd())

@@ -43,9 +43,7 @@ def test_the_swapping_saver_swaps_the_variables_of_all_train_ops(use_resource, t
         entries = {"one": first, "one_average": optimizer.average(first), "two": second}
         with pytest.raises(ValueError, match="has 'second', but not 'second/Exponential"):
             optimizer.swapping_saver(entries)
-        with pytest.raises(
-            TypeError, match="var_list of swapping_saver has 'first', which is no"
-        ):
+        with pytest.raises(TypeError, match="var_list of swapping_saver has 'first', which is no"):
             optimizer.swapping_saver(["first"])
         saver = optimizer.swapping_saver({**entries, "two_average": optimizer.average(second)})
         with v1.Session() as sess:
