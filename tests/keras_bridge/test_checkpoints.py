@@ -29,7 +29,7 @@ every_optimizer = pytest.mark.parametrize("name", MAKERS)
 @every_optimizer
 @pytest.mark.parametrize("steps_before", [0, 2], ids=["deferred", "immediate"])
 @of_each("kind", optimizer_v2=[tf_variables], keras3=[keras_variables, tf_variables])
-def test_training_goes_on_with_the_same_bits(api, name, kind, steps_before, tmp_path):
+def test_training_continues_with_the_same_bits(api, name, kind, steps_before, tmp_path):
     assert_goes_on(lambda: make(api, name), MAKERS[name], kind, steps_before, tmp_path)
 
 

@@ -1,4 +1,4 @@
-"""Errors of both bridges: what cannot train correctly in Keras raises one that names a way out."""
+"""Errors of both bridges for optimizers and arguments that cannot train correctly in Keras."""
 
 import re
 
@@ -318,7 +318,7 @@ def test_an_unknown_api(unknown):
         to_keras(GradientDescent(0.1), api=unknown)
 
 
-def test_keras_3_where_there_is_none():
+def test_keras_3_is_not_installed():
     if OPTIMIZER_V2.keras is not tf.keras:
         assert not hasattr(to_keras(GradientDescent(0.1), api="keras3"), "_resource_apply_dense")
         return

@@ -368,7 +368,7 @@ def _snapshot(optimizer):
 
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
-def test_the_optimizer_passed_in_stays_untouched_and_usable(name):
+def test_bridging_does_not_change_the_v1_optimizer(name):
     """Bridging it before and after it builds its train_op changes nothing in the Session."""
     expected = session(name)
     with tf.Graph().as_default():

@@ -317,7 +317,7 @@ def test_hyperparameters_cannot_be_set_after_a_graph_is_built(argument):
 
 
 @NOT_READ_AGAIN
-def test_what_v1_does_not_read_again_cannot_be_set(api, name, argument, value):
+def test_arguments_that_v1_reads_once_cannot_be_set(api, name, argument, value):
     optimizer = api.bridged(name)
     with pytest.raises(AttributeError, match=f"does not read {argument} in each step"):
         setattr(optimizer, argument, value)
@@ -326,7 +326,7 @@ def test_what_v1_does_not_read_again_cannot_be_set(api, name, argument, value):
 @pytest.mark.keras3
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), "0.5", True, None])
 @pytest.mark.parametrize("name", ["learning_rate", "beta1"])
-def test_what_is_no_number_is_refused(name, value):
+def test_values_that_are_no_finite_numbers_are_refused(name, value):
     optimizer = KERAS_3.bridged(v1.train.AdamOptimizer(0.1))
     before = getattr(optimizer, name).numpy()
     with pytest.raises((TypeError, ValueError), match=f"{name} must be"):

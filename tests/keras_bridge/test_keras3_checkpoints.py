@@ -49,7 +49,7 @@ def test_training_continues_with_every_optimizer(name, steps_before, tmp_path):
     ],
     ids=lambda arguments: list(arguments)[0],
 )
-def test_what_keras_adds_is_restored(arguments, steps_before, tmp_path):
+def test_keras_own_options_are_restored(arguments, steps_before, tmp_path):
     def optimizer():
         # Keras accumulates dense gradients only.
         return make("Adam", **arguments)

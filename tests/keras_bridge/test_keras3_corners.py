@@ -110,7 +110,7 @@ def test_keras_names_of_hyperparameters_are_refused(wrong, right):
 @pytest.mark.parametrize(
     "option", [{"gradient_accumulation_steps": 2}, {"use_ema": True, "ema_overwrite_frequency": 2}]
 )
-def test_what_keras_cannot_do_in_a_graph_is_refused(option):
+def test_options_that_fail_in_a_graph_are_refused(option):
     with tf.Graph().as_default():
         optimizer, variable = api.bridged(GradientDescent(0.1), **option), trainable()
         with pytest.raises(ValueError, match="=2 works in no TF1 graph"):

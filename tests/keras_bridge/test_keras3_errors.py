@@ -1,4 +1,4 @@
-"""Errors that only the Keras 3 bridge raises: what cannot train correctly there."""
+"""Errors that only the Keras 3 bridge raises."""
 
 import re
 

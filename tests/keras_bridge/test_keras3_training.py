@@ -201,7 +201,7 @@ def test_gradients_that_are_lists_or_arrays():
     np.testing.assert_array_equal(variable.numpy(), [-0.5, 0.5])
 
 
-def test_a_layer_frozen_before_compile_stays_as_it_is():
+def test_a_layer_frozen_before_compile_is_not_trained():
     model = api.fed_model(PROBLEM)
     layer = model.get_layer("fed")
     layer.matrix.trainable = False
