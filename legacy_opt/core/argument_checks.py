@@ -97,7 +97,7 @@ def decay_factor(name: str, value: Any) -> Any:
       TypeError: see `hyperparameter`.
       ValueError: see `hyperparameter`; or it is a number outside [0, 1).
     """
-    value = hyperparameter(name, value)
+    value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and not 0 <= value < 1:
         raise ValueError(f"{name} must be at least 0 and less than 1, got {value!r}.")
     return value
@@ -110,7 +110,7 @@ def not_negative(name: str, value: Any) -> Any:
       TypeError: see `hyperparameter`.
       ValueError: see `hyperparameter`; or it is a number below 0.
     """
-    value = hyperparameter(name, value)
+    value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and value < 0:
         raise ValueError(f"{name} must not be negative, got {value!r}.")
     return value
@@ -123,7 +123,7 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
       TypeError: see `hyperparameter`.
       ValueError: see `hyperparameter`; or it is a number that is not above 0.
     """
-    value = hyperparameter(name, value)
+    value = _hyperparameter(name, value)
     return positive(name, value) if isinstance(value, numbers.Real) else value
 
 
@@ -145,6 +145,17 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
         (TensorFlow's own optimizers refuse too large numbers in eager code; in graphs they become
         infinite.)
     """
+    value = _hyperparameter(name, value, largest)
+    if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
+        warn(
+            f"{name}={value!r} is negative: steps would go uphill and increase the loss. Pass a "
+            "positive number; to maximize an objective, minimize its negative.",
+            UserWarning,
+        )
+    return value
+
+
+def _hyperparameter(name, value, largest=_LARGEST):
     if is_function(value):
         return without_arguments(name, value)
     if not is_tensor_like(value):
@@ -153,7 +164,6 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
         value = number(name, value)
         if abs(value) > largest:
             raise ValueError(f"{name} must fit into float32, got {value!r}.")
-        _warn_of_negative_learning_rate(name, value)
         # TensorFlow takes integers up to 64 bits.
         return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
@@ -162,15 +172,6 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     if value.shape.rank not in (None, 0):
         raise ValueError(f"{name} must be a scalar, got a tensor of shape {value.shape}.")
     return value
-
-
-def _warn_of_negative_learning_rate(name, value):
-    if name in ("learning_rate", "lr") and value < 0:
-        warn(
-            f"{name}={value!r} is negative: steps would go uphill and increase the loss. Pass a "
-            "positive number; to maximize an objective, minimize its negative.",
-            UserWarning,
-        )
 
 
 def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], Any]:
