@@ -9,6 +9,7 @@
 import functools
 import gc
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -234,3 +235,5 @@ if __name__ == "__main__":
         Path(first).write_text(page(results), encoding="utf-8")
     else:
         run_lane(first, others)
+        sys.stdout.flush()
+        os._exit(0)  # TensorFlow 1.15 may crash when the interpreter deletes these iterators at exit
