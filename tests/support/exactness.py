@@ -236,4 +236,4 @@ if __name__ == "__main__":
     else:
         run_lane(first, others)
         sys.stdout.flush()
-        os._exit(0)  # TensorFlow 1.15 may crash when the interpreter deletes these iterators at exit
+        os._exit(0)  # TensorFlow 1.15 may crash if the interpreter deletes the iterators at exit
