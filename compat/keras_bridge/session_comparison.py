@@ -62,8 +62,8 @@ def compare_with_session(
 
     Both runs train two dense variables and an embedding table with the same gradients, some with
     repeated ids, in scratch graphs. The bridged run is a `tf.function`, or a graph if TensorFlow
-    does not execute eagerly. v1's learning rate decays change the learning rate in both runs. Of
-    any other learning rate that is not a number, both runs use the current value.
+    does not execute eagerly. v1's learning rate decays change the learning rate in both runs. Both
+    runs use the current value of any other learning rate that is not a number.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`; it does not change. If it has no sparse
