@@ -21,8 +21,8 @@ def _momentum(optimizer, g, w, slots):
     rate = _tensor(optimizer, "_learning_rate_tensor", g)
     mu = _tensor(optimizer, "_momentum_tensor", g)
     accum = slots["momentum"] * mu + g
-    step = rate * (g + mu * accum) if optimizer._use_nesterov else rate * accum
-    return w - step, {"momentum": accum}
+    update = rate * (g + mu * accum) if optimizer._use_nesterov else rate * accum
+    return w - update, {"momentum": accum}
 
 
 def _adagrad(optimizer, g, w, slots):
@@ -34,9 +34,9 @@ def _adagrad(optimizer, g, w, slots):
 def _adadelta(optimizer, g, w, slots):
     rate, rho, epsilon = (_tensor(optimizer, n, g) for n in ("_lr_t", "_rho_t", "_epsilon_t"))
     accum = rho * slots["accum"] + (1 - rho) * g * g
-    step = tf.sqrt(slots["accum_update"] + epsilon) * tf.math.rsqrt(accum + epsilon) * g
-    accum_update = rho * slots["accum_update"] + (1 - rho) * step * step
-    return w - rate * step, {"accum": accum, "accum_update": accum_update}
+    update = tf.sqrt(slots["accum_update"] + epsilon) * tf.math.rsqrt(accum + epsilon) * g
+    accum_update = rho * slots["accum_update"] + (1 - rho) * update * update
+    return w - rate * update, {"accum": accum, "accum_update": accum_update}
 
 
 def _rmsprop(optimizer, g, w, slots):
