@@ -1,6 +1,6 @@
 """`diagnose`: lists installed packages and problems, with a command that fixes each problem.
 
-TensorFlow is imported inside functions only: it may be missing or broken.
+TensorFlow is imported inside functions only, because it may be missing or broken.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def diagnose() -> Dict[str, Any]:
       A JSON-serializable dict with the keys
 
       * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings;
-      * `packages`: a version by package name;
+      * `packages`: a dict from package names to versions;
       * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
         values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
       * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";

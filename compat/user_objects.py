@@ -19,7 +19,7 @@ def load(name):
       The object.
 
     Raises:
-      ImportError: the module or the object does not exist, or importing the module raises.
+      ImportError: the module or the object does not exist, or importing the module raises an error.
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):

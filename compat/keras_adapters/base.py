@@ -116,7 +116,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer):
-        """Returns a dict of the given arguments among those that all optimizers of Keras have."""
+        """Returns a dict of the arguments that all Keras optimizers have, if they were given."""
         raise NotImplementedError
 
     def variables_of(self, bridged, given):
@@ -156,7 +156,7 @@ class KerasAdapter:
         """Copies settings that are not constructor arguments from one optimizer to another."""
 
     def pairs(self, source, target):
-        """Yields pairs of corresponding variables that both optimizers have from Keras itself."""
+        """Yields pairs of corresponding variables that Keras itself creates in both optimizers."""
         raise NotImplementedError
 
 

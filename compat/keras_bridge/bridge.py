@@ -29,7 +29,7 @@ def to_keras(
     each step (in `_prepare`) can be set: ``keras_optimizer.momentum = 0.5``. If `optimizer` is a
     wrapper of this package, the optimizers nested in it are bridged as well. If `optimizer` has
     decoupled weight decay, ``keras_optimizer.apply_gradients(pairs, decay_var_list=[...])`` limits
-    it to these variables, like in v1.
+    the weight decay to these variables, like in v1.
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own.
@@ -87,7 +87,7 @@ def _out_of_v1(optimizer, api, changed):
 
 
 def bridge_class(api):
-    """Returns the class of bridged optimizers for an `api`, and imports the Keras package for it.
+    """Imports the Keras of an `api`, and returns the class of optimizers that `to_keras` makes.
 
     Raises:
       ImportError: the required Keras is not installed, or does not run on TensorFlow.

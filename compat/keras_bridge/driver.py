@@ -349,8 +349,8 @@ class V1Driver:
     def _with_rate_of_dtype(self, optimizer, dtype):
         """Casts the learning rate to a gradient's dtype, for update methods that read it directly.
 
-        Most optimizers read the tensor that `_prepare` made instead. In a Session, the attribute is
-        a Python number, which works with any dtype and keeps its full precision.
+        Most optimizers read a tensor made by `_prepare`, not the attribute. In a Session, the
+        attribute is a Python number, which works with any dtype and keeps its full precision.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -417,7 +417,7 @@ class V1Driver:
             vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
     def current_number(self, name):
-        """Returns a hyperparameter's current value, not rounded to float32 if that is possible."""
+        """Returns a hyperparameter's current value, with full precision if the driver has it."""
         value, number = self.owner.present_value(name), self.exact_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number

@@ -75,7 +75,7 @@ class StateOwner:
         raise NotImplementedError
 
     def keys_with_slots(self):
-        """Returns the keys of the variables with slots, in the order in which training got them."""
+        """Returns the keys of the variables that have slots, in the order of first training."""
         raise NotImplementedError
 
     @property
@@ -84,7 +84,7 @@ class StateOwner:
         raise NotImplementedError
 
     def trained_variables(self):
-        """Returns the variables that the optimizer was built for or has trained, in this order.
+        """Returns the variables that the optimizer has state for, in the order of first training.
 
         Raises:
           ValueError: some of these variables are deleted.

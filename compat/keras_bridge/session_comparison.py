@@ -1,4 +1,4 @@
-"""Runs a v1 optimizer in a Session and through the bridge, and finds the first difference."""
+"""Runs a v1 optimizer in a Session and through `to_keras`, and finds the first difference."""
 
 from __future__ import annotations
 

@@ -21,8 +21,7 @@ class BridgeSettings(NamedTuple):
       numbers: a dict from the hyperparameters that can be set while training to their values, not
         rounded to float32. The keys are argument names of the v1 optimizer's constructor.
       counts_updates: whether the learning rate is one of v1's learning rate decays. These need the
-        number of updates as an integer, not the number of batches, several of which may be
-        accumulated for one update.
+        number of updates as an integer. Keras would pass a float, or the number of batches.
       accumulates: whether the v1 optimizer sums the gradients of several steps for one update.
       not_settable: the names of the v1 optimizer's arguments. Those that are not in `numbers`
         cannot be set while training.

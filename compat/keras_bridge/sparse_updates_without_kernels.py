@@ -56,7 +56,7 @@ def _ftrl(optimizer, g, w, slots):
     rate = _tensor(optimizer, "_learning_rate_tensor", g)
     power = _tensor(optimizer, "_learning_rate_power_tensor", g)
     l1 = _tensor(optimizer, "_l1_regularization_strength_tensor", g)
-    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # for beta
+    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # if it has beta
     l2_name = f"_{'adjusted_' if adjusted else ''}l2_regularization_strength_tensor"
     l2 = _tensor(optimizer, l2_name, g)
     shrinkage = _tensor(optimizer, "_l2_shrinkage_regularization_strength_tensor", g)

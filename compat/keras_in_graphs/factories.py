@@ -20,7 +20,7 @@ def find(given):
     """Returns what `to_v1` needs to make its optimizer.
 
     Args:
-      given: a Keras optimizer, a factory, a class or a name.
+      given: a Keras optimizer, a factory (a function that makes one), a class or a name.
 
     Returns:
       A pair: a function that makes the Keras optimizer, and the optimizer's name. Or, for a bridged
@@ -51,8 +51,8 @@ def checked(optimizer):
     """Returns the optimizer that a factory has made, if it is supported.
 
     Raises:
-      TypeError: it is not a Keras optimizer.
-      ValueError: its learning rate depends on the global step of a graph.
+      TypeError: `optimizer` is not a Keras optimizer.
+      ValueError: the learning rate depends on the global step of a graph.
     """
     if versions.kind_of_keras_optimizer(optimizer) is None:
         _refuse_unless_known(optimizer)
@@ -115,7 +115,7 @@ def _stable_name(optimizer):
 
 
 def _bridged_from(optimizer):
-    """Returns a copy of a bridged optimizer's v1 optimizer; None if the bridged one does more."""
+    """Returns a copy of a bridged optimizer's v1 optimizer, or None if Keras adds something."""
     if not graph_names.is_bridged(optimizer):
         return None
     driver = optimizer._v1
@@ -173,16 +173,16 @@ def _present(optimizer, name, number, in_v1):
 
 
 def _is_in_a_graph(optimizer):
-    """Returns whether an optimizer's variables are in a graph, so that only a Session reads them."""
+    """Returns whether an optimizer's variables are in a graph, where reading needs a Session."""
     step = versions.tf_variable(optimizer._iterations)  # None in Keras 2 until it is first used
     return step is not None and versions.is_symbolic(step.handle)
 
 
-# Other instances.
+# Other Keras optimizers.
 
 
 def _maker_from(optimizer):
-    """Returns a function that makes optimizers with the current settings of this one."""
+    """Returns a function that makes optimizers with the current settings of `optimizer`."""
     cls = type(optimizer)
     settings = _SETTINGS[keras_adapters.adapter_of(optimizer).generation](optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)

@@ -23,7 +23,7 @@ class KerasOptimizerInGraph:
 
     Attributes:
       keras: the Keras optimizer.
-      variables: the `tf.Variable`s that it has created, in order of creation.
+      variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
     """
 
     def __init__(self, make, name):
@@ -169,7 +169,7 @@ class KerasOptimizerInGraph:
         """Returns the name in object-based checkpoints of a variable that is not a slot."""
         return _name_of(variable)[len(self._name) + 1 :].replace("/", "_")
 
-    # One update.
+    # Updates.
 
     def loss_scaling(self, variables):
         """Returns two functions: one scales a loss, the other divides gradients by the loss scale.
@@ -224,7 +224,7 @@ class KerasOptimizerInGraph:
         return home in _MADE_FOR_GRAPHS and not wraps
 
     def _function_options(self):
-        """Returns the arguments of `tf.function` that keep it from being inlined.
+        """Returns the arguments of `tf.function` that keep the function from being inlined.
 
         Grappler optimizes an inlined function together with the operations around it, and this may
         change bits of the result. A function that uses variables of other processes is inlined
@@ -263,7 +263,7 @@ def _alone(optimizer):
 
 
 def _clipped(optimizer, grads):
-    """Clips gradients if Keras does not: up to TensorFlow 2.3, it clips only those it computes."""
+    """Clips gradients up to TensorFlow 2.3, where Keras clips only gradients that it computes."""
     if hasattr(optimizer, "add_variable_from_reference"):
         return grads
     if hasattr(optimizer, "_transform_gradients"):

@@ -19,8 +19,8 @@ _WARM_UP = 5
 _SHAPE = (9, 3)
 # Gradient scale per column; small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
-# Two weights that differ by more than this share of the distance they moved differ by more than
-# rounding. In experiments rounding was at most 1e-5, and other update rules at least 0.03.
+# A difference larger than this share of the distance that weights have moved is not rounding. In
+# experiments, rounding alone made at most 1e-5, and another update rule at least 0.03.
 _ROUNDING = 1e-4
 # The relative error of a weight itself: the last digits of a float32.
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps

@@ -28,7 +28,7 @@ def to_plain_keras(
 
     The new optimizer does not need this package to train, to be saved or to be loaded. Pass it to
     ``model.compile`` again: a train step that Keras has already built uses the old one. `optimizer`
-    does not change. The grade says how exact the new optimizer continues the training. It is
+    does not change. The grade says how exactly the new optimizer continues the training. It is
     measured when `grade` or `report` is read for the first time: both optimizers train a small
     problem, with the settings that `optimizer` has at this call, and from a translated state.
 
@@ -72,7 +72,9 @@ def from_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns a bridged optimizer that continues the training of Keras' own: the reverse direction.
+    """Returns a bridged optimizer that continues the training of one of Keras' own optimizers.
+
+    A bridged optimizer is one made by `to_keras`. This is the reverse of `to_plain_keras`.
 
     Args:
       plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.

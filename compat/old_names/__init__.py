@@ -65,7 +65,7 @@ def find(name):
 
 
 def public_name(name):
-    """Returns a name as the table writes it: short, and in its public module."""
+    """Returns a name in the form that the table uses: short, and in its public module."""
     name += "."
     for long, short in _PREFIXES:
         if name.startswith(long):

@@ -26,7 +26,7 @@ _own_modules = {}
 
 
 def patch_tensorflow() -> Patch:
-    """Adds the optimizer names that TensorFlow removed, and DeepRec's, to TensorFlow's modules.
+    """Adds the optimizer names that TensorFlow removed, and those of DeepRec, to TensorFlow.
 
     DeepRec is a fork of TensorFlow 1.15. These names then refer to objects of `legacy_opt`:
     `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and

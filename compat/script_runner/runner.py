@@ -42,7 +42,7 @@ def prepare():
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # the module there lacks v1 and v2, or has others
+    tf.compat.v1.compat = tf.compat  # tf.compat.v1.compat lacks v1 and v2, or has copies
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
@@ -115,7 +115,7 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code; prints an uncaught exception as Python does.
+    """Runs the script and returns its exit code; prints an uncaught exception like Python does.
 
     Args:
       start: a function that runs the script.

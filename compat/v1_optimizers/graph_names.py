@@ -104,7 +104,7 @@ def _route_alike(replica, original, originals):
 
 
 def is_bridged(optimizer):
-    """Whether `to_keras` made this optimizer: its `V1Driver` is `optimizer._v1`."""
+    """Whether `to_keras` made this optimizer, which then has a `V1Driver` in `_v1`."""
     return getattr(optimizer, "_v1", None) is not None
 
 

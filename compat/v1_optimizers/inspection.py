@@ -1,4 +1,4 @@
-"""Finds the attributes of a v1 optimizer with learning rate, global step and hyperparameters."""
+"""Finds the attributes that hold a v1 optimizer's learning rate, step and hyperparameters."""
 
 import contextlib
 import functools

@@ -26,11 +26,11 @@ class StateKey(NamedTuple):
     shared_suffix: int = 0
 
     def slot(self, name):
-        """Returns the name under which the Keras optimizer keeps a slot of this optimizer."""
+        """Returns the name of a slot of this optimizer in the Keras optimizer."""
         return _numbered(name, self.slot_suffix)
 
     def shared(self, name):
-        """Returns the name under which the Keras optimizer keeps one of its shared variables."""
+        """Returns the name of a shared variable of this optimizer in the Keras optimizer."""
         return _numbered(name, self.shared_suffix)
 
 
@@ -42,7 +42,7 @@ class NestedOptimizer(NamedTuple):
 
     @property
     def is_leaf(self):
-        """Whether the optimizer updates variables itself, so it is not a wrapper."""
+        """Whether the optimizer updates variables itself; a wrapper does not."""
         return not isinstance(self.optimizer, OptimizerWrapper)
 
 

@@ -196,7 +196,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns this replica's component of a distributed variable; other variables unchanged."""
+    """Returns this replica's component of a distributed variable, or any other variable itself."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)

@@ -13,7 +13,7 @@ from ..refusals import set_too_late
 
 
 class Keras2Hyperparameters:
-    """Keeps the v1 optimizer's hyperparameters in Keras; a base class in front of OptimizerV2."""
+    """Keeps the v1 optimizer's hyperparameters in Keras; a base class before OptimizerV2."""
 
     _graph_is_built = False
 
@@ -56,8 +56,9 @@ class Keras2Hyperparameters:
         if not self._hypers_created:
             with tf.init_scope():
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
-                    # In v1, hyperparameters are constants. TensorFlow rewrites graphs so that
-                    # variables would give other bits. Keras makes no variable for a callable.
+                    # In v1, hyperparameters are constants. Variables would give other bits, because
+                    # TensorFlow rewrites graphs with constants. Keras makes no variable for a
+                    # callable, so set a callable.
                     for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)

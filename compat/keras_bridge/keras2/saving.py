@@ -20,7 +20,7 @@ class Keras2Saving(Base):
         """Returns the names of the slots; there are none before the first step."""
         names = super().get_slot_names()
         # When Keras loads a SavedModel, it creates slots with the shapes and dtypes of the
-        # variables, so restoring other slots would fail. It trains with new slots anyway.
+        # variables, so restoring other slots would fail. Training starts with new slots anyway.
         if self._slots_unlike_variables and versions.writing_saved_model():
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names

@@ -58,7 +58,7 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts `weights` in the order of training; restoring may have created them in another."""
+        """Sorts `weights` in the order of training. Restoring may have changed their order."""
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
@@ -160,7 +160,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
 
 class _Variables(weakref.WeakValueDictionary):
-    """A dict from keys to variables, without keeping these alive. A pickle of it is empty."""
+    """A dict from keys to variables that does not keep the variables alive. Its pickle is empty."""
 
     def __reduce__(self):
         return _Variables, ()

@@ -20,7 +20,7 @@ _APPLY = (
 
 
 class Keras3Hyperparameters:
-    """Keeps the v1 optimizer's hyperparameters as variables; a base class in front of Keras'."""
+    """Keeps the v1 optimizer's hyperparameters as variables; a base class before Keras' class."""
 
     _graph_is_built = False  # whether a TF1 graph contains the hyperparameters as constants
 

@@ -23,7 +23,7 @@ _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rat
 
 
 class Keras3Saving:
-    """Saves the variables of a Keras 3 optimizer by names; a base class in front of Keras' own.
+    """Saves the variables of a Keras 3 optimizer by names; a base class before Keras' class.
 
     A state is loaded completely or not at all.
     """
@@ -69,7 +69,7 @@ class Keras3Saving:
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)  # this or the saved one is not built
+            own, saved = _unbuilt(own), _unbuilt(saved)  # this or the saved optimizer is unbuilt
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
                 continue  # this or the saved optimizer has a schedule instead
@@ -135,11 +135,11 @@ class Keras3Saving:
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:
-            # Keras builds without variables when it loads a model from .h5.
+            # Keras builds the optimizer for no variables when it loads a model from .h5.
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)
-        vars(self)["_later"] = [np.array(weight) for weight in later]  # the file gets closed
+        vars(self)["_later"] = [np.array(weight) for weight in later]  # copies outlive the file
 
     # tf.train.Checkpoint
 

@@ -53,7 +53,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             return
         self._check_strategy(variables)
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            # Replicas are threads, but values from a checkpoint are assigned to all replicas once.
+            # Replicas are threads, but a checkpoint's values are assigned to all of them at once.
             context = tf.distribute.get_replica_context()
             context.merge_call(lambda strategy: self._build_for(variables))
         else:
