@@ -12,7 +12,7 @@ def same(one, other):
 def largest_difference(one, other):
     """Returns the largest absolute difference of two arrays of the same shape, a float.
 
-    Infinite if an element of one array is NaN or infinite and that of the other is different.
+    Returns infinity if an element is NaN or infinite in one array, and different in the other.
     """
     one, other = np.float64(one), np.float64(other)
     with np.errstate(invalid="ignore"):  # NumPy warns of infinity minus infinity

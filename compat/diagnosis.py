@@ -1,6 +1,6 @@
 """`diagnose`: lists installed packages and problems, with a command that fixes each problem.
 
-TensorFlow is imported inside functions only: it may be missing or broken.
+TensorFlow is imported inside functions only, because it may be missing or broken.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def diagnose() -> Dict[str, Any]:
       A JSON-serializable dict with the keys
 
       * `legacy_opt`, `python`, `tensorflow`, `keras`: versions and settings;
-      * `packages`: a version by package name;
-      * `to_keras`: under "auto" the `api` that `to_keras` uses by default; under "optimizer_v2"
-        and "keras3" the error that this `api` raises, or None if it works;
-      * `kernels`: by kernel name, the list of its forms, such as "resource sparse";
+      * `packages`: a dict from package names to versions;
+      * `to_keras`: a dict. The value of "auto" is the `api` that `to_keras` uses by default; the
+        values of "optimizer_v2" and "keras3" are the errors that these `api`s raise, or None;
+      * `kernels`: a dict from kernel names to lists of their forms, such as "resource sparse";
       * `problems`: a list of dicts with `level` ("error" or "warning"), `text` and `fix` (a
         command, or None).
     """
@@ -112,7 +112,7 @@ def _to_keras(keras):
         try:
             find()
             facts[api] = None
-        except Exception as error:  # as in _keras
+        except Exception as error:  # this Keras package may be missing or broken
             facts[api] = _describe(error)
     return facts
 
@@ -167,7 +167,7 @@ def _keras_problems(facts):
         fix = None
         if keras["TF_USE_LEGACY_KERAS"] not in (None, "", "0"):
             fix = None if has_keras2 else pip_tf_keras(facts)
-        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # it may not be installed
+        elif keras["KERAS_BACKEND"] not in (None, "", "tensorflow"):  # its package may be missing
             fix = _USE_TENSORFLOW
         yield _problem("warning", text, fix)
         return

@@ -2,7 +2,7 @@
 
 
 def text_of(error):
-    """Returns an exception's message, "" if it is empty or its `__str__` raises."""
+    """Returns an exception's message; "" if the exception's `__str__` raises an error."""
     try:
         return str(error).strip()
     except Exception:  # raised by error.__str__
@@ -10,11 +10,11 @@ def text_of(error):
 
 
 def with_class(error):
-    """Returns an exception's class name and message; the name alone if the message is empty."""
+    """Returns an exception's class name and message; only the name if the message is empty."""
     text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def first_line(error):
-    """Returns the first line of an exception's message; its class name if that is empty."""
+    """Returns the first line of an exception's message; the class name if there is no message."""
     return (text_of(error) or type(error).__name__).split("\n")[0]

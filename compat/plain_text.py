@@ -2,14 +2,14 @@
 
 
 def printable(text, stream=None):
-    """Escapes the unprintable characters of a line, as Python's string literals do.
+    """Escapes the unprintable characters of a line, like Python's string literals do.
 
     Names in a checkpoint may contain line breaks and control sequences of terminals.
 
     Args:
       text: the line.
-      stream: the stream that prints it; characters missing in its encoding are escaped, too.
-        None means UTF-8.
+      stream: the stream that prints the line. Characters that the encoding of the stream lacks are
+        escaped, too. None means UTF-8.
     """
     encoding = getattr(stream, "encoding", None) or "utf-8"
     text = "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)

@@ -1,6 +1,6 @@
-"""Refuses paths to FIFOs, sockets and devices.
+"""Raises errors for paths to FIFOs, sockets and devices.
 
-Opening a FIFO blocks, and reading a device may never end.
+Otherwise the program could hang: opening a FIFO blocks, and reading a device may never end.
 """
 
 import os

@@ -10,16 +10,16 @@ from . import messages
 
 
 def load(name):
-    """Imports an object. Modules of the current folder are found, too.
+    """Imports an object; its module may also be in the current folder.
 
     Args:
-      name: "package.module:object", where the object may be nested, as "Trainer.build".
+      name: "package.module:object", where the object may be nested, such as "Trainer.build".
 
     Returns:
       The object.
 
     Raises:
-      ImportError: the module or the object does not exist, or importing the module raises.
+      ImportError: the module or the object does not exist, or importing the module raises an error.
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):
@@ -40,12 +40,12 @@ def call(name, function, *arguments):
     """Calls a function that the user has named.
 
     Args:
-      name: the user's name for it, for the error message.
+      name: the name that the user gave for the function; the error message shows it.
       function: the function.
       *arguments: its arguments.
 
     Raises:
-      ImportError: the function raises. The message gives that error and its line.
+      ImportError: the function raises an error. The message contains that error and its line.
     """
     return _calling(name, function, *arguments)
 

@@ -1,4 +1,4 @@
-"""Adapters: what differs between the optimizers of Keras 2 and Keras 3, behind one interface."""
+"""Adapters hide the differences between Keras 2 and Keras 3 optimizers behind one interface."""
 
 import contextlib
 
@@ -10,12 +10,12 @@ from .base import AWAITS, KerasAdapter
 
 __all__ = ["ADAPTERS", "AWAITS", "KerasAdapter", "adapter_of", "adapter_of_api"]
 
-# By the generation of Keras. Keras itself is imported when an adapter needs it.
+# {2 or 3: the adapter for this generation of Keras}. Adapters import Keras only when necessary.
 ADAPTERS = {each.generation: each for each in (keras3.Adapter(), keras2.Adapter())}
 
 
 def adapter_of(optimizer):
-    """Returns the `KerasAdapter` of a Keras optimizer, bridged or Keras' own; None for others."""
+    """Returns the `KerasAdapter` of a Keras optimizer; None if it is not a Keras optimizer."""
     if graph_names.is_bridged(optimizer):
         return optimizer._adapter
     for adapter in ADAPTERS.values():
@@ -26,7 +26,7 @@ def adapter_of(optimizer):
 
 
 def adapter_of_api(api="auto"):
-    """Returns the `KerasAdapter` of an `api`; "auto" is that of what `tf.keras` is here.
+    """Returns the `KerasAdapter` of an `api`; "auto" means the generation that `tf.keras` is.
 
     Raises:
       ValueError: there is no such `api`.

@@ -12,14 +12,15 @@ from ..v1_optimizers import graph_names, schedules
 
 
 class KerasAdapter:
-    """Knows how one generation of Keras keeps optimizers.
+    """Gives access to the optimizers of one generation of Keras.
 
-    A bridged optimizer is one that `to_keras` made; a plain one is of a class of Keras' own.
+    A bridged optimizer is one that `to_keras` made; a plain optimizer has one of Keras' own
+    classes.
 
     Attributes:
       generation: 2 or 3.
       api: the argument `api` of `to_keras`.
-      title: the name of this Keras in messages.
+      title: the name of this generation of Keras in messages.
     """
 
     generation: int
@@ -28,32 +29,32 @@ class KerasAdapter:
 
     @property
     def keras(self):
-        """The module of this Keras. Raises an ImportError if it is not installed."""
+        """The module of this generation of Keras. Raises an ImportError if it is not installed."""
         raise NotImplementedError
 
     @property
     def base(self):
-        """The base class of its optimizers. Raises an ImportError if it is not installed."""
+        """The base class of Keras' optimizers. Raises an ImportError if Keras is not installed."""
         raise NotImplementedError
 
     @property
     def name(self):
-        """The name under which users import this Keras."""
+        """The name under which users import the Keras module."""
         raise NotImplementedError
 
     @property
     def optimizers(self):
-        """The module of its optimizer classes."""
+        """The module of Keras' optimizer classes."""
         return self.keras.optimizers
 
     def check_readable(self):
-        """Raises a ValueError where variables of this Keras can be neither read nor assigned."""
+        """Raises a ValueError if Keras variables can be neither read nor assigned in this graph."""
 
     def class_of(self, name):
         """Returns the class of a plain optimizer by its name.
 
         Raises:
-          ValueError: this Keras has none of that name.
+          ValueError: this generation of Keras has no class of that name.
         """
         for home in (self.keras.optimizers, self.optimizers):
             cls = getattr(home, name, None)
@@ -73,14 +74,14 @@ class KerasAdapter:
         return strategy.scope()
 
     def is_schedule(self, rate):
-        """Whether a learning rate is a schedule of this Keras."""
+        """Whether a learning rate is a schedule of this generation of Keras."""
         return isinstance(rate, self.keras.optimizers.schedules.LearningRateSchedule)
 
     def rate(self, optimizer):
-        """Returns the learning rate: a number, a schedule or a function of the user's.
+        """Returns the learning rate: a number, a schedule or a user's function.
 
         Raises:
-          ValueError: it is something that plain optimizers would not keep.
+          ValueError: the learning rate is something that a plain optimizer could not keep.
         """
         rate = self.raw_rate(optimizer)
         if self.is_schedule(rate):
@@ -103,11 +104,11 @@ class KerasAdapter:
         elif not isinstance(rate, numbers.Real):
             rate = versions.value_of(rate)
         number, single = float(rate), np.float32(rate)
-        # The shortest number that is the same in float32, if it comes from there.
+        # If the number was a float32, return the shortest decimal number that rounds to it.
         return float(str(single)) if single == number else number
 
     def raw_rate(self, optimizer):
-        """Returns the learning rate as Keras keeps it: a variable, schedule or function."""
+        """Returns the object that Keras has as learning rate: a variable, schedule or function."""
         raise NotImplementedError
 
     def rate_now(self, optimizer):
@@ -115,7 +116,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer):
-        """Returns the arguments common to all optimizers of this Keras that were given, a dict."""
+        """Returns a dict of the arguments that all Keras optimizers have, if they were given."""
         raise NotImplementedError
 
     def variables_of(self, bridged, given):
@@ -126,12 +127,16 @@ class KerasAdapter:
           given: the variables that the user passed, or None.
 
         Raises:
-          ValueError: it has state for other variables than `given`, or its variables are deleted.
+          ValueError: the optimizer has state for other variables than `given`, or its variables are
+            deleted.
         """
         raise NotImplementedError
 
     def slots(self, plain, variables, names):
-        """Returns a dict from the `names` that a plain optimizer has to its slots, by variable."""
+        """Returns a dict from slot names to lists of a plain optimizer's slots, one per variable.
+
+        Names of `names` that the optimizer does not have are left out.
+        """
         raise NotImplementedError
 
     def trained_by(self, plain, given):
@@ -142,15 +147,16 @@ class KerasAdapter:
           given: the variables that the user passed, or None.
 
         Raises:
-          ValueError: see `variables_of`; or `given` is needed and missing.
+          ValueError: see `variables_of`; or `given` is None, but the optimizer does not know its
+            variables.
         """
         raise NotImplementedError
 
     def configure(self, source, target):
-        """Copies settings that are no arguments of a class from one optimizer to another."""
+        """Copies settings that are not constructor arguments from one optimizer to another."""
 
     def pairs(self, source, target):
-        """Yields pairs of the variables of Keras that bridged and plain optimizers both have."""
+        """Yields pairs of corresponding variables that Keras itself creates in both optimizers."""
         raise NotImplementedError
 
 
@@ -161,7 +167,7 @@ AWAITS = (
 
 
 def other_variables(known, given):
-    """Returns the error for `variables` that are not those of an optimizer, by their numbers."""
+    """Returns the error for wrong `variables`; the arguments are numbers of variables."""
     return ValueError(
         f"The optimizer has state for {known} variables, which are others than the {given} of "
         "`variables`."

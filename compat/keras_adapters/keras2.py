@@ -23,7 +23,7 @@ class Adapter(KerasAdapter):
     @property
     def optimizers(self):
         home = self.keras.optimizers
-        return getattr(home, "legacy", home)  # OptimizerV2's, where there are newer ones
+        return getattr(home, "legacy", home)  # the OptimizerV2 classes, if there are newer ones
 
     @property
     def name(self):
@@ -50,7 +50,7 @@ class Adapter(KerasAdapter):
         keys = [bridged.variable_key(variable) for variable in given]
         if any(key not in keys for key in started):
             raise other_variables(len(started), len(given))
-        self.build(bridged, given)  # for those that it has not trained yet
+        self.build(bridged, given)  # for variables that it has not trained yet
         return given
 
     def slots(self, plain, variables, names):

@@ -46,8 +46,8 @@ class Adapter(KerasAdapter):
         return _checked(bridged.trained_variables(), given)
 
     def slots(self, plain, variables, names):
-        # Keras calls them "<variable>_<slot>" or "<slot>", and orders them otherwise in other
-        # versions. Before them come those that all its optimizers may have.
+        # Keras names slots "<variable>_<slot>" or "<slot>", and their order depends on the version
+        # of Keras. Before the slots come the variables that all Keras optimizers may have.
         head = 1 + versions.is_keras_3_variable(plain._learning_rate)
         head += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
         own = plain.variables[head:]
@@ -59,7 +59,7 @@ class Adapter(KerasAdapter):
     def trained_by(self, plain, given):
         awaits_state = functools.partial(versions.awaits_restoration, plain._variables)
         if not plain.built and given:
-            self.build(plain, given)  # restores what a checkpoint has kept for then
+            self.build(plain, given)  # restores the state of a checkpoint loaded before
             if awaits_state():
                 raise ValueError(
                     "The checkpoint that was restored into this optimizer holds more state "
@@ -83,7 +83,7 @@ class Adapter(KerasAdapter):
 
 
 def _checked(known, given):
-    """Returns the variables that an optimizer is built for, if they are also those given."""
+    """Returns the variables that an optimizer is built for, if `given` has the same or is None."""
     if given is not None and {id(each) for each in given} != {id(each) for each in known}:
         raise other_variables(len(known), len(given))
     return known

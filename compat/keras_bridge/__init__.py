@@ -1,1 +1,1 @@
-"""to_keras: a v1 optimizer inside a Keras optimizer."""
+"""to_keras: runs a v1 optimizer (a `tf.compat.v1.train.Optimizer`) inside a Keras optimizer."""

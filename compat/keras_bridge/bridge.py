@@ -1,4 +1,4 @@
-"""to_keras: makes a Keras optimizer of a v1 optimizer."""
+"""to_keras: makes a Keras optimizer from a v1 optimizer (a `tf.compat.v1.train.Optimizer`)."""
 
 from __future__ import annotations
 
@@ -24,38 +24,41 @@ def to_keras(
     """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
 
     It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
-    distribution strategies. It uses a copy: `optimizer` stays as it is. Slots keep their v1 names.
-    The global step is Keras' `iterations`. Numbers that the v1 optimizer reads in each step (in
-    `_prepare`) are hyperparameters: ``keras_optimizer.momentum = 0.5``. Optimizers nested in this
-    package's wrappers are bridged with them. ``keras_optimizer.apply_gradients(pairs,
-    decay_var_list=[...])`` is as in v1 where the optimizer has decoupled weight decay.
+    distribution strategies. It trains with a copy, so that `optimizer` does not change. Slots keep
+    their v1 names. Keras' `iterations` is the global step. Numbers that the v1 optimizer reads in
+    each step (in `_prepare`) can be set: ``keras_optimizer.momentum = 0.5``. If `optimizer` is a
+    wrapper of this package, the optimizers nested in it are bridged as well. If `optimizer` has
+    decoupled weight decay, ``keras_optimizer.apply_gradients(pairs, decay_var_list=[...])`` limits
+    the weight decay to these variables, like in v1.
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer`: TensorFlow's, this package's or yours.
-      learning_rate: a number, callable, or Keras schedule; None for the optimizer's own. For a
-        wrapper it is that of the nested optimizer; several nested optimizers keep their own.
-      name: the name of the Keras optimizer; None for the optimizer's own.
-      api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (on TensorFlow 2.16 and newer
-        that of tf_keras), "keras3", or "auto" for what `tf.keras` is on this machine.
-      lr_attr: the attribute that has the optimizer's learning rate, if not `_learning_rate` or
-        `_lr`; False if it has no learning rate.
-      global_step_attr: the attribute that has the global step, if not `_global_step`.
-      fused: whether to use TensorFlow's fused kernels. XLA has none for sparse gradients: pass
-        False to train embeddings with jit_compile=True.
+      optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own.
+      learning_rate: a number, callable, or Keras schedule; None keeps the learning rate of
+        `optimizer`. In a wrapper, the nested optimizer gets it. If several optimizers are nested,
+        it must be None, because each of them keeps its own learning rate.
+      name: the name of the Keras optimizer; None takes the name of `optimizer`.
+      api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (the package tf_keras on
+        TensorFlow 2.16 and newer), "keras3" for Keras 3, or "auto" for the Keras version that
+        `tf.keras` is on this machine.
+      lr_attr: the attribute of `optimizer` that holds the learning rate, if that is not
+        `_learning_rate` or `_lr`; False if `optimizer` has no learning rate.
+      global_step_attr: the attribute that holds the global step, if that is not `_global_step`.
+      fused: whether to use TensorFlow's fused kernels. XLA lacks those for sparse gradients, so
+        pass False to train embeddings with jit_compile=True.
       **keras_arguments: arguments of Keras' own optimizers: `clipnorm`, `clipvalue`,
         `global_clipnorm`; in Keras 2 `decay`, `gradient_aggregator`, `gradient_transformers`; in
         Keras 3 `weight_decay`, `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
         `loss_scale_factor`, `gradient_accumulation_steps`.
 
     Returns:
-      A `tf.keras.optimizers.Optimizer` (for Keras 2 from TensorFlow 2.11 on a
-      `tf.keras.optimizers.legacy.Optimizer`).
+      A `tf.keras.optimizers.Optimizer`. For Keras 2 on TensorFlow 2.11 and newer, it is a
+      `tf.keras.optimizers.legacy.Optimizer`.
 
     Raises:
-      ImportError: that Keras is not installed, or does not run on TensorFlow.
-      TypeError: `optimizer` is no v1 optimizer, or cannot update resource variables.
-      ValueError: the learning rate or the step is in no known attribute, or the optimizer would
-        not train as in v1; the message says why.
+      ImportError: the required Keras is not installed, or does not run on TensorFlow.
+      TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
+      ValueError: the learning rate or the global step is in an attribute of an unknown name, or
+        the optimizer would train differently than in v1; the message says why.
     """
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
@@ -72,7 +75,7 @@ def to_keras(
 
 
 def _out_of_v1(optimizer, api, changed):
-    """Returns a new Keras optimizer like the one that `to_v1` was called with."""
+    """Returns a new Keras optimizer with the settings of the one that `to_v1` was called with."""
     made = optimizer.new_keras_optimizer()
     kind = versions.kind_of_keras_optimizer(made)
     if api not in ("auto", kind) or changed:
@@ -84,10 +87,10 @@ def _out_of_v1(optimizer, api, changed):
 
 
 def bridge_class(api):
-    """Returns the Keras optimizer class of an `api`, and imports its Keras.
+    """Imports the Keras of an `api`, and returns the class of optimizers that `to_keras` makes.
 
     Raises:
-      ImportError: that Keras is not installed, or does not run on TensorFlow.
+      ImportError: the required Keras is not installed, or does not run on TensorFlow.
       ValueError: there is no such `api`.
     """
     home = f".keras{adapter_of_api(api).generation}.optimizer"
@@ -98,17 +101,17 @@ def custom_objects(api: str = "auto") -> Dict[str, type]:
     """Returns the classes that Keras needs to load a model that was saved with a bridged optimizer.
 
     ``keras.models.load_model(path, custom_objects=legacy_opt.compat.custom_objects())`` works in a
-    process that has not made such an optimizer yet. Your own v1 classes must be registered with
-    `register_optimizer` as well.
+    process that has not made a bridged optimizer (one made by `to_keras`) yet. Your own v1 classes
+    must be registered with `register_optimizer` as well.
 
     Args:
-      api: the kind of Keras optimizer, as for `to_keras`.
+      api: the kind of Keras optimizer; see `to_keras`.
 
     Returns:
       A dict from names to classes.
 
     Raises:
-      ImportError: that Keras is not installed.
+      ImportError: the required Keras is not installed.
     """
     cls = bridge_class(api)
     return {cls.__name__: cls, f"{versions.KERAS_PACKAGE}>{cls.__name__}": cls}

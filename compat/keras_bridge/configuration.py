@@ -1,4 +1,7 @@
-"""Writes a bridged optimizer's configuration as plain data, and reads it back."""
+"""Writes the configuration of a bridged optimizer as plain data, and reads it back.
+
+A bridged optimizer is one made by `to_keras`. Plain data are numbers, strings, lists and dicts.
+"""
 
 import numbers
 
@@ -8,15 +11,15 @@ from ..v1_optimizers import inspection, nesting, owned_state, serialization
 
 
 def with_v1(configuration, driver, keras):
-    """Returns Keras' configuration of a bridged optimizer with that of its v1 optimizer.
+    """Returns the configuration of a bridged optimizer, including that of its v1 optimizer.
 
     Args:
       configuration: the dict that Keras' own `get_config` returns.
       driver: the `V1Driver`.
-      keras: the Keras of the optimizer.
+      keras: the Keras package of the optimizer.
 
     Raises:
-      ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+      ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
     """
     current = {name: driver.current_number(name) for name in driver.exact_numbers}
     result = dict(configuration, **driver.settings.arguments)
@@ -26,7 +29,7 @@ def with_v1(configuration, driver, keras):
     if rates:
         rate = result["learning_rate"] = current["learning_rate"]
         if not isinstance(rate, numbers.Real):
-            current["learning_rate"] = 1.0  # the constructor needs a number
+            current["learning_rate"] = 1.0  # the v1 optimizer's constructor needs a number
         for attribute in rates:
             current.setdefault(attribute.lstrip("_"), current["learning_rate"])
     result.update(_of_leaves(driver, keras))
@@ -43,7 +46,10 @@ def with_v1(configuration, driver, keras):
 
 
 def _of_leaves(driver, keras):
-    """Returns the dtypes of steps and, of several optimizers, the schedules, where not default."""
+    """Returns the dtypes of the leaves' global steps and the leaves' schedules, as a dict.
+
+    A leaf is an optimizer that updates variables itself, not a wrapper. Defaults are left out.
+    """
     leaves = nesting.leaves(driver.optimizer)
     result = {}
     dtypes = [leaf._step_inputs.step_dtype.name for leaf in leaves]
@@ -55,7 +61,7 @@ def _of_leaves(driver, keras):
 
 
 def _schedule(leaf, keras):
-    """Returns the learning rate schedule of one of several optimizers as plain data, or None."""
+    """Returns the learning rate schedule of one of several leaves as plain data, or None."""
     schedule = leaf._step_inputs.schedule
     if schedule is None:
         return None
@@ -68,18 +74,18 @@ def _schedule(leaf, keras):
 
 
 def _rate_arguments(optimizer):
-    """Returns the learning rate of one of several optimizers, under all names of its argument."""
+    """Returns an optimizer's own learning rate under each name that its argument may have."""
     inputs = optimizer._step_inputs
     names = [attribute.lstrip("_") for attribute in inputs.rates]
     if not names:
         return {}
-    # Beside a schedule, the constructor needs some number.
+    # A schedule is saved separately, but the constructor still needs a number.
     rate = vars(optimizer)[inputs.rates[0]] if inputs.schedule is None else 1.0
     return dict.fromkeys(names + ["learning_rate"], rate)
 
 
 def with_objects(configuration, keras):
-    """Returns a configuration with its v1 optimizer and schedules made into objects.
+    """Returns a configuration in which the v1 optimizer and the schedules are objects again.
 
     Raises:
       ValueError: the v1 optimizer's class is not registered.

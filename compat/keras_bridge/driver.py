@@ -1,8 +1,8 @@
 """V1Driver: runs a v1 optimizer inside a Keras optimizer, which owns the variables.
 
 The driver calls the methods that `tf.compat.v1.train.Optimizer` defines (`_prepare`,
-`_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. Each bridged Keras
-optimizer has one driver, and runs in each training step::
+`_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. Each bridged
+optimizer (one made by `to_keras`) has one driver, and runs in each training step::
 
     with driver.step(pairs, rate, steps_done, hyperparameters):
         driver.update_dense(gradient, variable)  # for each variable
@@ -28,10 +28,10 @@ from .temporary_attributes import Lock, restore, with_attributes
 
 
 class StepsDone(NamedTuple):
-    """The number of steps done before this one.
+    """The number of training steps done before the current one.
 
     Attributes:
-      variable: the `tf.Variable` that counts them.
+      variable: the `tf.Variable` that counts the steps.
       read: returns the number as an integer tensor of the graph that is being built.
     """
 
@@ -40,11 +40,11 @@ class StepsDone(NamedTuple):
 
 
 class _Step:
-    """The state of one step.
+    """The state of one training step.
 
     Attributes:
-      rate: Keras' learning rate, a float32 tensor, or None.
-      hyperparameters: a dict from names to tensors.
+      rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
+      hyperparameters: the other hyperparameters, a dict from names to tensors.
       update_ops: the operations that update variables.
     """
 
@@ -57,16 +57,16 @@ class _Step:
 class V1Driver:
     """Runs a copy of a v1 optimizer inside a Keras optimizer.
 
-    A bridged Keras optimizer (one made by `to_keras`) has its driver in the attribute `_v1`. Other
-    packages read everything about the v1 optimizer from it.
+    A bridged optimizer has its driver in the attribute `_v1`. Other packages read everything about
+    the v1 optimizer from the driver.
 
     Args:
-      optimizer: the v1 optimizer, which stays as it is.
-      settings: its `BridgeSettings`.
+      optimizer: the v1 optimizer, which does not change.
+      settings: the `BridgeSettings` of the v1 optimizer.
       owner: the Keras optimizer, a `StateOwner`.
 
     Attributes:
-      optimizer: the copy.
+      optimizer: the copy of the v1 optimizer.
       settings: the `BridgeSettings`, without `inputs`.
       owner: the Keras optimizer.
       exact_numbers: a dict from hyperparameters to the numbers (or schedules) that they were set
@@ -81,7 +81,7 @@ class V1Driver:
         self.counts_updates = settings.counts_updates
         self._lock = Lock()
         self._step = None  # the `_Step` that is running
-        self._steps_done = None  # the `StepsDone` of that step, or while slots are created
+        self._steps_done = None  # the `StepsDone` of that step; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
         for leaf in nesting.leaves(self.optimizer):
             if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
@@ -94,7 +94,10 @@ class V1Driver:
 
     @property
     def leaf(self):
-        """The only optimizer that updates variables; None if a wrapper contains several."""
+        """The only leaf (an optimizer that updates variables itself, not a wrapper).
+
+        None if a wrapper contains several leaves.
+        """
         leaves = nesting.leaves(self.optimizer)
         return leaves[0] if len(leaves) == 1 else None
 
@@ -105,27 +108,28 @@ class V1Driver:
 
     @property
     def depends_on_step(self):
-        """Whether v1's updates depend on the number of steps done."""
+        """Whether the v1 optimizer's updates depend on the number of steps done."""
         everything = nesting.nested_optimizers(self.optimizer)
         return any(each.optimizer._step_inputs.depends_on_step for each in everything)
 
     def alone(self):
         """Keeps other threads from using the optimizer within this scope."""
-        # Replicas are threads that wait for each other.
+        # Replicas are threads that wait for each other, so that a lock would block all of them.
         return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
 
-    # One step.
+    # One training step.
 
     @contextlib.contextmanager
     def step(self, pairs, rate, steps_done, hyperparameters):
         """Prepares the optimizer for one step; restores its temporary attributes afterwards.
 
-        If the v1 optimizer overrides `apply_gradients`, it prepares itself. Within this scope, call
-        `V1Driver.apply_gradients` then, instead of `update_dense`, `update_sparse` and `finish`.
+        If the v1 optimizer overrides `apply_gradients`, that method prepares the optimizer. Call
+        `V1Driver.apply_gradients` within this scope in that case, instead of `update_dense`,
+        `update_sparse` and `finish`.
 
         Args:
           pairs: a list of all (gradient, variable) pairs of the step.
-          rate: Keras' learning rate, a float32 tensor; None if v1 takes none from Keras.
+          rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
           steps_done: a `StepsDone`.
           hyperparameters: the other hyperparameters, a dict from names to tensors.
         """
@@ -142,7 +146,7 @@ class V1Driver:
             yield
 
     def _announced(self, pairs):
-        """Returns a scope in which a RuleOptimizer knows all gradients, for its `prepare_step`."""
+        """Returns a scope in which a RuleOptimizer's `prepare_step` gets all gradients."""
         announces = hasattr(self.optimizer, "applying")
         if announces and not self.settings.delegates_apply_gradients:
             return self.optimizer.applying(pairs)
@@ -161,21 +165,23 @@ class V1Driver:
                 "Use it without a distribution strategy, or move that work to _prepare or _finish."
             )
 
-    @tf.autograph.experimental.do_not_convert  # AutoGraph would search in vain, for seconds
+    @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
     def apply_gradients(self, pairs, global_step, name=None):
         """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well."""
-        is_leaf = self.leaf is self.optimizer  # a nested optimizer does this in its _prepare
+        # A nested optimizer sets its hyperparameters in `NestedStateInKeras._prepare`.
+        is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             return self.optimizer.apply_gradients(pairs, global_step, name)
 
     def decaying_only(self, decay_var_list):
-        """Restricts v1's decoupled weight decay to some variables within this scope.
+        """Restricts the optimizer's decoupled weight decay to some variables within this scope.
 
         Args:
           decay_var_list: a list of variables, or None to restrict nothing.
 
         Raises:
-          TypeError: the optimizer has no decoupled weight decay, or none of these is a variable.
+          TypeError: the optimizer has no decoupled weight decay, or `decay_var_list` is not a list
+            of variables.
           ValueError: the list is empty.
         """
         if decay_var_list is None:
@@ -201,13 +207,13 @@ class V1Driver:
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
     def run_dense(self, optimizer, update, grad, variable):
-        """Runs `update`, an update method of `optimizer`: of the copy, or of one nested in it."""
+        """Runs `update`, a method of `optimizer`, which is the copy or nested in the copy."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
     def run_sparse(self, optimizer, update, grad, variable, indices):
-        """Runs `update` for rows; without fused kernels, operations that XLA can compile."""
+        """Runs `update` for rows; if `fused` is False, operations that XLA can compile instead."""
         self._check_dtype(optimizer, grad, variable)
         rule = None
         if not self.uses_fused_kernels:
@@ -240,7 +246,7 @@ class V1Driver:
           distribution: the `tf.distribute.Strategy`.
           variables: the variables that were updated.
         """
-        # If Keras has not merged the replicas, each calls `_finish` separately.
+        # If Keras has not merged the replicas, each replica calls `_finish` separately.
         extended, update_ops = distribution.extended, self._step.update_ops
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
             return extended.update_non_slot(
@@ -251,14 +257,14 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    # Graph -> {name of a step variable: weak reference to the driver that increments it}.
+    # {graph: {name of a step variable: weak reference to the driver that increments it}}
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by=1):
         """Increments the TF1 step variables that learning rates are computed from.
 
-        Keras does not increment them. If several optimizers share a step variable, only the first
-        one increments it.
+        Keras does not increment these variables. If several optimizers share a step variable, only
+        the first of them increments it.
 
         Args:
           by: the number to add.
@@ -279,7 +285,7 @@ class V1Driver:
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
     def _rates_of_graph(self):
-        """Returns the learning rates as they were given or set, which may be tensors of a graph."""
+        """Returns the learning rates that the user gave or set; they may be tensors of a graph."""
         if self.leaf is not None:
             return [self.exact_numbers.get("learning_rate")]
         leaves = nesting.leaves(self.optimizer)
@@ -292,7 +298,7 @@ class V1Driver:
 
         Args:
           variables: a list of `tf.Variable`s.
-          steps_done: a `StepsDone`; slots may take their dtype from the step.
+          steps_done: a `StepsDone`. Slots may have the dtype of the global step.
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
             because initial values may depend on them.
         """
@@ -313,7 +319,7 @@ class V1Driver:
         such tensors are invalid in other graphs. Other attributes that the optimizer has assigned
         keep their new values.
         """
-        if self._step is not None:  # of another replica's thread, which waits for this one
+        if self._step is not None:  # set by the thread of another replica, which waits for this one
             yield
             return
         everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
@@ -343,8 +349,8 @@ class V1Driver:
     def _with_rate_of_dtype(self, optimizer, dtype):
         """Casts the learning rate to a gradient's dtype, for update methods that read it directly.
 
-        Most optimizers read the tensor that `_prepare` made. Without a bridge, the attribute is a
-        Python number, which works with any dtype and keeps its full precision.
+        Most optimizers read a tensor made by `_prepare`, not the attribute. In a Session, the
+        attribute is a Python number, which works with any dtype and keeps its full precision.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -359,13 +365,16 @@ class V1Driver:
         return with_attributes(optimizer, rates)
 
     def with_hyperparameters(self):
-        """Sets the hyperparameters to this step's tensors; outside the scope they are numbers."""
+        """Sets the hyperparameters to tensors within this scope; outside they are numbers."""
         present = self._step.hyperparameters
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
     @contextlib.contextmanager
     def _with_steps_done(self, steps_done):
-        """Sets the step of all optimizers; rules and the dtypes of slots may depend on it."""
+        """Sets the global step of all nested optimizers within this scope.
+
+        Update rules and the dtypes of slots may depend on it.
+        """
         before, self._steps_done = self._steps_done, steps_done
         try:
             with contextlib.ExitStack() as stack:
@@ -376,7 +385,7 @@ class V1Driver:
             self._steps_done = before
 
     def with_step_of(self, optimizer):
-        """Sets the step of one optimizer to a tensor of the graph that is being built."""
+        """Sets the global step of one optimizer to a tensor of the graph that is being built."""
         inputs, steps_done = optimizer._step_inputs, self._steps_done
         values = dict.fromkeys(inputs.counts, steps_done.variable)
         if inputs.step is not None:
@@ -400,26 +409,26 @@ class V1Driver:
 
         Args:
           given: the learning rate as the user gave it.
-          rate: the same as Keras takes it.
+          rate: the same learning rate in the form that Keras takes.
         """
         self.set_number("learning_rate", rate)
         self.counts_updates = schedules.is_v1_decay(given)
-        if self.counts_updates:  # to_v1 and from_plain_keras need the schedule as v1 has it
+        if self.counts_updates:  # to_v1 and from_plain_keras need the v1 form of the schedule
             vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
     def current_number(self, name):
-        """Returns a hyperparameter as it is now, and not rounded to float32 if it was set here."""
+        """Returns a hyperparameter's current value, with full precision if the driver has it."""
         value, number = self.owner.present_value(name), self.exact_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
         return value.item() if isinstance(value, (np.generic, np.ndarray)) else value
 
     def check_settable(self, name):
-        """Refuses to set an attribute that would have no effect.
+        """Raises an error for an attribute that would have no effect if it were set.
 
         Raises:
-          AttributeError: the v1 optimizer does not read the attribute in each step, or its name
-            is different.
+          AttributeError: the v1 optimizer does not read the attribute in each step, or has it
+            under another name.
         """
         for known in self.exact_numbers:
             alike = name.replace("_", "") == known.replace("_", "") and name != known

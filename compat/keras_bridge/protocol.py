@@ -7,15 +7,15 @@ class StateOwner:
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
       non_slots: a dict from names to the shared (non-slot) variables, `tf.Variable`s.
-      is_built_once: whether no variables can be added once the optimizer is built.
-      weights: a list of all its variables.
+      is_built_once: whether the optimizer cannot train more variables after it was built.
+      weights: a list of all variables of the Keras optimizer.
       get_slot_names(): returns the names of the slots that exist.
     """
 
     creates_variables = False
     is_built_once = False
     _v1 = None  # the `V1Driver`; None while Keras' own constructor runs
-    _adapter = None  # the `KerasAdapter` of its Keras
+    _adapter = None  # the `KerasAdapter` for Keras 2 or Keras 3
 
     def __repr__(self):
         if self._v1 is None:
@@ -25,24 +25,24 @@ class StateOwner:
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """Returns a slot variable; creates it, or restores it from a checkpoint, if there is none.
+        """Returns a slot variable. If it is missing, creates it, or restores it from a checkpoint.
 
         Args:
-          variable: the `tf.Variable` that it belongs to.
-          slot_name: its name.
-          shape: its shape, which may differ from the variable's.
-          dtype: its dtype, likewise.
-          initial_value: a function without arguments that returns its initial value, a tensor.
+          variable: the `tf.Variable` that the slot belongs to.
+          slot_name: the name of the slot.
+          shape: the shape of the slot, which may differ from the shape of the variable.
+          dtype: the dtype of the slot, which may differ from the dtype of the variable.
+          initial_value: a function without arguments that returns the initial value, a tensor.
         """
         raise NotImplementedError
 
     def get_or_create_shared(self, key, name, initial_value):
-        """Returns a shared variable; creates it, or restores it, if there is none.
+        """Returns a shared variable. If it is missing, creates it, or restores it.
 
         Args:
-          key: the `StateKey` of the optimizer that needs it.
-          name: its name there.
-          initial_value: its initial value, or a function that returns it.
+          key: the `StateKey` of the v1 optimizer that uses the variable.
+          name: the name that this v1 optimizer gives the variable.
+          initial_value: the initial value, or a function that returns it.
         """
         raise NotImplementedError
 
@@ -51,16 +51,19 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable):
-        """Returns the name by which a rule selects variables; the same in all replicas."""
+        """Returns the name by which a v1 optimizer selects variables; all replicas have the same.
+
+        For example, an optimizer excludes variables from weight decay by their names.
+        """
         raise NotImplementedError
 
     def decays(self, variable):
-        """Whether v1's weight decay applies to a variable, for all that Keras was asked to do."""
+        """Whether the settings of Keras allow the v1 optimizer's weight decay for a variable."""
         del variable
         return True
 
     def present_value(self, name):
-        """Returns a hyperparameter as it is now: a number, or the configuration of a schedule."""
+        """Returns a hyperparameter's current value: a number or the configuration of a schedule."""
         raise NotImplementedError
 
     def steps_done(self):
@@ -68,26 +71,26 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_key(self, variable):
-        """Returns the key of a variable among `keys_with_slots`."""
+        """Returns the key of a variable, as in `keys_with_slots`."""
         raise NotImplementedError
 
     def keys_with_slots(self):
-        """Returns the keys of the variables that have slots, in the order of training."""
+        """Returns the keys of the variables that have slots, in the order of first training."""
         raise NotImplementedError
 
     @property
     def has_trained(self):
-        """Whether it was built for variables or has trained some."""
+        """Whether the optimizer was built for variables or has trained some."""
         raise NotImplementedError
 
     def trained_variables(self):
-        """Returns the variables that it was built for or has trained, in that order.
+        """Returns the variables that the optimizer has state for, in the order of first training.
 
         Raises:
-          ValueError: some are deleted.
+          ValueError: some of these variables are deleted.
         """
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether there is state that is restored only when the optimizer is built."""
+        """Whether a checkpoint contains state that is restored only when the optimizer is built."""
         raise NotImplementedError

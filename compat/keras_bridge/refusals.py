@@ -1,4 +1,4 @@
-"""Errors that say why a bridged optimizer cannot do what is asked."""
+"""Errors that explain what a bridged optimizer (one made by `to_keras`) cannot do."""
 
 import contextlib
 
@@ -11,7 +11,7 @@ from .. import messages
 
 @contextlib.contextmanager
 def no_foreign_variables(optimizer, owner):
-    """Refuses variables that an optimizer creates by itself: no checkpoint would contain them."""
+    """Raises an error if an optimizer creates variables itself, because checkpoints lack these."""
 
     def create(next_creator, **arguments):
         if not owner.creates_variables:
@@ -31,7 +31,7 @@ def no_foreign_variables(optimizer, owner):
 
 
 def set_too_late(name, value):
-    """Returns the error for setting a hyperparameter that a graph has as a constant."""
+    """Returns the error for setting a hyperparameter that a built graph contains as a constant."""
     return RuntimeError(
         f"{name}={value!r} comes too late: the graph that is built already has {name} as a "
         "constant, since it would compute other bits from a variable. Set it before the "
@@ -45,7 +45,7 @@ def sparse_updates_explained(optimizer):
 
     Raises:
       NotImplementedError: the optimizer has no sparse update.
-      ValueError: the update has no kernel in XLA, for which it is being built.
+      ValueError: the update is being compiled with XLA, which lacks a kernel for it.
     """
     name = type(optimizer).__name__
     xla = versions.compiling_with_xla()

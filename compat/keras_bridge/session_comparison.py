@@ -1,4 +1,4 @@
-"""Runs a v1 optimizer in a Session and through the bridge, and finds the first difference."""
+"""Runs a v1 optimizer in a Session and through `to_keras`, and finds the first difference."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class Comparison(NamedTuple):
 
     Attributes:
       equal: whether all variables after each step and all slots after the last are equal.
-      steps: how many steps were run.
+      steps: how many training steps were run.
       variables: the names of the variables that were compared.
-      step: the first step that differs, from 1 on; None if equal.
-      variable: the first variable or slot that differs, as "table" or "table/momentum".
-      difference: the largest absolute difference there.
+      step: the number of the first step that differs, counted from 1; None if equal.
+      variable: the first variable or slot that differs, such as "table" or "table/momentum".
+      difference: the largest absolute difference of this variable or slot.
     """
 
     equal: bool
@@ -62,14 +62,14 @@ def compare_with_session(
 
     Both runs train two dense variables and an embedding table with the same gradients, some with
     repeated ids, in scratch graphs. The bridged run is a `tf.function`, or a graph if TensorFlow
-    does not execute eagerly. A learning rate that is no number has its present value in both runs,
-    except for v1's decays, which decay in both.
+    does not execute eagerly. v1's learning rate decays change the learning rate in both runs. Both
+    runs use the current value of any other learning rate that is not a number.
 
     Args:
-      optimizer: any `tf.compat.v1.train.Optimizer`, which stays as it is. If it has no sparse
+      optimizer: any `tf.compat.v1.train.Optimizer`; it does not change. If it has no sparse
         update, only the dense variables are compared.
-      steps: how many steps to run.
-      **to_keras_arguments: for `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
+      steps: how many training steps to run.
+      **to_keras_arguments: arguments of `to_keras`: `api`, `lr_attr`, `global_step_attr`, `fused`.
 
     Returns:
       A `Comparison`.
@@ -90,7 +90,7 @@ def compare_with_session(
 
 
 class _Problem:
-    """Starting values, and for each step a gradient for each variable."""
+    """The starting values of the variables, and the gradients of each step."""
 
     def __init__(self, optimizer, steps):
         random = np.random.RandomState(0)
@@ -110,7 +110,7 @@ class _Problem:
         return draw(5, *_SHAPES[name][1:]), ids.astype(np.int64)
 
     def specs(self):
-        """Returns the dtypes and shapes of the placeholders, flat."""
+        """Yields the dtype and the shape of each placeholder."""
         for name, value in self.values.items():
             if name in _SPARSE:
                 yield tf.float32, (None,) + value.shape[1:]
@@ -119,7 +119,7 @@ class _Problem:
                 yield tf.float32, value.shape
 
     def pairs(self, tensors, variables):
-        """Pairs one step's flat tensors with the variables."""
+        """Yields (gradient, variable) pairs from a flat list of one step's tensors."""
         tensors = iter(tensors)
         for name, variable in variables.items():
             grad = next(tensors)
@@ -138,7 +138,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy without state whose learning rate any graph can use."""
+    """Returns a copy without state, with a learning rate that can be used in any graph."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])
@@ -146,7 +146,7 @@ def _replica(optimizer, rates):
 
 
 def _portable(rate):
-    if isinstance(rate, functools.partial):  # a v1 decay, bound to a global step
+    if isinstance(rate, functools.partial):  # a v1 learning rate decay, bound to a global step
         return rate
     if callable(rate) and not argument_checks.is_tensor_like(rate):
         rate = rate()

@@ -1,4 +1,4 @@
-"""Studies a v1 optimizer once, before Keras' own constructor runs: `study` -> `BridgeSettings`."""
+"""`study` examines a v1 optimizer once, before Keras' own constructor runs."""
 
 from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
 
@@ -14,18 +14,20 @@ class BridgeSettings(NamedTuple):
 
     Attributes:
       arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`, a dict.
-      inputs: a dict from the `id` of each optimizer, nested ones included, to its `StepInputs`.
-      rates: the names of the attributes that hold the learning rate; none where several optimizers
-        update variables, each of which keeps its own, or where there is no learning rate.
-      numbers: a dict from hyperparameters that can be set while training, as v1's constructor calls
-        them, to their values, not rounded to float32.
-      counts_updates: whether the learning rate is one of v1's decays. These count updates, not
-        batches of which several make one update, and compare integers.
-      accumulates: whether v1 sums the gradients of several steps for one update.
-      not_settable: the names of v1's arguments, which must not be set unless they are in `numbers`.
-      delegates_apply_gradients: whether v1 overrides `apply_gradients`, so that the bridge has to
-        call that method itself.
-      step_dtype: the dtype of v1's global step, which its checkpoints keep.
+      inputs: a dict from the `id` of the optimizer, and of each nested one, to its `StepInputs`.
+      rates: the names of the attributes that hold the learning rate. Empty if there is no learning
+        rate, or if there are several leaves (optimizers that update variables themselves, not
+        wrappers), because each leaf keeps its own.
+      numbers: a dict from the hyperparameters that can be set while training to their values, not
+        rounded to float32. The keys are argument names of the v1 optimizer's constructor.
+      counts_updates: whether the learning rate is one of v1's learning rate decays. These need the
+        number of updates as an integer. Keras would pass a float, or the number of batches.
+      accumulates: whether the v1 optimizer sums the gradients of several steps for one update.
+      not_settable: the names of the v1 optimizer's arguments. Those that are not in `numbers`
+        cannot be set while training.
+      delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
+        bridge has to call that method.
+      step_dtype: the dtype of the v1 global step, which v1 checkpoints keep.
     """
 
     arguments: Dict[str, Any]
@@ -45,11 +47,11 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     Args:
       optimizer: the v1 optimizer.
       owner: the Keras optimizer, whose `iterations` v1 schedules will read.
-      keras: that optimizer's Keras.
+      keras: the Keras package of that optimizer.
       learning_rate: the argument of `to_keras`, or None.
-      saved: what a saved configuration tells in addition: a dict with `step_dtype`,
-        `counts_updates` and `schedules`, each None if there is none.
-      **arguments: `lr_attr`, `global_step_attr` and `fused`, as for `to_keras`.
+      saved: a dict with the `step_dtype`, `counts_updates` and `schedules` of a saved
+        configuration. Values that it does not contain are None.
+      **arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`.
 
     Raises:
       TypeError: see `to_keras`.
@@ -62,7 +64,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Hyperparameters are not always arguments: PowerSign keeps the logarithm of its base.
+        # Some hyperparameters are not arguments: PowerSign has the logarithm of its base.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}
@@ -88,7 +90,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
 
 
 def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
-    """Returns `rates` and `numbers` of the only optimizer that updates variables, and its rate."""
+    """Returns `rates`, `numbers` and the learning rate as given, for the only leaf."""
     own = inputs[id(leaf)]
     set_in_each_step = dict.fromkeys(own.rates, tf.float32)
     if own.step is not None:
@@ -107,7 +109,7 @@ def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
 
 
 def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved):
-    """Puts the schedules of several optimizers that update variables into their `inputs`."""
+    """Puts the schedules of several leaves into `inputs`."""
     if learning_rate is not None:
         raise ValueError(
             f"learning_rate={learning_rate!r}: {type(optimizer).__name__} holds "
@@ -119,7 +121,7 @@ def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved
             in_v1 = vars(leaf)[own.rates[0]]
             given = in_v1 if schedule is None else schedule
             rate = schedules.for_keras(given, owner, keras)
-            # v1 cannot call every schedule itself, and its own decays would read a step that
-            # nothing advances here.
+            # v1 optimizers cannot call all schedules, and v1's own learning rate decays would
+            # read a global step that the Keras optimizer does not increment.
             if callable(rate) and (rate is not in_v1 or takes_step(rate)):
                 inputs[id(leaf)] = own._replace(schedule=rate)

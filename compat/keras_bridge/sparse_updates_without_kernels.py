@@ -1,8 +1,8 @@
-"""Sparse updates of TensorFlow's own optimizers without its fused kernels, for XLA.
+"""Sparse updates for TensorFlow's own optimizers that XLA can compile.
 
-XLA has no ResourceSparseApply… kernels. These functions apply the formulas of the kernels'
-documentation to the touched rows; the last bits may differ from the kernels'. Adam and
-GradientDescent use no such kernel.
+XLA lacks the fused ResourceSparseApply… kernels. These functions apply the formulas from the
+documentation of the kernels to the rows that have gradients; the last bits may differ from what the
+kernels compute. TensorFlow's Adam and GradientDescent do not use these kernels.
 """
 
 import tensorflow as tf
@@ -21,8 +21,8 @@ def _momentum(optimizer, g, w, slots):
     rate = _tensor(optimizer, "_learning_rate_tensor", g)
     mu = _tensor(optimizer, "_momentum_tensor", g)
     accum = slots["momentum"] * mu + g
-    step = rate * (g + mu * accum) if optimizer._use_nesterov else rate * accum
-    return w - step, {"momentum": accum}
+    update = rate * (g + mu * accum) if optimizer._use_nesterov else rate * accum
+    return w - update, {"momentum": accum}
 
 
 def _adagrad(optimizer, g, w, slots):
@@ -34,9 +34,9 @@ def _adagrad(optimizer, g, w, slots):
 def _adadelta(optimizer, g, w, slots):
     rate, rho, epsilon = (_tensor(optimizer, n, g) for n in ("_lr_t", "_rho_t", "_epsilon_t"))
     accum = rho * slots["accum"] + (1 - rho) * g * g
-    step = tf.sqrt(slots["accum_update"] + epsilon) * tf.math.rsqrt(accum + epsilon) * g
-    accum_update = rho * slots["accum_update"] + (1 - rho) * step * step
-    return w - rate * step, {"accum": accum, "accum_update": accum_update}
+    update = tf.sqrt(slots["accum_update"] + epsilon) * tf.math.rsqrt(accum + epsilon) * g
+    accum_update = rho * slots["accum_update"] + (1 - rho) * update * update
+    return w - rate * update, {"accum": accum, "accum_update": accum_update}
 
 
 def _rmsprop(optimizer, g, w, slots):
@@ -56,7 +56,7 @@ def _ftrl(optimizer, g, w, slots):
     rate = _tensor(optimizer, "_learning_rate_tensor", g)
     power = _tensor(optimizer, "_learning_rate_power_tensor", g)
     l1 = _tensor(optimizer, "_l1_regularization_strength_tensor", g)
-    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # by beta
+    adjusted = hasattr(optimizer, "_adjusted_l2_regularization_strength_tensor")  # if it has beta
     l2_name = f"_{'adjusted_' if adjusted else ''}l2_regularization_strength_tensor"
     l2 = _tensor(optimizer, l2_name, g)
     shrinkage = _tensor(optimizer, "_l2_shrinkage_regularization_strength_tensor", g)
@@ -112,12 +112,12 @@ RULES = {
 
 
 def rule_for(optimizer_class):
-    """Returns the rule that replaces the sparse kernel of a v1 class; None if it needs none."""
+    """Returns the function in `RULES` for a v1 class; None if the class uses no such kernel."""
     for cls in optimizer_class.__mro__:
         if cls in RULES:
             return RULES[cls]
         if cls is DecoupledWeightDecayExtension:
-            continue  # `apply_sparse` decays, too
+            continue  # `apply_sparse` applies the weight decay of this class
         own = {"_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"} & set(
             vars(cls)
         )
@@ -127,12 +127,12 @@ def rule_for(optimizer_class):
 
 
 def apply_sparse(rule, optimizer, grad, variable, indices):
-    """Updates the touched rows of `variable` and its slots by a rule.
+    """Updates the rows `indices` of `variable` and its slots by a rule.
 
     Args:
       rule: what `rule_for` returned.
-      optimizer: the prepared v1 optimizer.
-      grad: the gradient's rows, those of equal ids summed, shape ``[n, …]``.
+      optimizer: the v1 optimizer, after its `_prepare`.
+      grad: one gradient row for each of `indices`, shape ``[n, …]``.
       variable: the resource variable.
       indices: row numbers without duplicates, shape ``[n]``.
 

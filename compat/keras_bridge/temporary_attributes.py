@@ -1,4 +1,4 @@
-"""Attributes of an optimizer that have other values within a scope, and the lock for it."""
+"""Temporary values of an optimizer's attributes, and the lock of an optimizer."""
 
 import contextlib
 import threading
@@ -27,7 +27,7 @@ class Lock:
 
 @contextlib.contextmanager
 def with_attributes(optimizer, attributes):
-    """Sets attributes of an optimizer within this scope."""
+    """Sets attributes of an optimizer within this scope, and resets them afterwards."""
     if not attributes:
         yield
         return
@@ -41,7 +41,7 @@ def with_attributes(optimizer, attributes):
 
 
 def restore(state, before, rates):
-    """Resets the learning rate, and every attribute that holds tensors of a graph."""
+    """Resets the learning rate, and each attribute that holds tensors of a graph, to `before`."""
     for key in list(state):
         if key in rates or _holds_symbolic(state[key]):
             if key in before:

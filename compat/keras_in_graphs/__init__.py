@@ -1,1 +1,1 @@
-"""to_v1: a Keras optimizer inside a TensorFlow 1 graph."""
+"""to_v1: runs a Keras optimizer inside a TensorFlow 1 graph."""

@@ -20,11 +20,12 @@ def find(given):
     """Returns what `to_v1` needs to make its optimizer.
 
     Args:
-      given: a Keras optimizer, a factory, a class or a name.
+      given: a Keras optimizer, a factory (a function that makes one), a class or a name.
 
     Returns:
       A pair: a function that makes the Keras optimizer, and the optimizer's name. Or, for a bridged
-      optimizer that computes the same as its v1 optimizer alone, a copy of that v1 optimizer.
+      optimizer (one made by `to_keras`) that uses no options of Keras, a copy of the v1 optimizer
+      in it.
 
     Raises:
       ImportError: the required Keras is not installed.
@@ -50,8 +51,8 @@ def checked(optimizer):
     """Returns the optimizer that a factory has made, if it is supported.
 
     Raises:
-      TypeError: it is not a Keras optimizer.
-      ValueError: its learning rate depends on the global step of a graph.
+      TypeError: `optimizer` is not a Keras optimizer.
+      ValueError: the learning rate depends on the global step of a graph.
     """
     if versions.kind_of_keras_optimizer(optimizer) is None:
         _refuse_unless_known(optimizer)
@@ -114,7 +115,7 @@ def _stable_name(optimizer):
 
 
 def _bridged_from(optimizer):
-    """Returns the v1 optimizer of a bridged one, or None if Keras adds something to it."""
+    """Returns a copy of a bridged optimizer's v1 optimizer, or None if Keras adds something."""
     if not graph_names.is_bridged(optimizer):
         return None
     driver = optimizer._v1
@@ -131,7 +132,10 @@ def _bridged_from(optimizer):
 
 
 def _has_another_schedule(leaf):
-    """Returns whether a nested optimizer has a schedule that is not a v1 decay of its own."""
+    """Returns whether a leaf has a schedule that is not its own v1 learning rate decay.
+
+    A leaf is an optimizer that updates variables itself, not a wrapper.
+    """
     inputs = leaf._step_inputs
     return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
 
@@ -153,7 +157,7 @@ def _does_more(optimizer):
 def _present(optimizer, name, number, in_v1):
     """Returns the current value of a hyperparameter for v1.
 
-    Returns None if v1 cannot have it, such as a schedule of Keras' iterations.
+    Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras' iterations.
     """
     if name == "learning_rate" and optimizer._v1.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
@@ -169,16 +173,16 @@ def _present(optimizer, name, number, in_v1):
 
 
 def _is_in_a_graph(optimizer):
-    """Returns whether an optimizer's variables are in a graph: only a Session can read them."""
+    """Returns whether an optimizer's variables are in a graph, where reading needs a Session."""
     step = versions.tf_variable(optimizer._iterations)  # None in Keras 2 until it is first used
     return step is not None and versions.is_symbolic(step.handle)
 
 
-# Other instances.
+# Other Keras optimizers.
 
 
 def _maker_from(optimizer):
-    """Returns a function that makes optimizers with the current settings of this one."""
+    """Returns a function that makes optimizers with the current settings of `optimizer`."""
     cls = type(optimizer)
     settings = _SETTINGS[keras_adapters.adapter_of(optimizer).generation](optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
@@ -274,7 +278,7 @@ def _is_schedule(value):
 
 
 def _check_settled(optimizer, name, value):
-    """Refuses a value that get_config would replace by its current number."""
+    """Refuses a value, such as a function, that get_config would replace by its current number."""
     if _is_schedule(value) or isinstance(value, tf.Variable):
         return
     if callable(value) or tf.is_tensor(value):
@@ -312,13 +316,13 @@ def _check_complete(cls, settings):
 
 
 def _eagerly(function):
-    """Calls a function in eager execution, where eager variables can be read, also from a graph."""
+    """Calls a function in eager execution, even from a graph, to let it read eager variables."""
     if tf.executing_eagerly():
         return function()
     outcome = {}
 
     def call():
-        if not tf.executing_eagerly():  # TensorFlow 1
+        if not tf.executing_eagerly():  # the default mode of TensorFlow 1
             return
         try:
             outcome["value"] = function()

@@ -1,4 +1,4 @@
-"""A Keras optimizer in one TF1 graph, or in eager execution: its variables, and one update."""
+"""The variables and updates of a Keras optimizer in one TF1 graph, or in eager execution."""
 
 import contextlib
 
@@ -19,11 +19,11 @@ class KerasOptimizerInGraph:
 
     Args:
       make: a function that makes the Keras optimizer.
-      name: the v1 optimizer's name, for the names of variables.
+      name: the name of the v1 optimizer, which is part of the names of variables.
 
     Attributes:
       keras: the Keras optimizer.
-      variables: the `tf.Variable`s that it has created, in order of creation.
+      variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
     """
 
     def __init__(self, make, name):
@@ -54,7 +54,8 @@ class KerasOptimizerInGraph:
     def _making(self):
         """A scope in which the optimizer's variables get v1 names and are recorded."""
         with contextlib.ExitStack() as stack:
-            stack.enter_context(tf.init_scope())  # first: the scopes below belong to its graph
+            # Enter init_scope first, because the scopes below belong to its graph.
+            stack.enter_context(tf.init_scope())
             stack.enter_context(tf.variable_creator_scope(self._make_variable))
             stack.enter_context(v1.name_scope(self._name + "/Initializer/"))
             yield
@@ -73,8 +74,8 @@ class KerasOptimizerInGraph:
             variable = next_creator(**dict(arguments, name=name))
         self.variables.append(variable)
         if slot is not None:
-            # Keras does not record which axes a slot shares with its variable. A slot of the same
-            # shape shares all; of any other, nothing is known.
+            # Keras does not record which axes a slot shares with its variable. Assume that a slot
+            # of the same shape shares all axes, and that any other slot shares none.
             by_element = variable.shape.as_list() == owner.shape.as_list()
             axes = tuple(range(owner.shape.rank)) if by_element else ()
             versions.fit_slice_info(variable, owner, axes)
@@ -127,7 +128,7 @@ class KerasOptimizerInGraph:
 
     @contextlib.contextmanager
     def _recording_slots(self, optimizer):
-        """A scope that records the trained variable of each slot that Keras 3 creates."""
+        """A scope that records, for each slot that Keras 3 creates, the variable it belongs to."""
         add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
         def recording(reference_variable, name=None, *args, **kwargs):
@@ -168,7 +169,7 @@ class KerasOptimizerInGraph:
         """Returns the name in object-based checkpoints of a variable that is not a slot."""
         return _name_of(variable)[len(self._name) + 1 :].replace("/", "_")
 
-    # One update.
+    # Updates.
 
     def loss_scaling(self, variables):
         """Returns two functions: one scales a loss, the other divides gradients by the loss scale.
@@ -181,7 +182,7 @@ class KerasOptimizerInGraph:
             scale = getattr(self.keras, "get_scaled_loss", unchanged)
             return scale, getattr(self.keras, "get_unscaled_gradients", unchanged)
         if hasattr(self.keras, "inner_optimizer") and not self.keras.built:
-            # Until it is built, Keras 3 scales with a constant instead of its variable.
+            # Until the optimizer is built, Keras 3 scales with a constant instead of a variable.
             if variables is None and tf.executing_eagerly():
                 raise ValueError(
                     f"{type(self.keras).__name__} needs var_list: its loss scale is a "
@@ -202,7 +203,7 @@ class KerasOptimizerInGraph:
             if self._returns_operations:
                 return optimizer.apply_gradients(pairs)
 
-            # A function runs its statements in order, on which Keras 3 and user classes rely.
+            # Keras 3 and user classes rely on statements running in order, like in a tf.function.
             @tf.function(autograph=False, **self._function_options())
             def step():
                 optimizer.apply_gradients(pairs)
@@ -212,7 +213,10 @@ class KerasOptimizerInGraph:
 
     @property
     def _returns_operations(self):
-        """Whether the optimizer supports TF1 graphs: Keras 2's own, and bridged ones."""
+        """Whether the Keras optimizer supports TF1 graphs.
+
+        This is true for Keras 2's own optimizers and those made by `to_keras`.
+        """
         if self._is_keras_3:
             return versions.for_a_session() and hasattr(self.keras, "_apply_in_graph")
         home = type(self.keras).__module__.split(".")[0]
@@ -220,10 +224,11 @@ class KerasOptimizerInGraph:
         return home in _MADE_FOR_GRAPHS and not wraps
 
     def _function_options(self):
-        """Returns the arguments of `tf.function` that keep it from being inlined.
+        """Returns the arguments of `tf.function` that keep the function from being inlined.
 
-        Grappler optimizes an inlined function with its surroundings, which may change the bits of
-        the result. A function that is not inlined cannot use variables of other processes.
+        Grappler optimizes an inlined function together with the operations around it, and this may
+        change bits of the result. A function that uses variables of other processes is inlined
+        nevertheless, because TensorFlow cannot run it otherwise.
         """
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
         if not self._is_keras_3 or elsewhere or not versions.for_a_session():
@@ -233,7 +238,7 @@ class KerasOptimizerInGraph:
 
 @contextlib.contextmanager
 def _alone(optimizer):
-    """A scope in which Keras does not sum gradients over replicas: there is only one replica.
+    """A scope in which Keras does not sum gradients over replicas, because there is only one.
 
     The custom gradient of TensorFlow's sum would keep the graph alive forever.
     """
@@ -258,7 +263,7 @@ def _alone(optimizer):
 
 
 def _clipped(optimizer, grads):
-    """Clips gradients for Keras up to TensorFlow 2.3, which clips only gradients it computes."""
+    """Clips gradients up to TensorFlow 2.3, where Keras clips only gradients that it computes."""
     if hasattr(optimizer, "add_variable_from_reference"):
         return grads
     if hasattr(optimizer, "_transform_gradients"):

@@ -1,4 +1,4 @@
-"""to_v1: makes a v1 optimizer of a Keras optimizer."""
+"""to_v1: makes a v1 optimizer (a `tf.compat.v1.train.Optimizer`) from a Keras optimizer."""
 
 from __future__ import annotations
 
@@ -27,28 +27,29 @@ def to_v1(
     """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
 
     It can be used like any `tf.compat.v1.train.Optimizer`: `minimize` with a `global_step`, in a
-    Session, with a Saver, a MonitoredTrainingSession or an Estimator; also in eager execution and
-    in `tf.function`. For each graph a Keras optimizer is made. Its slots, its hyperparameters and
-    `iterations` are global variables, so a Saver saves and restores all of them.
+    Session, with a Saver, a MonitoredTrainingSession or an Estimator. It can also be used in eager
+    execution and in `tf.function`. For each graph, a new Keras optimizer is made. Its slots, its
+    hyperparameters and `iterations` are global variables, so a Saver saves and restores them.
 
-    For an optimizer that was made by `to_keras`, a v1 optimizer of the original class is returned,
-    with the current hyperparameters.
+    If the argument was made by `to_keras` and uses no options of Keras, such as clipping, the
+    result has the class of the v1 optimizer that was passed to `to_keras`, and the current
+    hyperparameters.
 
     Args:
-      optimizer_or_factory: a Keras optimizer, whose current settings are used, but not its state;
-        or a function without arguments that makes one, called once for each graph; or the class; or
-        the name, such as "adam".
+      optimizer_or_factory: a Keras optimizer, of which the current settings are used, but not the
+        state; or a function without arguments that makes a Keras optimizer, and is called once for
+        each graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
       name: the name of the v1 optimizer, which is part of the names of its variables. None takes
-        the name of the Keras optimizer, or its class name if Keras has numbered that name.
+        the name of the Keras optimizer, or its class name if Keras has numbered the name (adam_1).
 
     Returns:
       A `tf.compat.v1.train.Optimizer`.
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: the argument is not a Keras optimizer, or one that is neither an OptimizerV2 nor of
-        Keras 3.
-      ValueError: the settings of an instance cannot be read completely; pass a factory.
+      TypeError: the argument is not a Keras optimizer, or its class is neither a subclass of
+        OptimizerV2 nor of Keras 3.
+      ValueError: the settings of an instance cannot be read completely. Pass a function then.
     """
     found = factories.find(optimizer_or_factory)
     if isinstance(found, v1.train.Optimizer):
@@ -70,7 +71,7 @@ class KerasInV1(v1.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
-        # Slot values that tf.train.Checkpoint has restored before the slots exist.
+        # Slot values that tf.train.Checkpoint has read before the slots exist.
         self._restorations = {}
 
     @property
@@ -89,7 +90,7 @@ class KerasInV1(v1.train.Optimizer):
                 if self._of_eager is None:
                     self._of_eager = KerasOptimizerInGraph(self._make, self.get_name())
                 return self._of_eager
-            # Stored in the graph: a reference from this object would keep the graph alive.
+            # The graph has the reference, because one from this object would keep the graph alive.
             graph = v1.get_default_graph()
             if not hasattr(graph, _BY_GRAPH):
                 setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
@@ -111,8 +112,8 @@ class KerasInV1(v1.train.Optimizer):
     ):
         """Returns (gradient, variable) pairs; see `tf.compat.v1.train.Optimizer`.
 
-        With an optimizer that scales losses, the gradients are still scaled for Keras 3, which
-        unscales them in `apply_gradients`, and unscaled for Keras 2.
+        If the Keras optimizer scales the loss, the gradients are already unscaled with Keras 2.
+        With Keras 3 they are still scaled, because Keras 3 unscales them in `apply_gradients`.
 
         Raises:
           TypeError: `var_list` has an item that is not a variable, or a variable of Keras 3
@@ -143,7 +144,7 @@ class KerasInV1(v1.train.Optimizer):
         return list(zip(unscale([grad for grad, _ in pairs]), targets))
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
-        """Updates variables, then advances `global_step`; see `tf.compat.v1.train.Optimizer`.
+        """Updates variables, then increments `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
           TypeError: this Keras optimizer cannot update one of the variables.
@@ -184,8 +185,8 @@ class KerasInV1(v1.train.Optimizer):
         """Returns the variables that the Keras optimizer created in this graph, sorted by name."""
         return sorted(self._here().variables, key=lambda variable: variable.name)
 
-    # In this attribute TensorFlow's object-based checkpoints find the variables that are not slots.
-    # In other optimizers it has the variables of all graphs.
+    # TensorFlow's object-based checkpoints find the variables that are not slots in this attribute.
+    # In other v1 optimizers, the attribute contains the variables of all graphs.
 
     @property
     def _non_slot_dict(self):
@@ -250,7 +251,7 @@ def _with_gradients(grads_and_vars):
 def _as_gradient(grad):
     grad = v1.convert_to_tensor_or_indexed_slices(grad)
     if isinstance(grad, tf.IndexedSlices) and grad.dense_shape is not None:
-        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads its dtype
+        shape = tf.convert_to_tensor(grad.dense_shape)  # Keras 3 reads the dtype of the shape
         grad = tf.IndexedSlices(grad.values, grad.indices, shape)
     return grad
 

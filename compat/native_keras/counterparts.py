@@ -1,7 +1,7 @@
 """The table of v1 optimizers and their counterparts among Keras' own optimizers.
 
-An entry has the Keras class, its arguments and slots, and the reasons why both may train
-differently.
+An entry has the Keras class, its arguments and slots, and the reasons why the v1 optimizer and the
+Keras optimizer may train differently.
 """
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -16,7 +16,8 @@ from ..v1_optimizers import inspection, serialization
 DENSE, ROWS, REPEATED, RATE = "dense", "some rows", "repeated ids", "learning rate changed"
 KINDS = (DENSE, ROWS, REPEATED, RATE)
 
-# Keras 2 replaces epsilon=0 by its default. This is the smallest float32, which changes no sum.
+# Keras 2 replaces epsilon=0 by its default. Instead of 0, it gets the smallest float32, which is
+# too small to change a sum.
 SMALLEST = 1e-45
 
 
@@ -25,7 +26,7 @@ class Formula(NamedTuple):
 
     Attributes:
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
-      to_keras: a function that returns Keras' value from v1's, an array, and the learning rate.
+      to_keras: a function of the v1 value (an array) and the learning rate; returns Keras' value.
       to_v1: the reverse function.
       exact: whether no bit is lost.
     """
@@ -67,12 +68,12 @@ class SlotTranslation(NamedTuple):
     """A slot of v1 and its names in Keras.
 
     Attributes:
-      v1: its name in v1.
-      keras_2: its name in Keras 2.
-      keras_3: its name in Keras 3.
-      formula: how its value is translated.
-      factor: the argument of v1 by which the slot is multiplied before use. If that is 0, Keras may
-        lack the slot. None if Keras always has it.
+      v1: the name of the slot in v1.
+      keras_2: the name of the slot in Keras 2.
+      keras_3: the name of the slot in Keras 3.
+      formula: how the value is translated.
+      factor: the argument of the v1 optimizer by which the slot is multiplied before use. If this
+        argument is 0, Keras may lack the slot. None if Keras always has the slot.
     """
 
     v1: str
@@ -82,7 +83,7 @@ class SlotTranslation(NamedTuple):
     factor: Optional[str] = None
 
     def in_keras(self, generation):
-        """Returns its name in Keras 2 or 3."""
+        """Returns the name of the slot in Keras 2 or 3."""
         return self.keras_3 if generation == 3 else self.keras_2
 
 
@@ -90,15 +91,16 @@ class Counterpart(NamedTuple):
     """The Keras optimizer that is most like a v1 optimizer.
 
     Attributes:
-      keras: the name of its class.
-      arguments: a dict from its arguments to those of v1.
-      constants: a dict from its arguments to the values that they must have.
+      keras: the name of the Keras class.
+      arguments: a dict from arguments of the Keras class to those of the v1 class.
+      constants: a dict from arguments of the Keras class to the values that they must have.
       slots: a tuple of `SlotTranslation`.
-      powers: a dict from v1's shared variables to the argument whose powers they are. Keras
-        computes them from `iterations`.
+      powers: a dict from v1 shared variables to the v1 argument whose powers they contain. Keras
+        computes these powers from `iterations`.
       never_zero: the arguments that must not be 0 in Keras 2, which would use its default instead.
-      why: a dict from a kind, or (kind, Keras' generation), to why the two differ there.
-      start: why they differ where no state was translated, or None.
+      why: a dict from a kind of training, or (kind, generation of Keras), to the reason why the two
+        optimizers differ in it.
+      start: why the two optimizers differ if no state is translated, or None.
     """
 
     keras: str
@@ -111,7 +113,7 @@ class Counterpart(NamedTuple):
     start: Optional[str] = None
 
     def settings(self, v1_arguments, generation):
-        """Returns the arguments of Keras' class, but for the learning rate."""
+        """Returns the arguments of the Keras class, without the learning rate."""
         found = {name: v1_arguments.get(source) for name, source in self.arguments.items()}
         found.update(self.constants)
         for name, value in found.items():
@@ -122,7 +124,7 @@ class Counterpart(NamedTuple):
         return found
 
     def reason(self, kind, generation):
-        """Returns why the two may differ in a kind of training, or None if nothing is known."""
+        """Returns why the two optimizers may differ in a kind of training; None if unknown."""
         return self.why.get((kind, generation), self.why.get(kind))
 
 
@@ -168,7 +170,7 @@ _FTRL_ARGUMENTS = (
     "beta",
 )
 
-# By the names of TensorFlow's, tf.contrib.opt's and this package's classes.
+# {name of a class of TensorFlow, tf.contrib.opt or this package: `Counterpart`}
 COUNTERPARTS: Any = {
     "GradientDescentOptimizer": Counterpart(
         keras="SGD", arguments={}, constants={"momentum": 0.0, "nesterov": False}
@@ -181,7 +183,7 @@ COUNTERPARTS: Any = {
     ),
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
-    # These take the powers from the global step, as Keras does.
+    # These compute the powers of beta from the global step, like Keras does.
     "AdamGSOptimizer": _ADAM._replace(powers={}),
     "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
     "AdagradOptimizer": _ADAGRAD,
@@ -209,8 +211,8 @@ COUNTERPARTS: Any = {
             SlotTranslation("momentum", "momentum", "momentum", factor="momentum"),
             SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
-        # Without momentum, Keras 2 adds epsilon outside of the root, and decays the averages of
-        # rows that are not in a batch. With momentum, it calls v1's kernel.
+        # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
+        # of rows that are not in a batch. With another momentum, it calls the kernel of v1.
         never_zero=("epsilon", "momentum"),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
         start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
@@ -247,7 +249,7 @@ _DECOUPLED = (
     "weight_decay computes the same"
 )
 _SIGN = "none of Keras' own uses the signs of gradient and momentum"
-# Why the others have none.
+# {name of another class: why it has no counterpart}
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
     "AdagradDecayOptimizerV2": _DECAY,
@@ -282,7 +284,7 @@ def counterpart_of(cls):
     """Returns the `Counterpart` of a v1 optimizer's class.
 
     Raises:
-      ValueError: it has none; the message says why.
+      ValueError: the class has no counterpart; the message says why.
     """
     name = cls.__name__
     if not any(getattr(home, name, None) is cls for home in serialization._homes()):
@@ -303,7 +305,7 @@ def counterpart_of(cls):
 
 
 def v1_arguments(bridged):
-    """Returns the arguments of the v1 optimizer that `bridged` drives, as they are at present."""
+    """Returns the current arguments of the v1 optimizer in `bridged` (made by `to_keras`)."""
     cls = bridged._v1.original_class
     defaults = {
         name: parameter.default
@@ -314,7 +316,7 @@ def v1_arguments(bridged):
 
 
 def power_after(beta, steps):
-    """Returns v1's power of `beta` after some steps: the product that it makes in float32."""
+    """Returns the power of `beta` that v1 has after some steps, by float32 multiplications."""
     factor = power = np.float32(beta)
     smallest = np.finfo(np.float32).tiny
     for _ in range(steps):

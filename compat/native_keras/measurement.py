@@ -19,10 +19,10 @@ _WARM_UP = 5
 _SHAPE = (9, 3)
 # Gradient scale per column; small gradients reveal where epsilon is added.
 _SCALES = (1.0, 1e-2, 1e-4)
-# A difference above this share of the distance is not rounding. Rounding alone was 1e-5 at most,
-# another rule never less than 0.03.
+# A difference larger than this share of the distance that weights have moved is not rounding. In
+# experiments, rounding alone made at most 1e-5, and another update rule at least 0.03.
 _ROUNDING = 1e-4
-# A weight is not more exact than this: some of its last digits.
+# The relative error of a weight itself: the last digits of a float32.
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
 _DROP = 0.1
 
@@ -31,13 +31,14 @@ class Measurement(NamedTuple):
     """What was measured for one kind of training; in float32.
 
     Attributes:
-      kind: "dense", "some rows" (each id once, some never), "repeated ids" or "learning rate
-        changed" (dense; to a tenth, right after the translation).
+      kind: "dense"; "some rows" (sparse gradients without repeated ids, for some of the rows);
+        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients, with a tenth
+        of the learning rate from the translation on).
       grade: "exact", "rounding" or "differs".
-      largest: the largest difference of a weight in 20 steps; inf where training raises an error.
-      distance: how far the v1 optimizer has moved a weight at most by then.
-      counts: whether the kind counts for the grade of the whole.
-      why: why the two differ, or None.
+      largest: the largest difference of a weight in 20 steps; inf if training raises an error.
+      distance: the largest distance by which a weight has moved in these steps.
+      counts: whether this kind counts for the grade of the translation.
+      why: why the two optimizers differ, or None.
     """
 
     kind: str
@@ -62,13 +63,13 @@ class Measurement(NamedTuple):
 
 
 class SideBySide(NamedTuple):
-    """The result of training two optimizers side by side.
+    """The result of training with two optimizers side by side.
 
     Attributes:
       largest: the largest difference of a weight.
       distance: the largest distance that a weight has moved.
-      size: the largest weight.
-      error: the exception, if one of them cannot be trained.
+      size: the largest absolute value of a weight.
+      error: the exception if training with one of the optimizers fails, or None.
     """
 
     largest: float
@@ -91,14 +92,15 @@ def worst(measurements):
 
 
 def measure(make, carry, rate, apart):
-    """Trains two optimizers side by side in scratch variables.
+    """Trains scratch variables with two optimizers side by side.
 
     Args:
-      make: a function without arguments that returns the optimizer to translate, and the one that
-        it becomes.
-      carry: a function that copies the state of the first one, after some steps, to the second. Its
-        arguments are both optimizers and the variables of each. None to start without state.
-      rate: the present learning rate.
+      make: a function without arguments that returns the optimizer to translate, and the optimizer
+        that it becomes.
+      carry: a function that copies the state of the first optimizer, after some steps, to the
+        second. Its arguments are both optimizers, the variables of the first and those of the
+        second. None to start without state.
+      rate: the current learning rate.
       apart: whether each variable needs a separate optimizer.
 
     Returns:
@@ -106,7 +108,7 @@ def measure(make, carry, rate, apart):
     """
     if not tf.distribute.has_strategy():
         return _measure(make, carry, rate, apart)
-    # In another thread there is no strategy, so the scratch variables have no replicas.
+    # In a new thread no distribution strategy is active, so the scratch variables have no replicas.
     with futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(_measure, make, carry, rate, apart).result()
 
@@ -114,7 +116,7 @@ def measure(make, carry, rate, apart):
 def _measure(make, carry, rate, apart):
     found = None
     if not apart:
-        with contextlib.suppress(Exception):  # some kinds may work alone
+        with contextlib.suppress(Exception):  # below, each kind of training is tried separately
             found = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
     if found is None:
         found = _train_kinds(make, carry, rate, (DENSE,))
@@ -135,7 +137,7 @@ def _train_kinds(make, carry, rate, kinds):
 
 
 class _Problem:
-    """Starting values, and for each step a gradient for each kind of variable."""
+    """The starting values of one variable per kind of training, and the gradients of each step."""
 
     def __init__(self, kinds, size):
         random = np.random.RandomState(0)
@@ -146,7 +148,7 @@ class _Problem:
         ]
 
     def specs(self):
-        """Returns the gradients' dtypes and shapes, flat."""
+        """Yields the dtypes and shapes of the tensors that make up one step's gradients."""
         for kind in self.values:
             if kind == DENSE:
                 yield tf.float32, _SHAPE
@@ -155,12 +157,12 @@ class _Problem:
                 yield tf.int64, (None,)
 
     def pairs(self, tensors, variables):
-        """Pairs a step's flat tensors with the variables."""
+        """Yields (gradient, variable) pairs from a flat list of one step's tensors."""
         tensors = iter(tensors)
         for kind, variable in zip(self.values, variables):
             gradient = next(tensors)
             if kind != DENSE:
-                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, as an embedding layer has it
+                shape = tf.constant(_SHAPE, tf.int64)  # a tensor, like for embedding layers
                 gradient = tf.IndexedSlices(gradient, next(tensors), shape)
             yield gradient, variable
 
@@ -176,7 +178,7 @@ def _gradient(kind, random):
 
 @contextlib.contextmanager
 def _scratch():
-    """Makes a scope for scratch variables; yields a function to call when all is built."""
+    """Makes a scope for scratch variables; yields a function that initializes them."""
     if tf.executing_eagerly():
         yield lambda: None
         return
@@ -218,7 +220,7 @@ class _EagerRun:
 
 
 class _GraphRun:
-    """The same in a graph, with the default Session."""
+    """An optimizer that trains scratch variables in a graph, with the default Session."""
 
     def __init__(self, optimizer, problem):
         self.optimizer = optimizer
@@ -256,7 +258,7 @@ def _side_by_side(runs, problem, carry, rate):
 
 
 def _continue(runs, steps, carry, rate=None):
-    """Continues both from the first one's state; returns a `SideBySide` for each variable."""
+    """Continues both runs with the first run's state; returns a `SideBySide` for each variable."""
     source, target = runs
     before = source.values()
     target.assign(before)

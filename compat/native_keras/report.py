@@ -1,4 +1,4 @@
-"""The result of a translation between v1 and Keras' own optimizers."""
+"""The result of a translation between v1 optimizers and Keras' own optimizers."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ class Moved(NamedTuple):
     """A slot or shared variable of v1, and where its value went.
 
     Attributes:
-      v1: the slot or shared variable of v1.
-      keras: the slot of Keras, or its formula.
-      exact: whether no bit is lost, there or back.
+      v1: the name of the slot or shared variable of the v1 optimizer.
+      keras: the name of the slot in Keras, or the formula between both values.
+      exact: whether no bit is lost in either direction.
     """
 
     v1: str
@@ -26,13 +26,15 @@ class Moved(NamedTuple):
 class TranslationReport(NamedTuple):
     """What a translation did, and how exact it is; `str(report)` is a text for people.
 
+    A translation is a change from a v1 optimizer to one of Keras' own optimizers, or back.
+
     Attributes:
       v1: the name of the v1 optimizer's class.
-      keras: the name of the Keras optimizer's class, with its module's.
-      settings: a dict of the Keras optimizer's arguments, the learning rate as it is now.
-      variables: how many variables' state was translated; 0 if there was none.
-      iterations: how many steps have been done.
-      state: a tuple of `Moved`; empty if there was none.
+      keras: the name of the Keras optimizer's class, with its module.
+      settings: a dict of the Keras optimizer's arguments, with the current learning rate.
+      variables: the number of variables whose state was translated.
+      iterations: how many training steps have been done.
+      state: a tuple of `Moved`; empty if no state was translated.
       measurements: a tuple of `Measurement`, one for each kind of training.
     """
 
@@ -84,7 +86,7 @@ class Translation:
 
     @property
     def report(self) -> TranslationReport:
-        """A `TranslationReport`. Both optimizers train scratch variables for it when it is read."""
+        """A `TranslationReport`. At the first access, both optimizers train scratch variables."""
         if self._report is None:
             self._report = self._make_report()
         return self._report

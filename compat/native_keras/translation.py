@@ -1,4 +1,7 @@
-"""to_plain_keras: from a bridged optimizer to one of Keras' own, state and all; and back."""
+"""to_plain_keras and from_plain_keras: to Keras' own optimizers and back, with the state.
+
+A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +28,29 @@ def to_plain_keras(
 
     The new optimizer does not need this package to train, to be saved or to be loaded. Pass it to
     ``model.compile`` again: a train step that Keras has already built uses the old one. `optimizer`
-    stays as it is. The grade is measured when `grade` or `report` is read for the first time: both
-    optimizers train a small problem with the settings, and from a translated state, as they are at
-    this call.
+    does not change. The grade says how exactly the new optimizer continues the training. It is
+    measured when `grade` or `report` is read for the first time: both optimizers train a small
+    problem, with the settings that `optimizer` has at this call, and from a translated state.
 
     Args:
       optimizer: an optimizer made by `to_keras`, which is translated with its state: slots,
-        `iterations`, the present learning rate and hyperparameters. Or a v1 optimizer, of which
-        the settings are: its state belongs to a graph.
-      api: which Keras a v1 optimizer goes to, as for `to_keras`. A bridged one stays in its own.
-      variables: those to train, for an optimizer that is not built yet. Both are built for them,
-        and Keras' one gets v1's starting values; without, it starts from Keras' own.
-      sparse: whether the grade has to hold for sparse gradients (embeddings), too.
-      learning_rate_changes: whether it has to hold for changes of the learning rate, too; None: if
-        that is a schedule or function now.
+        `iterations`, the current learning rate and hyperparameters. Or a v1 optimizer, of which
+        only the settings are translated, because its state belongs to a graph.
+      api: the kind of Keras optimizer for a v1 optimizer; see `to_keras`. An optimizer made by
+        `to_keras` is translated within the same kind.
+      variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
+        for them, and the slots of the new optimizer get v1's starting values. If None, its slots
+        start with Keras' values.
+      sparse: whether the grade should include sparse gradients (embeddings).
+      learning_rate_changes: whether the grade should include changes of the learning rate. None
+        means: if the current learning rate is a schedule or function.
 
     Returns:
-      A `Translation`: `optimizer`, `grade`, `report`.
+      A `Translation` with the attributes `optimizer`, `grade` and `report`.
 
     Raises:
       TypeError: `optimizer` is something else.
-      ValueError: Keras has no counterpart, or the state cannot be translated; the message tells
+      ValueError: Keras has no counterpart, or the state cannot be translated; the message says
         why.
     """
     bridged = _bridged(optimizer, api)
@@ -67,21 +72,24 @@ def from_plain_keras(
     sparse: bool = True,
     learning_rate_changes: Optional[bool] = None,
 ) -> Translation:
-    """Returns a bridged optimizer that continues the training of Keras' own: the reverse direction.
+    """Returns a bridged optimizer that continues the training of one of Keras' own optimizers.
+
+    A bridged optimizer is one made by `to_keras`. This is the reverse of `to_plain_keras`.
 
     Args:
-      plain: one of Keras' own optimizers, as `to_plain_keras` returns them.
+      plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.
       v1_optimizer: a v1 optimizer with the settings that `plain` has now.
-      variables: those that `plain` has trained. A Keras 2 optimizer does not know them, and one
-        of Keras 3 is built for them, if it is not: a state that was restored is there only then.
-      sparse: as for `to_plain_keras`.
-      learning_rate_changes: as for `to_plain_keras`.
+      variables: the variables that `plain` has trained. Keras 2 needs them, because its optimizers
+        do not know their variables. In Keras 3, `plain` is built for them if it is not built yet,
+        because only then it has the state of a restored checkpoint.
+      sparse: see `to_plain_keras`.
+      learning_rate_changes: see `to_plain_keras`.
 
     Returns:
       A `Translation`, whose `optimizer` is what `to_keras(v1_optimizer)` returns, with the state.
 
     Raises:
-      TypeError: an argument is something else.
+      TypeError: an argument has the wrong type.
       ValueError: `plain` is not what the v1 optimizer would become, or has other settings, or
         `variables` are missing.
     """
@@ -121,7 +129,7 @@ def _bridged(optimizer, api):
             )
         return optimizer
     if isinstance(optimizer, inspection.BASE):
-        counterparts.counterpart_of(type(optimizer))  # explains more than to_keras
+        counterparts.counterpart_of(type(optimizer))  # raises better errors than to_keras
         return bridge.to_keras(optimizer, api=api)
     inner = getattr(optimizer, "inner_optimizer", None)
     raise TypeError(
@@ -142,14 +150,16 @@ def _counts(translator, plain, sparse, learning_rate_changes):
 
 
 def _report(translator, bridged, plain, variables, carry, counts, back=False):
-    """Returns a function that measures, and returns the `TranslationReport` of this moment.
+    """Returns a function that measures the grade, and returns a `TranslationReport` of both.
+
+    The rest of the report describes the optimizers at the time of this call.
 
     Args:
       translator: the `Translator`.
       bridged: the bridged optimizer.
       plain: Keras' own optimizer.
-      variables: those whose state was translated.
-      carry: the method that translated the state; None if there was none.
+      variables: the variables whose state was translated.
+      carry: the method that translated the state; None if no state was translated.
       counts: a dict from the kinds of training to whether they count for the grade.
       back: whether `plain` was translated to `bridged`.
     """
@@ -166,7 +176,7 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
         tuple(_moved(translator, bridged, plain, variables)),
         measurements=(),
     )
-    rate = adapter.rate_now(plain) or 0.01  # a warm-up may begin with 0
+    rate = adapter.rate_now(plain) or 0.01  # a schedule with warm-up may begin with 0
     of_v1 = bridged.get_config()["optimizer"]
 
     def make():
@@ -196,7 +206,7 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
 
 
 def _why(translator, kind, result, clips, without_state):
-    """Returns why the two differ in a kind of training, or None."""
+    """Returns why the two optimizers differ in a kind of training, or None."""
     if result.grade != measurement.DIFFERS:
         return None
     if result.error is not None:

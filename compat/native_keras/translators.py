@@ -14,11 +14,13 @@ from . import counterparts
 
 
 class Translator:
-    """Translates between a v1 optimizer's class and its counterpart in one Keras.
+    """Translates between a v1 optimizer's class and its counterpart in one generation of Keras.
+
+    A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
 
     Args:
-      optimizer: an optimizer of that Keras.
-      v1_class: the class.
+      optimizer: an optimizer of that generation of Keras.
+      v1_class: the class of the v1 optimizer.
     """
 
     def __init__(self, optimizer, v1_class):
@@ -35,7 +37,7 @@ class Translator:
 
     @property
     def keras_name(self):
-        """The Keras class as users write it."""
+        """The name of the Keras class, with the module from which users import it."""
         home = self.adapter.name + ".optimizers"
         if getattr(self.adapter.keras.optimizers, self.counterpart.keras) is not self.keras_class:
             home += ".legacy"
@@ -44,7 +46,7 @@ class Translator:
     # Settings.
 
     def plain_like(self, bridged, rate):
-        """Returns a new optimizer of Keras' own with the settings of `bridged`."""
+        """Returns a new plain optimizer with the settings of `bridged`."""
         settings = self.settings(bridged)
         settings.update(self.adapter.base_arguments(bridged), learning_rate=rate)
         try:
@@ -58,7 +60,7 @@ class Translator:
         return plain
 
     def settings(self, bridged):
-        """Returns the class's own arguments, but for the learning rate."""
+        """Returns the arguments that only this Keras class has, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
         if steps and bridged._v1.counts_updates:
             raise ValueError(
@@ -75,12 +77,12 @@ class Translator:
         return settings
 
     def has_fixed_rate(self, plain):
-        """Whether its learning rate is a number."""
+        """Whether the learning rate of `plain` is a number that does not change."""
         rate = self.adapter.rate(plain)
         return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
     def check_class(self, plain):
-        """Raises a ValueError if `plain` is not of the class that the v1 optimizer becomes."""
+        """Raises a ValueError unless `plain` has the class that the v1 optimizer becomes."""
         if type(plain) is not self.keras_class:
             raise ValueError(
                 f"{self.v1_name} becomes a {self.keras_name}, and this is a "
@@ -88,7 +90,7 @@ class Translator:
             )
 
     def check_settings(self, plain, bridged):
-        """Raises a ValueError that names what is otherwise in `plain` than in the v1 optimizer."""
+        """Raises a ValueError that names the settings in which `plain` and v1 differ."""
         expected = self.settings(bridged)
         found = plain.get_config()
         unlike = [
@@ -111,8 +113,8 @@ class Translator:
         """Returns the variables whose state is to be translated, and builds the optimizer for them.
 
         Raises:
-          ValueError: the optimizer trains others, or awaits a state that is restored when it is
-            built.
+          ValueError: the optimizer trains other variables, or it has not been built after a
+            checkpoint was loaded.
         """
         given = None if given is None else list(given)
         if bridged.has_trained:
@@ -125,12 +127,12 @@ class Translator:
         return []
 
     def check_untrained(self, plain):
-        """Raises a ValueError if Keras' own has done steps, though its variables are unknown."""
+        """Raises a ValueError if `plain` has been trained with slots, but knows no variables."""
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
     def check_powers(self, bridged):
-        """Raises a ValueError if v1's powers of beta are not those of `iterations` steps."""
+        """Raises a ValueError if v1's powers of beta do not fit the number of `iterations`."""
         arguments, steps = counterparts.v1_arguments(bridged), self.updates(bridged)
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
@@ -138,10 +140,10 @@ class Translator:
             power = beta
             if name in bridged.non_slots:
                 power = float(versions.value_of(bridged.non_slots[name]))
-            # Half a step, and what rounding adds up to; some kernels take less than tiny for 0.
+            # Allow half a step and rounding. Some kernels replace powers less than tiny by 0.
             tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
             tolerance = max(tolerance, np.finfo(np.float32).tiny)
-            if not abs(power - expected) <= tolerance:  # nor where it is NaN
+            if not abs(power - expected) <= tolerance:  # true if `power` is NaN, too
                 raise ValueError(
                     f"{name} is {power:g}, and {argument}={beta!r} would make it {expected:g} "
                     f"in the {steps} steps of iterations, by which Keras computes it. Set "
@@ -149,19 +151,19 @@ class Translator:
                 )
 
     def updates(self, optimizer):
-        """Returns how many steps an optimizer has done."""
+        """Returns how many updates an optimizer has made."""
         steps = getattr(optimizer, "gradient_accumulation_steps", None) or 1
         first, _ = next(self.adapter.pairs(optimizer, optimizer))
         return int(versions.value_of(first)) // steps
 
     def carry(self, bridged, plain, variables, new_variables):
-        """Gives Keras' own optimizer the state of a bridged one.
+        """Copies the state of a bridged optimizer to a plain one.
 
         Args:
           bridged: the optimizer to read.
-          plain: the new one.
-          variables: those of `bridged`.
-          new_variables: those of `plain`, in the same order.
+          plain: the new optimizer.
+          variables: the variables that `bridged` trains.
+          new_variables: the variables that `plain` trains, in the same order.
         """
         self.adapter.build(plain, new_variables)
         self.carry_step(bridged, plain)
@@ -172,7 +174,7 @@ class Translator:
                 versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
 
     def carry_back(self, plain, bridged, variables, new_variables):
-        """Gives a bridged optimizer the state of Keras' own; the arguments as for `carry`."""
+        """Copies the state of a plain optimizer to a bridged one; the opposite of `carry`."""
         self.adapter.build(bridged, new_variables)
         self.carry_step(plain, bridged)
         rate = self.adapter.rate_now(plain)
@@ -186,16 +188,16 @@ class Translator:
             versions.assign_to(bridged.non_slots[name], power)
 
     def carry_step(self, source, target, *variables):
-        """Gives an optimizer `iterations`, and what else Keras itself keeps."""
+        """Copies `iterations` and the other variables that Keras itself keeps."""
         del variables
         for old, new in self.adapter.pairs(source, target):
             versions.assign_to(new, versions.value_of(old))
 
     def slots(self, plain, bridged, variables):
-        """Returns pairs of a `SlotTranslation` and its variables in Keras' own optimizer.
+        """Returns pairs of a `SlotTranslation` and a list of the slots in the plain optimizer.
 
         Raises:
-          ValueError: it has no such slot.
+          ValueError: the plain optimizer lacks a slot.
         """
         names = {slot: slot.in_keras(self.adapter.generation) for slot in self.counterpart.slots}
         found = self.adapter.slots(plain, variables, list(names.values()))

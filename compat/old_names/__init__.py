@@ -1,8 +1,8 @@
-"""The replacements of the optimizers and helpers that TF1 code uses, by their old names.
+"""The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
-docs/from_to.md with it. The rows are in `table.py`. Old names are written as in code, with `tf` for
-TensorFlow. A module's entry applies to every name in it that has no entry of its own.
+docs/from_to.md with it. The rows are in `table.py`. Old names begin with `tf` for TensorFlow, like
+in code. The entry of a module applies to all of its names that have no entry of their own.
 
 This package does not import TensorFlow.
 """
@@ -27,7 +27,7 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """OURS, TENSORFLOWS (perhaps in another module than before) or NOBODYS."""
+        """OURS (a new name in legacy_opt), TENSORFLOWS (one in TensorFlow), or NOBODYS (None)."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
@@ -65,7 +65,7 @@ def find(name):
 
 
 def public_name(name):
-    """Returns a name as the table writes it: short, and in its public module."""
+    """Returns a name in the form that the table uses: short, and in its public module."""
     name += "."
     for long, short in _PREFIXES:
         if name.startswith(long):

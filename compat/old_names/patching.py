@@ -21,33 +21,35 @@ _lock = threading.RLock()
 _patches = set()  # the active patches
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
-_own_modules = {}  # created modules by name; kept after a patch, as user code may refer to them
+# {name: module that a patch has created}. Kept after the patch, because user code may use them.
+_own_modules = {}
 
 
 def patch_tensorflow() -> Patch:
-    """Adds the optimizer names that TensorFlow removed, and DeepRec's, to TensorFlow's modules.
+    """Adds the optimizer names that TensorFlow removed, and those of DeepRec, to TensorFlow.
 
-    These names become those of `legacy_opt`: `tf.train.AdagradDecayOptimizer`,
-    `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and `AdamWOptimizer`, the optimizers of
-    `tf.contrib.opt`, `tf.contrib.layers.optimize_loss`, `tf.contrib.training.create_train_op` and
-    `tf.contrib.estimator.clip_gradients_by_norm`. `tf.contrib.tpu.CrossShardOptimizer` and
-    `tf.contrib.framework.get_or_create_global_step` become TensorFlow's own. The names are added to
-    `tf` and to `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow has is never
-    replaced; this includes all of `tf.contrib` on 1.15. Nothing else changes: call
-    `tf.compat.v1.disable_v2_behavior()` for TensorFlow 1's behaviour.
+    DeepRec is a fork of TensorFlow 1.15. These names then refer to objects of `legacy_opt`:
+    `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and
+    `AdamWOptimizer`, the optimizers of `tf.contrib.opt`, `tf.contrib.layers.optimize_loss`,
+    `tf.contrib.training.create_train_op` and `tf.contrib.estimator.clip_gradients_by_norm`. The
+    names `tf.contrib.tpu.CrossShardOptimizer` and
+    `tf.contrib.framework.get_or_create_global_step` then refer to objects of TensorFlow. The names
+    are added to `tf` and to `tf.compat.v1`, as attributes and for `import`. A name that TensorFlow
+    has is never replaced; this includes all of `tf.contrib` on 1.15. Nothing else changes, so call
+    `tf.compat.v1.disable_v2_behavior()` if you need TensorFlow 1's behaviour.
 
     Example::
 
         with compat.patch_tensorflow():
             import old_model_code
 
-    Modules that the code imports inside the block keep their names after it: `from
+    Modules that the code imports inside the block keep their names after the block: `from
     tensorflow.contrib import opt`, or `import tensorflow.contrib.opt as opt`. Names that the code
     looks up in `tf`, or imports in a function, are found only while a patch is active.
 
     Returns:
-      A `Patch`, a context manager. Without `with` the patch is active until its `undo()`. Patches
-      may overlap: the names are removed with the last of them.
+      A `Patch`, a context manager. Without `with`, the patch is active until its `undo()`. If
+      several patches are active, the names are removed when the last of these patches ends.
     """
     patch = Patch()
     with _lock:
@@ -79,7 +81,8 @@ class Patch:
     def undo(self) -> None:
         """Removes the names from TensorFlow, unless another patch is still active.
 
-        A module of old names that user code has imported keeps them.
+        The modules that `patch_tensorflow` created keep the names, because user code may have
+        imported these modules.
         """
         with _lock:
             _patches.discard(self)
@@ -181,7 +184,7 @@ def _raise_with_advice(module, name):
 
 
 def _set(module, name, value):
-    """Adds an attribute to a module that lacks it; returns whether the attribute is now ours."""
+    """Adds an attribute to a module that lacks it; returns whether a patch has added it."""
     is_own = module in _own_modules.values()
     if hasattr(module, name):
         return is_own and getattr(module, name) is value

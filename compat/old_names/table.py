@@ -3,10 +3,10 @@
 _PARAMETER_SERVERS = "Use any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
 
-# Rows of: the old module, its names (old=new if the new name differs), the new module or None, and
-# the advice.
+# Each row contains the old module, its names (old=new if the new name differs), the new module or
+# None, and the advice (see `Fate`).
 NAMES = (
-    # Still in tf.compat.v1.train.
+    # Names that TensorFlow still has in tf.compat.v1.train.
     (
         "tf.train",
         """
@@ -18,7 +18,7 @@ NAMES = (
         "tf.compat.v1.train",
         "",
     ),
-    # Added by DeepRec.
+    # Names that DeepRec, a fork of TensorFlow 1.15, added.
     (
         "tf.train",
         "AdagradDecayOptimizer AdagradDecayOptimizerV2 AdamAsyncOptimizer",
@@ -251,7 +251,7 @@ NAMES = (
 )
 
 _NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that were removed. Their entries apply to all names that are not in NAMES.
+# Modules that were removed. Their entries apply to all of their names that are not in NAMES.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
     "tf.contrib.bayesflow": "TensorFlow Probability has it.",
@@ -297,8 +297,8 @@ MODULES = {
 }
 
 
-# The private modules that defined public names, for code that imports the names from these: the
-# public module, the package of the private modules, and the names by private module.
+# The private modules that defined public names, because some code imports the names from them. Each
+# row contains the public module, the package of the private modules, and {private module: names}.
 DEFINED_IN = (
     (
         "tf.contrib.opt",

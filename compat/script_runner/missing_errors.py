@@ -30,7 +30,7 @@ def install(missing, tensorflow):
 
 
 def is_users_own(names):
-    """Whether a module is the user's: neither an installed package nor part of legacy_opt.
+    """Whether a module is user code: neither part of an installed package nor of legacy_opt.
 
     Args:
       names: the globals of the module.
@@ -45,7 +45,7 @@ _is_local = functools.lru_cache(maxsize=None)(script_modules.is_local)
 
 def _plain(module):
     """Returns the module that TensorFlow's module wrapper contains, or the module itself."""
-    from legacy_opt import versions  # here, as `legacy-opt doctor` imports this file without TF
+    from legacy_opt import versions  # not above: `legacy-opt doctor` imports this file without TF
 
     try:
         return versions.plain_module(module)
@@ -114,7 +114,7 @@ def _users_frame():
 
 
 def _is_machinery(module):
-    """Whether frames of a module can stand between the user's frame and this file's."""
+    """Whether frames of a module can be between a user's frame and the frames of this file."""
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 

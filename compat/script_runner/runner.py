@@ -23,8 +23,8 @@ def prepare():
     Returns:
       The module that the script's `import tensorflow` returns.
     """
-    # Make tf.layers available: from 2.16 on it needs Keras 2 (tf_keras). TensorFlow reads
-    # TF_USE_LEGACY_KERAS at import.
+    # Make tf.layers available, which needs Keras 2 (tf_keras) from TensorFlow 2.16 on. TensorFlow
+    # reads TF_USE_LEGACY_KERAS at import.
     if importlib.util.find_spec("tf_keras") is not None:
         os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
     # Raises an ImportError with the pip command if TensorFlow is not installed.
@@ -42,7 +42,7 @@ def prepare():
     level = logger.level
     logger.setLevel(logging.ERROR)  # hides the deprecation warning of disable_v2_behavior
     tf.compat.v1.disable_v2_behavior()
-    tf.compat.v1.compat = tf.compat  # v1's own lacks v1 and v2, or has other module objects
+    tf.compat.v1.compat = tf.compat  # tf.compat.v1.compat lacks v1 and v2, or has copies
     logger.setLevel(level)
     builtins.__import__ = _importing(builtins.__import__, tf.compat.v1)
     return tf.compat.v1
@@ -100,7 +100,7 @@ def _module(v1, path):
 
 def run_file(path):
     """Runs a file as the module `__main__`."""
-    if sys.version_info >= (3, 9):  # since then Python itself makes the script's path absolute
+    if sys.version_info >= (3, 9):  # Python itself makes the script's path absolute
         path = os.path.abspath(path)
     loader = SourceFileLoader("__main__", path)
     module = types.ModuleType("__main__")
@@ -115,7 +115,7 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code; prints an uncaught exception as Python does.
+    """Runs the script and returns its exit code; prints an uncaught exception like Python does.
 
     Args:
       start: a function that runs the script.
@@ -136,7 +136,7 @@ def _hide_our_frames(error, seen):
 
     Args:
       error: an exception or None.
-      seen: the ids of the exceptions that are done.
+      seen: the ids of the exceptions that were already changed.
     """
     if error is None or id(error) in seen:
         return

@@ -1,1 +1,1 @@
-"""What bridges have to know about a v1 optimizer, without Keras."""
+"""Inspects, copies and saves v1 optimizers for the bridges; does not depend on Keras."""

@@ -11,17 +11,18 @@ from .nesting import nested_optimizers
 v1 = tf.compat.v1
 
 
-# Attributes that the bridge adds to its copy of a v1 optimizer: a `V1Driver`, its `StepInputs` and
-# its `StateKey`.
+# Attributes that the bridge adds to its copy of a v1 optimizer: the `V1Driver`, and the copy's
+# `StepInputs` and `StateKey`.
 BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
 
 
 def copy_all(optimizer, make):
-    """Copies an optimizer and all that are nested in it.
+    """Copies an optimizer and all optimizers nested in it.
 
     Args:
       optimizer: a v1 optimizer.
-      make: returns a copy; its arguments are a `NestedOptimizer` and the attributes of the copy.
+      make: a function that returns the copy of one optimizer. Its arguments are a
+        `NestedOptimizer` and a dict of the copy's attributes.
 
     Returns:
       The copy of the optimizer.
@@ -37,7 +38,7 @@ def _fresh_state(optimizer, copies):
 
     Args:
       optimizer: the optimizer.
-      copies: a dict from the `id` of optimizers nested in it to their copies.
+      copies: a dict from the `id`s of the optimizers nested in `optimizer` to their copies.
     """
     state = {
         name: copied(value, copies)
@@ -69,7 +70,7 @@ def copied(value, copies=()):
 
     Args:
       value: any object.
-      copies: a dict from the `id` of optimizers to the optimizers that replace them.
+      copies: a dict from the `id`s of optimizers to the optimizers that replace them.
     """
     if type(value) is dict:
         return {key: copied(item, copies) for key, item in value.items()}
@@ -86,7 +87,7 @@ def copied(value, copies=()):
 
 
 def starting_value(value):
-    """Returns the initial value of a shared variable as a tensor; v1 allows a function for it."""
+    """Returns the initial value of a shared variable, which may be a function, as a tensor."""
     if argument_checks.is_function(value):
         value = value()
-    return tf.convert_to_tensor(value)  # a Python float is float32, as in v1
+    return tf.convert_to_tensor(value)  # a Python float becomes float32, like in v1

@@ -1,4 +1,4 @@
-"""Computes the names of a v1 optimizer's state in a TF1 graph, and so in its checkpoints."""
+"""Computes the names of a v1 optimizer's state in a TF1 graph and its checkpoints."""
 
 from typing import NamedTuple
 
@@ -36,13 +36,13 @@ class Names(NamedTuple):
 
 
 def names(optimizer, variables, originals=None):
-    """Returns the `Names` of an optimizer's state; the optimizer creates it in a scratch graph.
+    """Returns the `Names` of an optimizer's state, after creating that state in a scratch graph.
 
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
-      variables: a dict from v1 names of the variables it trains to (shape, dtype).
-      originals: a dict from these names to the variables themselves, by which a MultiOptimizer in
-        Keras selects its optimizers; with None it selects by the v1 names.
+      variables: a dict from v1 names of the variables that the optimizer trains to (shape, dtype).
+      originals: a dict from these names to the Keras variables, by which a MultiOptimizer selects
+        the optimizer for a variable. With None, it selects by the v1 names.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:
@@ -66,7 +66,7 @@ def names(optimizer, variables, originals=None):
         for nested, original in zip(everything, known):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
-                nested.optimizer.only_dense = True  # as in Keras
+                nested.optimizer.only_dense = True  # like the bridge's copy in Keras
         replica._create_slots(list(made.values()))
         slots, shared = {}, {}
         for nested in everything:
@@ -92,7 +92,7 @@ def _slots(nested, variables):
 
 
 def _route_alike(replica, original, originals):
-    """Makes the copy of a MultiOptimizer select as the original does for variables of Keras."""
+    """Makes the copy of a MultiOptimizer use the optimizers that `original` uses in Keras."""
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
     found = original.routes_of(list(originals.values()))
@@ -104,12 +104,12 @@ def _route_alike(replica, original, originals):
 
 
 def is_bridged(optimizer):
-    """Whether `to_keras` made this optimizer: its `V1Driver` is `optimizer._v1`."""
+    """Whether `to_keras` made this optimizer, which then has a `V1Driver` in `_v1`."""
     return getattr(optimizer, "_v1", None) is not None
 
 
 def _replace_tensors(replica):
-    """Replaces tensors in a copy's attributes by numbers: they belong to another graph."""
+    """Replaces tensors in a copy's attributes by numbers, because they belong to another graph."""
     arguments = inspection.constructor_arguments(type(replica))
     for name, value in list(vars(replica).items()):
         if name[:1] != "_" or name[1:] not in arguments:
@@ -122,8 +122,11 @@ def _replace_tensors(replica):
 
 
 def _set_step(replica, original):
-    """Gives a copy a step of the default graph; dtypes of slots may depend on the step's."""
-    inputs = getattr(original, "_step_inputs", None)  # of a bridge's copy
+    """Sets a copy's global step to a tensor of the default graph.
+
+    Slots may have the dtype of the global step.
+    """
+    inputs = getattr(original, "_step_inputs", None)  # only a bridge's copy has this attribute
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype
     else:

@@ -1,4 +1,4 @@
-"""Finds out which attribute of a v1 optimizer is what: learning rate, step, hyperparameters."""
+"""Finds the attributes that hold a v1 optimizer's learning rate, step and hyperparameters."""
 
 import contextlib
 import functools
@@ -20,17 +20,18 @@ _BASE_ATTRIBUTES = frozenset(vars(BASE(False, "base")))
 
 
 def learning_rate_attributes(optimizer, lr_attr=None):
-    """Returns the names of the attributes that hold the learning rate, one or several.
+    """Returns the names of the attributes that hold the learning rate.
 
     Args:
       optimizer: the v1 optimizer.
       lr_attr: the name that the user gave; False if there is no learning rate; None to search.
 
     Returns:
-      A tuple; empty if there is no learning rate, or if it is None, of a `RuleOptimizer`.
+      A tuple. It is empty if there is no learning rate, or if the learning rate of a
+      `RuleOptimizer` is None.
 
     Raises:
-      ValueError: none was found, or several that differ.
+      ValueError: no attribute was found, or several attributes with different values.
     """
     state, name = vars(optimizer), type(optimizer).__name__
     if lr_attr is False:
@@ -41,7 +42,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
         return (lr_attr,)
     found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
     if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
-        return ()  # None: it has its own schedule, as Adafactor
+        return ()  # the learning rate is None: the optimizer has its own schedule, like Adafactor
     if not found:
         raise ValueError(
             f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "
@@ -62,7 +63,7 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
     Args:
       optimizer: the v1 optimizer.
       global_step_attr: the name that the user gave, or None to search.
-      others: attributes that are known to be no step.
+      others: the names of attributes that are known not to be the step.
 
     Raises:
       ValueError: an attribute looks like a step, but has an unknown name.
@@ -78,7 +79,7 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
         if key == STEP_ATTRIBUTE or key in others or key in _BASE_ATTRIBUTES:
             continue
         if STEP_ATTRIBUTE in state and isinstance(value, tf.Tensor):
-            continue  # the tensor of the step, from an earlier call of _prepare
+            continue  # the global step as a tensor, which an earlier call of _prepare assigned
         is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
@@ -89,7 +90,7 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
 
 
 def integer_variables(optimizer):
-    """Returns the names of the attributes that are an integer scalar variable, like a step."""
+    """Returns the names of the attributes that are integer scalar variables, like a global step."""
     return tuple(
         name
         for name, value in vars(optimizer).items()
@@ -106,9 +107,10 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    They are the numbers that `_prepare` converts to tensors in each step. Numbers that it compares
-    or computes with in Python are not among them, nor are those that an update method reads
-    itself: Ftrl chooses its kernel by the shrinkage, once.
+    These are the numbers that `_prepare` converts to tensors in each step. They do not include
+    numbers that `_prepare` compares, or computes with, in Python. Nor do they include numbers that
+    an update method reads, because that happens only when the graph is built: Ftrl, for example,
+    chooses its kernel by the L2 shrinkage.
 
     Args:
       optimizer: the v1 optimizer.
@@ -116,7 +118,7 @@ def hyperparameters(optimizer, set_in_each_step):
         dtypes.
 
     Returns:
-      A dict from the constructor's argument to its number, which is in the attribute `_<argument>`.
+      A dict from constructor arguments to the numbers in the attributes `_<argument>`.
     """
     reads = _reads_of_prepare(optimizer, set_in_each_step) - _named_while_updating(type(optimizer))
     parameters = constructor_arguments(type(optimizer))
@@ -139,7 +141,7 @@ def constructor_arguments(cls):
 
 
 class _Watched(float):
-    """A number that calls `note` when Python compares it, or computes with it and a number."""
+    """A number that calls `note` when Python compares it, or combines it with another number."""
 
     note = None
 
@@ -175,7 +177,7 @@ def _reads_of_prepare(optimizer, set_in_each_step):
     reader, arguments = object.__new__(Reader), constructor_arguments(type(optimizer))
     for name, value in vars(optimizer).items():
         if argument_checks.is_function(value) and name[:1] == "_" and name[1:] in arguments:
-            value = _any_number  # the user's may have side effects, or belong to another graph
+            value = _any_number  # a user's function may have side effects or use another graph
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             value = _Watched(value)
             value.note = functools.partial(computed.add, name)
@@ -183,8 +185,8 @@ def _reads_of_prepare(optimizer, set_in_each_step):
     with tf.Graph().as_default():
         for name, dtype in set_in_each_step.items():
             vars(reader)[name] = tf.zeros([], dtype)
-        # It may fail where it needs what exists only in training; the attributes that it has read
-        # until then are known.
+        # `_prepare` may fail because it needs something that exists only in training. The
+        # attributes that it has read before the error are known.
         with contextlib.suppress(Exception):
             reads.clear()
             reader._prepare()
@@ -216,7 +218,7 @@ def _named_while_updating(cls):
 
 
 def attributes(optimizer):
-    """Yields the names and values of an optimizer's attributes, and of each item in containers."""
+    """Yields (attribute name, value) for an optimizer; for containers, one pair for each item."""
     for attribute, value in vars(optimizer).items():
         if attribute not in _BASE_ATTRIBUTES:
             value = list(value.values()) if isinstance(value, dict) else value

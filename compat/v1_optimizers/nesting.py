@@ -8,10 +8,10 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 
 class StateKey(NamedTuple):
-    """Numbers that keep apart the state of optimizers nested in one another.
+    """Numbers that distinguish the state of optimizers nested in one another.
 
-    They depend only on the order in which optimizers are nested, so that a new process computes the
-    same names.
+    The numbers depend only on the order in which optimizers are nested, so that a new process
+    computes the same names.
 
     Attributes:
       number: the number of optimizers before this one.
@@ -26,11 +26,11 @@ class StateKey(NamedTuple):
     shared_suffix: int = 0
 
     def slot(self, name):
-        """Returns the name under which the Keras optimizer keeps a slot of this optimizer."""
+        """Returns the name of a slot of this optimizer in the Keras optimizer."""
         return _numbered(name, self.slot_suffix)
 
     def shared(self, name):
-        """Returns the name under which the Keras optimizer keeps a shared variable of this one."""
+        """Returns the name of a shared variable of this optimizer in the Keras optimizer."""
         return _numbered(name, self.shared_suffix)
 
 
@@ -42,17 +42,17 @@ class NestedOptimizer(NamedTuple):
 
     @property
     def is_leaf(self):
-        """Whether the optimizer updates variables itself: it is no wrapper."""
+        """Whether the optimizer updates variables itself; a wrapper does not."""
         return not isinstance(self.optimizer, OptimizerWrapper)
 
 
 def nested_optimizers(optimizer):
-    """Returns an optimizer and all that are nested in it, outer ones first: `NestedOptimizer`s."""
+    """Returns `NestedOptimizer`s: an optimizer and all nested in it, outer optimizers first."""
     return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 
 def leaves(optimizer):
-    """Returns the optimizers that update variables; without wrappers, `optimizer` alone."""
+    """Returns the optimizers that update variables: `optimizer` itself, or those that it wraps."""
     return [nested.optimizer for nested in nested_optimizers(optimizer) if nested.is_leaf]
 
 

@@ -1,10 +1,10 @@
 """Makes copies of v1 optimizers whose state variables belong to a Keras optimizer.
 
 `copy_with_state_in` takes any `tf.compat.v1.train.Optimizer` and returns a copy whose class has
-`StateInKeras` as first base class. The copy runs the optimizer's own code through TF1's contract
-(`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`); wherever that code creates or looks
-up a variable, the Keras optimizer does it, which names, saves and restores the variables. The
-original stays as it is. Optimizers nested in it are copied likewise.
+`StateInKeras` as first base class. The copy runs the optimizer's own code by calling the methods
+that TF1 calls (`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`). Whenever that code
+creates or looks up a variable, the Keras optimizer does so, and it also names, saves and restores
+the variables. The argument does not change. Optimizers nested in it are copied in the same way.
 """
 
 import copy
@@ -109,15 +109,16 @@ class StateInKeras:
 
     def __deepcopy__(self, memo):
         for variable in chosen_variables(self):
-            memo.setdefault(id(variable), variable)  # unless the variable is copied, too
+            memo.setdefault(id(variable), variable)  # keeps the variable, unless it was copied, too
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
 
 
 class NestedStateInKeras(StateInKeras):
-    """The same for an optimizer nested in a wrapper, which calls its `apply_gradients`."""
+    """`StateInKeras` for an optimizer in a wrapper; the wrapper calls its `apply_gradients`."""
 
     def _create_slots(self, var_list):
-        with self._driver.with_step_of(self):  # here: TensorFlow creates slots in init_scope
+        # TensorFlow enters an init_scope to create slots, so set a global step of its graph.
+        with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
     def _prepare(self):
@@ -138,8 +139,8 @@ def copy_with_state_in(optimizer, driver, step_inputs):
     Args:
       optimizer: the v1 optimizer.
       driver: the `V1Driver` of the copy.
-      step_inputs: a dict from the `id` of the optimizer, and of each one nested in it, to its
-        `StepInputs`.
+      step_inputs: a dict from the `id` of each optimizer (`optimizer` and those nested in it) to
+        its `StepInputs`.
     """
 
     def make(nested, state):
@@ -154,7 +155,7 @@ def copy_with_state_in(optimizer, driver, step_inputs):
 
 
 def unbound_copy(optimizer):
-    """Returns a copy of a v1 optimizer without variables; of a bridge's copy, of its own class."""
+    """Returns a copy, without variables, of a v1 optimizer or of a bridge's copy of one."""
 
     def make(nested, state):
         cls = type(nested.optimizer)
@@ -177,7 +178,7 @@ def original_class(bound):
 
 @functools.lru_cache(maxsize=None)
 def _class_with_state_in_keras(base, original):
-    # The name stays the same, because error messages of the optimizer show it.
+    # The class name stays the same, because error messages of the optimizer show it.
     return type(original.__name__, (base, original), {"__doc__": original.__doc__})
 
 
@@ -195,7 +196,7 @@ def _takes_nothing(function):
 
 
 def _component(variable):
-    """Returns the component of this replica where a distribution strategy updates replicas."""
+    """Returns this replica's component of a distributed variable, or any other variable itself."""
     if variable is None or not tf.distribute.has_strategy():
         return variable
     return versions.own_component(variable)

@@ -1,4 +1,7 @@
-"""Converts v1 learning rates for Keras: decays read `iterations` instead of the global step."""
+"""Converts v1 learning rates for Keras.
+
+v1's learning rate decays, such as exponential_decay, then read `iterations`, not the global step.
+"""
 
 import functools
 import inspect
@@ -30,11 +33,12 @@ def for_keras(rate, optimizer, keras):
       rate: a number, tensor, variable, Keras schedule, callable without arguments, or a result of
         `tf.compat.v1.train.exponential_decay(…, global_step, …)` and similar functions.
       optimizer: the Keras optimizer, whose `iterations` replace the global step.
-      keras: that optimizer's Keras.
+      keras: the Keras package of that optimizer.
 
     Raises:
-      TypeError: it is something else.
-      ValueError: it is NaN, infinite, no scalar, or a tensor of a graph while executing eagerly.
+      TypeError: `rate` is something else.
+      ValueError: `rate` is NaN, infinite or not a scalar, or a tensor of a graph while executing
+        eagerly.
     """
     rate = versions.tf_variable(rate)
     if isinstance(rate, keras.optimizers.schedules.LearningRateSchedule):
@@ -67,14 +71,14 @@ def at_step(schedule, step):
     """Returns the learning rate of a step, a float32 tensor.
 
     Args:
-      schedule: a function of the step, or one without arguments, as `for_keras` returns them.
-      step: the number of steps done.
+      schedule: a function of the step, or a function without arguments; a result of `for_keras`.
+      step: the number of training steps done.
     """
     return tf.cast(schedule(step) if takes_step(schedule) else schedule(), tf.float32)
 
 
 def is_v1_decay(rate):
-    """Whether `rate` is a partial as v1's decay functions return it in eager execution."""
+    """Whether `rate` is a partial that v1's decay functions return in eager execution."""
     if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
         return False
     (step,) = rate.args
@@ -84,20 +88,20 @@ def is_v1_decay(rate):
 def _of_this_keras(schedule, keras):
     """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
 
-    v1's decay functions create schedules of the Keras inside TensorFlow, which other versions of
-    Keras cannot save.
+    v1's decay functions create schedules of the Keras package inside TensorFlow. Other versions of
+    Keras cannot save these.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
 
 
 def in_plain_numbers(schedule, cls=None):
-    """Returns a schedule of the same settings with numbers for tensors, so that it fits any graph.
+    """Returns a schedule whose tensors are replaced by numbers, so that any graph can use it.
 
     Args:
-      schedule: the function that v1's decay functions bind to a step; one without settings is
-        returned as it is.
-      cls: the class to make; None takes the schedule's own.
+      schedule: the function that v1's decay functions bind to a step. If it has no `get_config`,
+        it is returned unchanged.
+      cls: the class of the new schedule; None takes the class of `schedule`.
     """
     if not hasattr(schedule, "get_config"):
         return schedule
@@ -113,10 +117,10 @@ def in_plain_numbers(schedule, cls=None):
 def step_behind(rate):
     """Returns the step variable from which the tensor `rate` of a graph is computed, or None.
 
-    It is the graph's global step, or the only integer scalar variable there.
+    It is the graph's global step, or the only integer scalar variable that `rate` depends on.
 
     Raises:
-      ValueError: there are several such variables, and the graph's global step is none of them.
+      ValueError: `rate` depends on several such variables, but not on the graph's global step.
     """
     if not versions.is_symbolic(rate):
         return None
@@ -140,7 +144,7 @@ def step_behind(rate):
 
 
 def _warn_of_a_step(function):
-    """Warns if a learning rate function reads an integer variable: it may be a global step."""
+    """Warns if a learning rate function reads an integer variable, which may be a global step."""
     try:
         names = inspect.getclosurevars(function)
     except (TypeError, ValueError):

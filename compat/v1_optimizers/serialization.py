@@ -1,7 +1,7 @@
-"""Converts v1 optimizers to plain data and back, through a registry of classes.
+"""Converts v1 optimizers to plain data (numbers, strings, lists and dicts) and back.
 
-Nothing is imported by a name from a file: a class must be TensorFlow's, this package's or
-registered with `register_optimizer` before a file that names it is read.
+A file can only name classes of TensorFlow, of this package, and those that were registered with
+`register_optimizer`, so that reading a file never imports code.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from .inspection import BASE
 
 _registered = {}  # name -> class
-# The names of the argument of a wrapper's constructor that is the nested optimizer.
+# The names that wrappers' constructors have for the argument that is the nested optimizer.
 _HELD = ("optimizer", "opt")
 # Prefix of tf.contrib.opt classes in saved configurations: this package has classes of the same
 # names.
@@ -44,21 +44,22 @@ def register_optimizer(
 ) -> Union[OptimizerClass, Callable[[OptimizerClass], OptimizerClass]]:
     """Registers your own v1 optimizer class, so that saved models can name it.
 
-    Also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. Saving
-    reads the constructor's arguments from the attributes `_<argument>` (or `<argument>`), as in
-    TensorFlow's own classes. A class with other attributes defines ``get_config(self)``, which
-    returns the constructor's arguments as plain numbers, strings, lists and dicts, and, if calling
-    the class with them is not enough, the class method ``from_config(cls, config)``.
+    It is also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. To
+    save an optimizer, the constructor's arguments are read from the attributes `_<argument>` (or
+    `<argument>`), which TensorFlow's own classes have. A class with other attributes needs a method
+    ``get_config(self)`` that returns the constructor's arguments as plain numbers, strings, lists
+    and dicts. If calling the class with these arguments is not enough, the class also needs a class
+    method ``from_config(cls, config)``.
 
     Args:
       cls: the class.
-      name: the name to save; None takes the class's own.
+      name: the name to save; None takes the name of the class.
 
     Returns:
       The class.
 
     Raises:
-      TypeError: it is no subclass of tf.compat.v1.train.Optimizer.
+      TypeError: `cls` is not a subclass of tf.compat.v1.train.Optimizer.
       ValueError: another class has that name.
     """
     if cls is None:
@@ -126,13 +127,13 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
 
     Args:
       optimizer: the optimizer.
-      cls: its class.
+      cls: the class to save, which is not the class of a bridge's copy.
       overrides: a dict of constructor arguments whose values have changed.
-      skip: attributes whose arguments are omitted, such as the global step.
+      skip: names of attributes, such as that of the global step, whose arguments are omitted.
       nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:
-      ValueError: an argument cannot be read or is no plain data.
+      ValueError: an argument cannot be read or is not plain data.
     """
     if hasattr(cls, "get_config"):
         arguments = dict(cls.get_config(optimizer))
@@ -155,7 +156,7 @@ def from_config(data):
     """Returns a new v1 optimizer; the reverse of `to_config`.
 
     Raises:
-      ValueError: its class is not registered.
+      ValueError: the optimizer's class is not registered.
     """
     cls = _find(data["class_name"])
     if cls is None:
@@ -164,7 +165,7 @@ def from_config(data):
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )
-    # An option that is off may be missing in this version of the class.
+    # An option that is off may be an argument that this version of the class lacks.
     known = _parameters(cls)
     arguments = {
         key: _with_optimizers(value)
@@ -173,14 +174,14 @@ def from_config(data):
     }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
-    for name, parameter in _parameters(cls).items():  # a global step: the bridge has its own
+    for name, parameter in _parameters(cls).items():  # a global step, which the bridge sets
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
 
 
 def _with_optimizers(value):
-    """Makes the optimizers that are nested in plain data."""
+    """Returns an argument, in which optimizers that are plain data are replaced by objects."""
     if isinstance(value, dict) and set(value) == {"class_name", "config"}:
         return from_config(value)
     return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
@@ -207,7 +208,7 @@ def _arguments(optimizer, cls, known):
         for attribute in ("_" + name, name):
             if attribute in state:
                 value, default = state[attribute], parameter.default
-                # An option that is off by default may be missing in other versions of the class.
+                # Other versions of the class may lack an option that is off by default.
                 off = type(value) is type(default) and value == default and not value
                 if not off:
                     yield name, value

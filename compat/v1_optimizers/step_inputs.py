@@ -1,4 +1,4 @@
-"""Finds the attributes of a v1 optimizer that a bridge sets in each step: learning rate, step."""
+"""Finds the attributes of a v1 optimizer that a bridge sets: learning rate and global step."""
 
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -13,11 +13,11 @@ class StepInputs(NamedTuple):
 
     Attributes:
       rates: the names of the attributes that hold the learning rate.
-      by_keras: whether they are set to Keras' learning rate.
-      schedule: what sets them otherwise, as `schedules.for_keras` returns it; None if they stay
-        as they are.
+      by_keras: whether the attributes in `rates` are set to Keras' learning rate.
+      schedule: a result of `schedules.for_keras` that computes the learning rate if `by_keras` is
+        False; None if the attributes in `rates` are not set.
       step: the name of the attribute that holds the global step, or None.
-      step_dtype: the dtype of the step there.
+      step_dtype: the dtype of the global step in this attribute.
       counts: the names of the attributes that hold the variable which counts the steps.
     """
 
@@ -40,17 +40,17 @@ class StepInputs(NamedTuple):
 
 
 def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=None):
-    """Finds the `StepInputs` of an optimizer and of all that are nested in it; no schedules.
+    """Finds the `StepInputs` of an optimizer and of all optimizers nested in it.
 
     Args:
       optimizer: the v1 optimizer.
-      lr_attr: the name of the learning rate's attribute as the user gave it; see `to_keras`.
-      global_step_attr: the name of the step's attribute, likewise.
-      step_dtype: the dtype of the step in a saved configuration, or None; for several optimizers
-        that update variables, a list.
+      lr_attr: the argument `lr_attr` of `to_keras`.
+      global_step_attr: the argument `global_step_attr` of `to_keras`.
+      step_dtype: the dtype of the global step in a saved configuration, or None. If several
+        optimizers update variables, a list with a dtype for each of them.
 
     Returns:
-      A dict from the `id` of each optimizer to its `StepInputs`.
+      A dict from the `id` of each optimizer to its `StepInputs`, without schedules.
 
     Raises:
       ValueError: see `inspection`; or `lr_attr` or `global_step_attr` is given although several

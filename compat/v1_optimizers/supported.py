@@ -1,4 +1,4 @@
-"""Refuses v1 optimizers that a bridge cannot run, with the reason."""
+"""Raises errors with the reason for v1 optimizers that a bridge cannot run."""
 
 import inspect
 
@@ -12,12 +12,12 @@ from .nesting import nested_optimizers
 
 
 def check_class(optimizer):
-    """Refuses optimizers of a class that a bridge cannot run, nested ones included.
+    """Refuses optimizers that have, or contain optimizers of, a class that a bridge cannot run.
 
     Raises:
-      TypeError: it is no v1 optimizer, or cannot update resource variables.
-      ValueError: it contains another optimizer and is no `OptimizerWrapper`, or overrides
-        compute_gradients.
+      TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
+      ValueError: `optimizer` contains another optimizer but is not an `OptimizerWrapper`, or it
+        overrides compute_gradients.
     """
     if not isinstance(optimizer, BASE):
         raise TypeError(
@@ -52,7 +52,7 @@ def _check_one_class(optimizer, inside):
         )
 
 
-# The methods of wrappers call those of the nested optimizers, which are checked as well.
+# A wrapper's method calls the methods of the nested optimizers, which are checked as well.
 _COMPUTE_NOTHING_ELSE = tuple(
     cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
 )
@@ -67,14 +67,14 @@ def _hint(optimizer):
 
 
 def check_variables(optimizer, set_in_each_step):
-    """Refuses optimizers that create variables in their constructor: no checkpoint has those.
+    """Refuses optimizers whose constructor creates variables, because checkpoints lack these.
 
     Args:
       optimizer: the v1 optimizer.
       set_in_each_step: the names of the attributes that the bridge sets.
 
     Raises:
-      ValueError: it has a variable that was no argument of its constructor.
+      ValueError: an attribute is a variable that is not an argument of the constructor.
     """
     parameters = inspect.signature(type(optimizer).__init__).parameters
     for attribute, item in attributes(optimizer):
@@ -88,7 +88,8 @@ def check_variables(optimizer, set_in_each_step):
             )
 
 
-# These methods check, warn, and call `applying`, which a bridge calls itself.
+# A bridge need not call these methods: they check and warn, and call `applying`, which the bridge
+# also does.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
 )
@@ -98,7 +99,7 @@ def overrides_apply_gradients(optimizer):
     """Whether the optimizer's class overrides apply_gradients, so that a bridge must call it.
 
     Raises:
-      ValueError: it does, without a parameter `global_step`.
+      ValueError: the overriding method has no parameter `global_step`.
     """
     functions = [vars(home).get("apply_gradients") for home in type(optimizer).__mro__]
     own = [function for function in functions if function and function not in _ONLY_PREPARE]

@@ -1,1 +1,1 @@
-"""The bridge to OptimizerV2, of Keras 2."""
+"""The bridge to OptimizerV2, the optimizer class of Keras 2."""

@@ -1,4 +1,4 @@
-"""Gradient clipping as Keras documents it, with the gradients of equal ids summed first."""
+"""Clips gradients according to Keras' documentation, after summing the gradients of equal ids."""
 
 import contextlib
 
@@ -10,8 +10,9 @@ from legacy_opt.core.duplicate_ids import gathered
 def sums_duplicates_first(base):
     """Returns a subclass of the OptimizerV2 class `base` that clips in `apply_gradients`.
 
-    From TensorFlow 2.4 on, Keras clips there. Older versions clip where `minimize` or
-    `get_gradients` computes the gradients, so not in custom loops, and have no global_clipnorm.
+    From TensorFlow 2.4 on, Keras clips in `apply_gradients`, too. Older versions clip only the
+    gradients that `minimize` or `get_gradients` computes, so they do not clip in custom loops.
+    Older versions also lack global_clipnorm.
     """
     if hasattr(base, "_transform_gradients"):
         return type("Summing", (_Summing, base), {})
@@ -28,7 +29,7 @@ class _Summing:
 
 
 class _Clipping:
-    _base_clips_gradients = False  # whether the OptimizerV2 has a method for it: 2.1 to 2.3
+    _base_clips_gradients = False  # whether the base class has _clip_gradients: 2.1 to 2.3
 
     def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
         limits = {
@@ -52,8 +53,8 @@ class _Clipping:
         return config
 
     def __getattribute__(self, name):
-        # Keras up to TensorFlow 2.0 has these attributes only if there is a limit, and checks with
-        # `hasattr` where it computes gradients, and whether it can scale the loss.
+        # Up to TensorFlow 2.0, OptimizerV2 has these attributes only if there is a limit. Keras
+        # asks with `hasattr` whether to clip computed gradients, and whether it can scale the loss.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)
@@ -75,7 +76,7 @@ class _Clipping:
         with self._limits_hidden():
             return super()._compute_gradients(*args, **kwargs)
 
-    def _clip_gradients(self, grads):  # 2.1 to 2.3
+    def _clip_gradients(self, grads):  # TensorFlow 2.1 to 2.3 calls it
         return grads
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):

@@ -1,4 +1,4 @@
-"""The hyperparameters of a bridged Keras 2 optimizer: variables, constants and schedules."""
+"""The hyperparameters of bridged Keras 2 optimizers (made by `to_keras`)."""
 
 import functools
 import numbers
@@ -13,19 +13,19 @@ from ..refusals import set_too_late
 
 
 class Keras2Hyperparameters:
-    """Keeps v1's hyperparameters as Keras' own; a base class before OptimizerV2."""
+    """Keeps the v1 optimizer's hyperparameters in Keras; a base class before OptimizerV2."""
 
     _graph_is_built = False
 
     def _rate_now(self):
-        """Returns this step's learning rate, a float32 tensor; None if v1 takes none from Keras."""
+        """Returns this step's learning rate, a tensor; None if the v1 optimizer ignores it."""
         return self._decayed_lr(tf.float32) if self._v1.settings.rates else None
 
     def _decayed_lr(self, var_dtype):
         schedule = self._hyper["learning_rate"]
         if not (self._v1.counts_updates and hasattr(schedule, "get_config")):
             return super()._decayed_lr(var_dtype)
-        # Keras would round the step to a float, which v1's decays compare as an integer.
+        # Keras would round the step to a float, but v1's learning rate decays need an integer.
         self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
         try:
             return super()._decayed_lr(var_dtype)
@@ -33,7 +33,7 @@ class Keras2Hyperparameters:
             self._hyper["learning_rate"] = schedule
 
     def _hyperparameters_now(self):
-        """Returns this step's other hyperparameters, a dict from names to tensors."""
+        """Returns a dict from hyperparameters (not the learning rate) to this step's tensors."""
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
         names = [name for name in self._v1.other_names() if name not in self._constants]
@@ -56,8 +56,9 @@ class Keras2Hyperparameters:
         if not self._hypers_created:
             with tf.init_scope():
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
-                    # TensorFlow's graph rewriting computes other bits with a constant than with a
-                    # variable, and in v1 it is a constant. Keras makes no variable of a callable.
+                    # In v1, hyperparameters are constants. Variables would give other bits, because
+                    # TensorFlow rewrites graphs with constants. Keras makes no variable for a
+                    # callable, so set a callable.
                     for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)
@@ -81,6 +82,6 @@ class Keras2Hyperparameters:
     def present_value(self, name):
         """See `StateOwner`."""
         value = self._serialize_hyperparameter(name)
-        if tf.is_tensor(value):  # what a function returned
+        if tf.is_tensor(value):  # the result of a learning rate function
             value = self._adapter.keras.backend.get_value(value)
         return value

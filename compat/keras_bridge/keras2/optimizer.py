@@ -19,13 +19,14 @@ from .state import Keras2State
 class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes it, and describes the arguments. Variables and slots equal
-    those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function`, `fit` and in
-    graph-mode Keras. Slots and shared variables (Adam's powers of beta) have the v1 names.
+    It is made by `legacy_opt.compat.to_keras`, where the arguments are described. Under
+    `tf.function`, `fit` and in graph-mode Keras, variables and slots are bit for bit equal to those
+    of the v1 optimizer in a Session. Slots and shared variables (such as Adam's powers of beta)
+    have their v1 names.
 
-    Three arguments are for configurations only: `step_dtype`, the dtype of a v1 global step;
-    `by_updates`, whether the schedule was one of v1's decays; and `learning_rates`, the schedules
-    of several nested optimizers.
+    Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
+    `by_updates` is whether the schedule was one of v1's learning rate decays; and `learning_rates`
+    are the schedules of several nested optimizers.
     """
 
     _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
@@ -65,15 +66,15 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
         for hyperparameter, value in settings.numbers.items():
             self._set_hyper(hyperparameter, value)
 
-    # The step.
+    # The training step.
 
     def apply_gradients(self, grads_and_vars, *args, decay_var_list=None, **kwargs):
-        """Updates variables, as Keras' own.
+        """Updates variables, like the method of Keras' own optimizers.
 
         Args:
           grads_and_vars: (gradient, variable) pairs.
           *args: see `tf.keras.optimizers.Optimizer.apply_gradients`.
-          decay_var_list: the variables that weight decay applies to, as in v1; None for all.
+          decay_var_list: the variables that weight decay applies to, like in v1; None for all.
           **kwargs: see `*args`.
 
         Raises:
@@ -104,15 +105,15 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
         return tf.group(*ops)
 
     def _apply_all(self, pairs, name):
-        """Calls v1's own apply_gradients, and advances the steps of learning rates."""
+        """Calls the v1 optimizer's apply_gradients, and increments the steps of learning rates."""
         if tf.executing_eagerly():
             return self._v1.apply_gradients(pairs, self.iterations, name)
         before = self.iterations.read_value()
         with after(before):
             done = self._v1.apply_gradients(pairs, self.iterations, name)
         with after(done):
-            made = self.iterations.read_value() - before  # none while gradients are accumulated
-            return tf.group(done, *self._v1.advance_steps(made))
+            added = self.iterations.read_value() - before  # 0 while gradients are accumulated
+            return tf.group(done, *self._v1.advance_steps(added))
 
     def _resource_apply_dense(self, grad, handle, apply_state=None):
         return self._v1.update_dense(grad, handle)
@@ -129,7 +130,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
         """Returns plain data from which `from_config` makes the same optimizer, without its state.
 
         Raises:
-          ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+          ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
         """
         keras = self._adapter.keras
         result = configuration.with_v1(super().get_config(), self._v1, keras)

@@ -1,4 +1,4 @@
-"""Saving and restoring a bridged Keras 2 optimizer, beyond what OptimizerV2 does by itself."""
+"""Saves and restores what OptimizerV2 would not, in bridged optimizers (made by `to_keras`)."""
 
 import contextlib
 
@@ -12,22 +12,22 @@ Base = gradients.sums_duplicates_first(versions.optimizer_v2())
 
 
 class Keras2Saving(Base):
-    """An OptimizerV2 that restores slots in the dtypes and shapes that v1 gives them."""
+    """An OptimizerV2 that restores slots in the dtypes and shapes that the v1 optimizer chooses."""
 
     _restoring = False
 
     def get_slot_names(self):
         """Returns the names of the slots; there are none before the first step."""
         names = super().get_slot_names()
-        # Loading a SavedModel creates slots of the variables' own shape and dtype, and fails to
-        # restore any other. Keras starts with new slots there anyway.
+        # When Keras loads a SavedModel, it creates slots with the shapes and dtypes of the
+        # variables, so restoring other slots would fail. Training starts with new slots anyway.
         if self._slots_unlike_variables and versions.writing_saved_model():
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
-        # Keras would create a missing slot in the variable's own shape and dtype, and any slot that
-        # the checkpoint has.
+        # Keras would create each slot that the checkpoint contains, even one that the optimizer
+        # does not use, with the shape and dtype of the variable.
         if tf.executing_eagerly() and self.existing_slot(variable, slot_name) is None:
             self._restoring = True
             try:

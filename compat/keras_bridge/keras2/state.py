@@ -1,4 +1,4 @@
-"""The state of a bridged Keras 2 optimizer: slots and shared variables, which Keras owns."""
+"""The slots and shared variables of bridged Keras 2 optimizers (made by `to_keras`)."""
 
 import contextlib
 import weakref
@@ -17,21 +17,21 @@ from .saving import Keras2Saving
 class Keras2State(StateOwner, Keras2Saving):
     """An OptimizerV2 that owns the variables of a v1 optimizer.
 
-    A slot may have another dtype and shape than its variable; a slot of Keras' own cannot.
+    A slot may have another dtype and shape than its variable, unlike in Keras' own optimizers.
     """
 
     _adapter = ADAPTERS[2]
 
     def __init__(self, name, **keras_arguments):
-        # Its variables belong to this strategy, even if a checkpoint creates them outside of its
-        # scope. (Later versions of Keras do the same.)
+        # The optimizer's variables belong to this strategy, even if restoring a checkpoint creates
+        # them outside of the strategy's scope. (Later versions of Keras do the same.)
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
         super().__init__(name, **keras_arguments)
         self.non_slots = {}
-        self._number_of_maker = {}  # by their names: the number of the nested optimizer
-        self._slot_order = {}  # the keys of the variables, in the order of training
+        self._number_of_maker = {}  # {name of a shared variable: number of the optimizer using it}
+        self._slot_order = {}  # {key of a variable: None}, in the order of training
         self._trained = _Variables()
         self._slots_unlike_variables = set()
 
@@ -58,7 +58,7 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts `weights` by the order of training; a restore may have created them in another."""
+        """Sorts `weights` in the order of training. Restoring may have changed their order."""
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
@@ -145,7 +145,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def awaits_state(self):
         """See `StateOwner`."""
-        # Slots that were restored before the first step exist, but their order is not known.
+        # Slots that were restored before the first training step exist, but in an unknown order.
         return bool(self._slots) or any(self._deferred_slot_restorations.values())
 
     @contextlib.contextmanager
@@ -160,7 +160,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
 
 class _Variables(weakref.WeakValueDictionary):
-    """Variables by their keys. It does not keep them alive, and a pickle omits them."""
+    """A dict from keys to variables that does not keep the variables alive. Its pickle is empty."""
 
     def __reduce__(self):
         return _Variables, ()

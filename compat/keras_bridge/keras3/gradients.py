@@ -1,4 +1,4 @@
-"""Converts gradients for Keras 3: to the variable's dtype; sparse ones can be divided."""
+"""Converts gradients for Keras 3, which expects the variable's dtype and divides gradients."""
 
 import tensorflow as tf
 
@@ -10,7 +10,7 @@ class Rows(tf.IndexedSlices):
 
     @classmethod
     def of(cls, slices):
-        """Returns the same gradient as one of this class."""
+        """Returns the same gradient as an instance of this class."""
         return cls(slices.values, slices.indices, slices.dense_shape)
 
     def __truediv__(self, divisor):
@@ -26,7 +26,7 @@ def as_gradient(grad):
 
 
 def of_dtype(grad, variable):
-    """Casts a gradient to its variable's dtype, as all of Keras 3's own optimizers do."""
+    """Casts a gradient to its variable's dtype, like all of Keras 3's own optimizers do."""
     if grad is None or grad.dtype == variable.dtype:
         return grad
     return with_values(grad, tf.cast(values_of(grad), variable.dtype))

@@ -1,4 +1,4 @@
-"""The hyperparameters of a bridged Keras 3 optimizer: variables of Keras, and schedules."""
+"""The hyperparameters of bridged Keras 3 optimizers (made by `to_keras`)."""
 
 import numbers
 
@@ -20,20 +20,20 @@ _APPLY = (
 
 
 class Keras3Hyperparameters:
-    """Keeps v1's hyperparameters as variables; a base class before Keras 3's optimizer."""
+    """Keeps the v1 optimizer's hyperparameters as variables; a base class before Keras' class."""
 
-    _graph_is_built = False  # a TF1 graph, which holds hyperparameters as constants
+    _graph_is_built = False  # whether a TF1 graph contains the hyperparameters as constants
 
     def __init__(self, learning_rate, **keras_arguments):
         super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
         variable = self._learning_rate
-        if getattr(variable, "dtype", "float32") != "float32":  # then floatx says otherwise
+        if getattr(variable, "dtype", "float32") != "float32":  # Keras' floatx is another dtype
             self._untrack_variable(variable)
             self._learning_rate = self._add_number("learning_rate", learning_rate)
 
     def _make_hyperparameters(self):
-        """Makes variables of the numbers that v1 reads in each step, unless Keras has them."""
-        # Keras has a weight decay as well, but not at the same time as v1.
+        """Makes variables of the numbers that `_prepare` reads, unless Keras has such variables."""
+        # Keras has the attribute weight_decay, too, but does not use it if the v1 optimizer does.
         numbers_of_v1 = self._v1.exact_numbers
         for name in self._v1.other_names():
             if hasattr(self, name) and name != "weight_decay":
@@ -56,7 +56,7 @@ class Keras3Hyperparameters:
         )
 
     def _hyperparameters_now(self):
-        """Returns this step's other hyperparameters, a dict from names to tensors."""
+        """Returns a dict from hyperparameters (not the learning rate) to this step's tensors."""
         if self._graph_is_built:
             return {}
         return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
@@ -83,11 +83,11 @@ class Keras3Hyperparameters:
                 raise AttributeError("Keras 3 has no lr. Set learning_rate.")
         super().__setattr__(name, value)
 
-    # The weight decay: v1's own instead of Keras', if it can be set.
+    # The weight decay: that of the v1 optimizer, if it can be set, otherwise that of Keras.
 
     @property
     def weight_decay(self):
-        """The weight decay of the v1 optimizer if it has one, else that of Keras."""
+        """The weight decay of the v1 optimizer, if it can be set, otherwise that of Keras."""
         return vars(self).get("_hyper", {}).get("weight_decay", vars(self).get("weight_decay"))
 
     @weight_decay.setter
@@ -105,7 +105,7 @@ class Keras3Hyperparameters:
     # The learning rate.
 
     def _rate_now(self):
-        """Returns this step's learning rate, a float32 tensor; None if v1 takes none from Keras."""
+        """Returns this step's learning rate, a tensor; None if the v1 optimizer ignores it."""
         if not self._v1.settings.rates:
             return None
         return tf.cast(tf.convert_to_tensor(self._get_current_learning_rate()), tf.float32)
@@ -120,7 +120,7 @@ class Keras3Hyperparameters:
 
     @property
     def learning_rate(self):
-        """This step's learning rate; set to a number, schedule or function."""
+        """This step's learning rate; it can be set to a number, schedule or function."""
         return self._get_current_learning_rate()
 
     @learning_rate.setter
@@ -137,7 +137,7 @@ class Keras3Hyperparameters:
         if versions.is_keras_3_variable(rate):
             rate = tf.convert_to_tensor(rate)
         if tf.is_tensor(rate) and not isinstance(rate, tf.Variable):
-            # The value that it has now, as in Keras' own.
+            # Keep the current value of the tensor, like Keras' own optimizers do.
             self._assign_rate(rate)
             self._v1.exact_numbers["learning_rate"] = None
             return
@@ -165,10 +165,10 @@ class Keras3Hyperparameters:
         return np.float32(rate) if isinstance(rate, float) else rate
 
     def _configuration_of_keras(self):
-        """Returns Keras' own configuration, with the present number of a learning rate function."""
+        """Returns Keras' own configuration, with the current result of a learning rate function."""
         rate, hyper = self._learning_rate, self._hyper
         is_function = callable(rate) and not hasattr(rate, "get_config")
-        vars(self).update(_hyper={})  # so that it does not contain v1's weight decay
+        vars(self).update(_hyper={})  # hides the v1 optimizer's weight decay
         if is_function:
             vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
         try:
@@ -178,7 +178,7 @@ class Keras3Hyperparameters:
 
 
 def _as_keras_takes_it(rate):
-    """Returns a learning rate as Keras 3 takes it: a float, schedule or function."""
+    """Returns a learning rate in a form that Keras 3 takes: a float, schedule or function."""
     if isinstance(rate, (numbers.Real, np.generic)):
         return float(rate)
     if isinstance(rate, tf.Variable) or versions.is_symbolic(rate):

@@ -22,13 +22,13 @@ from .state import Keras3State, keras
 class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     """A Keras 3 optimizer around a copy of a `tf.compat.v1.train.Optimizer`.
 
-    `legacy_opt.compat.to_keras` makes it, and describes the arguments. Variables and slots equal
-    those of the v1 optimizer in a graph-mode Session bit for bit, under `tf.function` and `fit`.
-    `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
+    It is made by `legacy_opt.compat.to_keras`, where the arguments are described. Under
+    `tf.function` and `fit`, variables and slots are bit for bit equal to those of the v1 optimizer
+    in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
 
-    Three arguments are for configurations only: `step_dtype`, the dtype of a v1 global step;
-    `by_updates`, whether the schedule was one of v1's decays, which count updates; and
-    `learning_rates`, the schedules of several nested optimizers.
+    Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
+    `by_updates` is whether the schedule was one of v1's learning rate decays, which count updates;
+    and `learning_rates` are the schedules of several nested optimizers.
     """
 
     def __init__(
@@ -62,34 +62,35 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         vars(self)["_v1"] = V1Driver(optimizer, settings, self)
         self._make_hyperparameters()
 
-    # The step.
+    # The training step.
 
     def apply(self, grads, trainable_variables=None):
-        """Updates variables, and builds the optimizer if that is still to be done.
+        """Updates variables, and builds the optimizer if it is not built yet.
 
         Args:
           grads: gradients, a list of tensors, IndexedSlices or None.
-          trainable_variables: their variables; None for those that the optimizer was built with.
+          trainable_variables: the variables of these gradients, a list; None for the variables that
+            the optimizer was built for.
 
         Raises:
-          ValueError: a variable is unknown, or the call is stateless.
+          ValueError: the optimizer was not built for a variable, or this is a StatelessScope.
         """
         self._check_stateful()
         grads = [as_gradient(grad) for grad in grads]
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # Keras has built it for no variables, loading a model from .h5
+            self.build(variables)  # to load a model from .h5, Keras has built it for no variables
         with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
             return super().apply(grads, variables)
 
     def apply_gradients(self, grads_and_vars, decay_var_list=None):
-        """Updates variables: `apply` for (gradient, variable) pairs.
+        """Updates variables, like `apply`.
 
         Args:
           grads_and_vars: (gradient, variable) pairs.
-          decay_var_list: the variables that weight decay applies to, as in v1; None for all.
+          decay_var_list: the variables that weight decay applies to, like in v1; None for all.
 
         Returns:
           The number of steps, a keras.Variable; in a TF1 graph an operation to run.
@@ -103,7 +104,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         return self._iterations if done is None else done
 
     def _apply_in_graph(self, grads, variables):
-        """Updates variables in a TF1 graph. Returns an operation to run, as Keras does not."""
+        """Updates variables in a TF1 graph. Unlike Keras' `apply`, returns an operation to run."""
         for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(self, option):
                 raise ValueError(
@@ -118,8 +119,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         def step():
             before = self.steps_done().read()
             super(BridgedOptimizer, self).apply(grads, variables)
-            made = self.steps_done().read() - before  # none while gradients are accumulated
-            self._v1.advance_steps(made)
+            added = self.steps_done().read() - before  # 0 while gradients are accumulated
+            self._v1.advance_steps(added)
             return tf.convert_to_tensor(self._iterations)
 
         return step().op
@@ -127,7 +128,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     def _clip_gradients(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        # Keras clips each occurrence of an id by itself, and not all kinds of sparse gradients.
+        # Keras would clip each occurrence of an id separately, and fail for some sparse gradients.
         pairs = gathered([(grad, None) for grad in grads])
         clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
         return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
@@ -145,21 +146,21 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             self._v1.finish(distribution, [variable for _, variable in pairs])
 
     def _apply_and_count(self, pairs):
-        """Calls v1's own apply_gradients, which may advance the step or not."""
+        """Calls the v1 optimizer's own apply_gradients, which may increment the step or not."""
         variable, read = self.steps_done()
         before = variable.read_value()
-        variable.assign(read())  # fewer, if Keras accumulates gradients
+        variable.assign(read())  # less than `before` if Keras accumulates gradients
         try:
             cast = [(of_dtype(*pair), pair[1]) for pair in pairs]
             self._v1.apply_gradients(cast, variable)
             if self._v1.settings.accumulates:
-                before = variable.read_value() - 1  # it counts updates
+                before = variable.read_value() - 1  # so that Keras counts updates, not batches
         finally:
-            variable.assign(before)  # Keras advances it
+            variable.assign(before)  # Keras increments it afterwards
 
     def update_step(self, gradient, variable, learning_rate):
-        """Updates one variable; Keras calls it."""
-        del learning_rate  # v1 has it
+        """Updates one variable; Keras calls this method."""
+        del learning_rate  # the v1 optimizer has it already
         gradient = of_dtype(gradient, variable)
         if isinstance(gradient, tf.IndexedSlices):
             self._v1.update_sparse(gradient.values, variable, gradient.indices)
@@ -172,7 +173,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         """Returns plain data from which `from_config` makes the same optimizer, without its state.
 
         Raises:
-          ValueError: an argument of the v1 optimizer cannot be read or is no plain data.
+          ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
         """
         of_keras = self._configuration_of_keras()
         if not self._v1.settings.rates:
@@ -214,7 +215,7 @@ def _check(keras_arguments, has_rate):
 
 
 def _check_accumulation(keras_arguments, accumulates):
-    """Refuses what Keras would do in each batch, where v1 makes one update of several."""
+    """Refuses what Keras would do in each batch if the v1 optimizer accumulates batches."""
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(
@@ -225,7 +226,7 @@ def _check_accumulation(keras_arguments, accumulates):
 
 
 def _check_names(keras_arguments, own, v1_name):
-    """Refuses what both Keras and the v1 optimizer would do."""
+    """Refuses arguments of Keras if the v1 optimizer has an argument of the same name."""
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in own and keras_arguments.get(name) is not None:
             raise ValueError(

@@ -1,7 +1,8 @@
-"""Saves and loads the state of a bridged Keras 3 optimizer by names, which are checked on loading.
+"""Saves and loads the variables of bridged Keras 3 optimizers (made by `to_keras`) by names.
 
-Keras itself numbers an optimizer's variables. Numbers would load the state of another optimizer, or
-of the same one with other options, into wrong variables wherever the shapes allow it.
+Keras itself numbers an optimizer's variables. By numbers, the state of another optimizer, or of the
+same optimizer with other options, would be loaded into wrong variables if their shapes fit. By
+names, this is an error.
 """
 
 import contextlib
@@ -15,15 +16,16 @@ import tensorflow as tf
 _TRAINED = "trained"
 # Names of the variables that exist before `build`; those of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
-# The attributes under which Keras' own optimizers track the same variables, by numbers.
+# Names that only checkpoints of other optimizers contain: the step of Keras 2, and the attributes
+# in which Keras 3's own optimizers track their variables.
 _STEP_OF_KERAS_2 = "iter"
 _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rate")
 
 
 class Keras3Saving:
-    """Saves the variables of a Keras 3 optimizer by names; a base class before Keras' own.
+    """Saves the variables of a Keras 3 optimizer by names; a base class before Keras' class.
 
-    Either a whole state is loaded, or nothing of it.
+    A state is loaded completely or not at all.
     """
 
     def __init__(self, **keras_arguments):
@@ -31,18 +33,18 @@ class Keras3Saving:
         super().__init__(**keras_arguments)
 
     def _name(self, name, variable):
-        """Names a variable of this optimizer: by its position in the training, not by its layer."""
+        """Sets the name under which a variable of this optimizer is saved."""
         self._names[name.replace("/", "|")] = variable
 
     def add_variable_from_reference(self, reference_variable, name=None, **options):
-        """Adds a variable of the shape of another, as Keras does for averages and gradient sums."""
+        """Adds a variable of the shape of another, for Keras' averages and sums of gradients."""
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self._name(f"{name}_{number}", variable)
         return variable
 
     def _named(self):
-        """Returns all variables by name."""
+        """Returns a dict from names to all variables of this optimizer."""
         named = dict(self._names)
         known = {id(variable) for variable in named.values()}
         others = [variable for variable in self._variables if id(variable) not in known]
@@ -67,10 +69,10 @@ class Keras3Saving:
         """
         own = self._shapes()
         if not (self._trainable_variables and _is_built(saved)):
-            own, saved = _unbuilt(own), _unbuilt(saved)  # one of them is not built yet
+            own, saved = _unbuilt(own), _unbuilt(saved)  # this or the saved optimizer is unbuilt
         for name in sorted(set(own) | set(saved)):
             if name == _RATE and not (name in own and name in saved):
-                continue  # a schedule on one side
+                continue  # this or the saved optimizer has a schedule instead
             if name == _TRAINED and own[name] != saved[name]:
                 return f"it trains {saved[name]} variables there, and {own[name]} here"
             if own.get(name) != saved.get(name):
@@ -92,11 +94,11 @@ class Keras3Saving:
     def load_own_variables(self, store):
         """Reads all variables from a store of Keras.
 
-        A state that was saved before the optimizer was built has only some of them. An optimizer
-        that is not built yet skips the others with a warning, as Keras' own optimizers do.
+        If the state is that of a built optimizer, but this optimizer is not built yet, nothing is
+        loaded, with a warning like that of Keras' own optimizers.
 
         Raises:
-          ValueError: the state is that of another optimizer. Nothing has been loaded then.
+          ValueError: the state is that of another optimizer. In this case nothing is loaded.
         """
         named = self._named()
         names = store.keys()
@@ -128,15 +130,16 @@ class Keras3Saving:
         """Sets all variables, in the order of `variables`.
 
         Raises:
-          ValueError: their number or a shape is wrong, or there are none yet. Nothing is set then.
+          ValueError: the number of weights or a shape is wrong, or the variables do not exist yet.
+            In this case nothing is set.
         """
         weights, later = list(weights), []
         if self.built and not self._trainable_variables:
-            # Keras builds without variables when it loads a model from .h5.
+            # Keras builds the optimizer for no variables when it loads a model from .h5.
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)
-        vars(self)["_later"] = [np.array(weight) for weight in later]  # the file will be closed
+        vars(self)["_later"] = [np.array(weight) for weight in later]  # copies outlive the file
 
     # tf.train.Checkpoint
 
@@ -150,7 +153,7 @@ class Keras3Saving:
         return children
 
     def _lookup_dependency(self, name, *cached):
-        # With `cached`, TensorFlow looks up what is in a checkpoint.
+        # If TensorFlow passes `cached`, a checkpoint contains `name`.
         if cached and name in _NUMBERED:
             raise ValueError(
                 "This checkpoint was written with an optimizer of Keras' own, whose state does not "
@@ -161,7 +164,7 @@ class Keras3Saving:
         return super()._lookup_dependency(name, *cached)
 
     def _await(self, saved):
-        """Checks the layout of a checkpoint before anything is restored; keeps it until `build`."""
+        """Checks the layout of a checkpoint before restoring; keeps the layout until `build`."""
         self._check(saved)
         vars(self)["_awaited"] = None if self._trainable_variables else saved
 
@@ -190,8 +193,8 @@ class Keras3Saving:
             )
 
     def _create_or_restore_slot_variable(self, *args, **kwargs):
-        # TensorFlow calls this where an optimizer of v1 or Keras 2 was saved. Without this method,
-        # it would silently restore nothing.
+        # TensorFlow calls this for checkpoints of v1 and Keras 2 optimizers. Without this method,
+        # TensorFlow would silently restore nothing.
         raise ValueError(_OF_V1_OR_KERAS_2)
 
 
@@ -204,7 +207,7 @@ _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Ch
 
 
 class _Layout(tf.train.experimental.PythonState):
-    """Saves the shapes of an optimizer's variables; restored before any variable is."""
+    """Saves the shapes of an optimizer's variables; they are restored before the variables."""
 
     def __init__(self, optimizer):
         self._optimizer = optimizer
@@ -227,7 +230,7 @@ def _check_shapes(variables, weights):
 
 
 def _unbuilt(names):
-    """Returns those of a dict's items that an optimizer has before it is built."""
+    """Returns the items of a dict whose names an optimizer has before it is built."""
     return {
         name: value
         for name, value in names.items()

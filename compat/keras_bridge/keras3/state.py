@@ -1,4 +1,4 @@
-"""The state of a bridged Keras 3 optimizer: slots and shared variables, which Keras owns."""
+"""The slots and shared variables of bridged Keras 3 optimizers (made by `to_keras`)."""
 
 import contextlib
 
@@ -18,7 +18,7 @@ keras = versions.keras_3()
 class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
-    Attributes are set in `vars(self)`: Keras would track, and save, what is assigned.
+    Attributes are set in `vars(self)`, because Keras would track and save assigned attributes.
     """
 
     _adapter = ADAPTERS[3]
@@ -40,11 +40,11 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         )
 
     def build(self, variables):
-        """Creates all state for these variables, the only ones that can be trained.
+        """Creates all state for these variables; no other variables can be trained afterwards.
 
         Args:
-          variables: a list of keras.Variable or tf.Variable. Without any, as Keras calls it when it
-            loads a model without weights, there is nothing to do.
+          variables: a list of keras.Variable or tf.Variable. When Keras loads a model without
+            weights, it passes an empty list, for which no slots are created.
         """
         self._check_stateful()
         variables = list(variables)
@@ -53,7 +53,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             return
         self._check_strategy(variables)
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            # Replicas are threads. What a checkpoint restores is assigned to all of them at once.
+            # Replicas are threads, but a checkpoint's values are assigned to all of them at once.
             context = tf.distribute.get_replica_context()
             context.merge_call(lambda strategy: self._build_for(variables))
         else:
@@ -108,7 +108,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         """Returns a slot of a variable, a keras.Variable.
 
         Raises:
-          KeyError: the variable has no slot of that name, or not yet.
+          KeyError: the variable has no slot of that name, or does not have it yet.
         """
         return self._slots_of[self._var_key(variable)][slot_name]
 
@@ -117,8 +117,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return list(self._slot_names)
 
     def __dir__(self):
-        # TensorFlow's checkpoints look for this name, and then refuse slots that are saved with the
-        # optimizer's other variables, as Keras saves them.
+        # Keras saves slots together with the optimizer's other variables. TensorFlow's checkpoints
+        # raise an error for that if they find this name.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
@@ -140,7 +140,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             vars(self)["creates_variables"] = False
 
     def variable_name(self, variable):
-        """Returns the path of a variable, which contains the names of its layers, or its name."""
+        """Returns a variable's path, which contains layer names; the name if there is no path."""
         original = variable
         if not versions.is_keras_3_variable(variable):
             original = self._trainable_variables[self._get_variable_index(variable)]
@@ -149,7 +149,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
     def steps_done(self):
         """See `StateOwner`."""
         variable = versions.tf_variable(self._iterations)
-        # `iterations` are fewer where Keras accumulates gradients.
+        # If Keras accumulates gradients, `iterations` is smaller than `_iterations`.
         return StepsDone(variable, lambda: tf.convert_to_tensor(self.iterations))
 
     def variable_key(self, variable):
@@ -174,7 +174,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return self._awaited is not None or bool(self._later)
 
     def _path_of(self, variable):
-        """Returns the path of a variable as part of another name."""
+        """Returns the path of a variable in a form that can be part of another name."""
         return self.variable_name(variable).replace("/", "_").replace(":", "_")
 
     def _check_strategy(self, variables):
