@@ -1,6 +1,6 @@
 """Reads and writes checkpoint files: the functions and classes that other packages use.
 
-This package knows no models and no optimizers, and the caller needs neither a graph nor a Session.
+Nothing here depends on models or optimizers, and the caller needs neither a graph nor a Session.
 """
 
 from .paths import CheckpointError
