@@ -1,4 +1,4 @@
-"""Recognises Keras optimizers in a Saver's checkpoint of a TF1 graph. (`to_v1` put them there.)
+"""Recognises Keras optimizers that `to_v1` put into a TF1 graph, in the checkpoint of a Saver.
 
 A Keras optimizer named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables
 `Adam/iter` and `Adam/learning_rate`. A second optimizer of the same name has `Adam/iter_1` etc.

@@ -169,7 +169,10 @@ def _rename_counted(written, path):
 
 
 def _rename_all(working, folder):
-    """Renames the files to their final names, an index last as it makes the checkpoint complete."""
+    """Renames the files to their final names.
+
+    An index is renamed last, because it makes the checkpoint complete.
+    """
     names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
     with contextlib.suppress(FileNotFoundError):
         if names[-1].endswith(".index"):  # an old index must not describe new data

@@ -19,7 +19,11 @@ home = keras.optimizers
 
 
 def test_adafactor():
-    """Keras' own cannot train a tf.Variable in a function: its name is invalid for slots."""
+    """The expected values come from a keras.Variable.
+
+    Keras' own Adafactor cannot train a tf.Variable in a function, because the variable's name is
+    invalid for slots.
+    """
     matrix = np.arange(6, dtype="f").reshape(2, 3)
     variable = tf.Variable(matrix, name="w")
     expected = keras.Variable(matrix, name="w")
