@@ -1,6 +1,6 @@
 """Converts AdagradDecay's decay counts between their two layouts.
 
-A decay count is the number of decays of an accumulator's row so far. `AdagradDecayOptimizer` (V1)
+A decay count says how often a row of the accumulator has been decayed. `AdagradDecayOptimizer` (V1)
 stores the counts in an array of the variable's shape, but uses only the first elements in flat
 order, one for each row. `AdagradDecayOptimizerV2` (V2) stores only these elements: shape [rows].
 """

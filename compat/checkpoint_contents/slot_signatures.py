@@ -53,7 +53,7 @@ def _shampoos(ranks):
     """Yields the signatures of Shampoo for variables of these ranks.
 
     Each axis has a matrix, or only the matrix's diagonal if the axis is long. If a matrix's power
-    is not computed in every training step, it has a slot of its own before the matrix.
+    is not computed in every training step, the power has a slot of its own before the matrix.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -107,7 +107,7 @@ _SIGNATURES = (
     _any("zero-debiased moving averages", "local_step", "local_step"),
 )
 _NAMES = {name for signature in _SIGNATURES for name in signature.names}
-# The signatures with which slots are compared whose optimizer has an unknown name.
+# Signatures to compare with slots whose optimizer has an unknown name.
 _FOR_UNKNOWN_NAMES = tuple(
     signature
     for signature in _SIGNATURES
@@ -173,7 +173,7 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses the optimizers of some variables by their slots that contain the same name.
+    """Guesses the optimizers of variables, from slots whose names have the same optimizer's name.
 
     Args:
       name: the optimizer's name in the names of the slots.

@@ -1,6 +1,6 @@
 """Computes CRC-32C, the checksum of the data in a checkpoint (V2 format), with NumPy.
 
-CRC-32C takes a message for a polynomial over GF(2) and divides it by a fixed polynomial. The
+CRC-32C treats a message as a polynomial over GF(2) and divides it by a fixed polynomial. The
 remainder is the checksum. Q(x) = x^6777 + x^484 + x^100 + 1 is a multiple of the fixed polynomial,
 and so is Q(x)^n = Q(x^n) for every power of two n. Therefore the remainder does not change if bits
 are removed from the start of the message and XORed into it 6293 n, 6677 n and 6777 n bits further
@@ -15,7 +15,7 @@ _DEGREE, _EXPONENTS = 6777, (484, 100, 0)
 # the second leaves few bytes to the table. The checksum of 200 MB takes half as long as RestoreV2:
 # 0.1 s instead of 0.2 s on TensorFlow 2.21, 0.21 s instead of 0.43 s on 1.15.
 _FAST, _SHORT = (np.uint64, 4), (np.uint8, 1)
-_START = bytes.fromhex("54641f64")  # a prefix that has the initial remainder, 0xFFFFFFFF
+_START = bytes.fromhex("54641f64")  # its remainder is CRC-32C's initial value, 0xFFFFFFFF
 
 
 def _table():

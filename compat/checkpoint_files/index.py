@@ -18,7 +18,7 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
-_PART_KEY = b"\0"  # keys of parts start with it; other keys are names of tensors
+_PART_KEY = b"\0"  # keys of parts start with this byte; other keys are names
 
 
 class Entry(NamedTuple):

@@ -311,7 +311,10 @@ class _Parser:
         return found[0] if len(found) == 1 else (None, None)
 
     def _slot_name(self, slot, variable):
-        """Returns a slot's name without the variable's name; None if it lacks that name."""
+        """Returns a slot's name without the variable's name.
+
+        Returns None if the slot is not named after the variable.
+        """
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:

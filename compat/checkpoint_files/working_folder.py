@@ -100,7 +100,7 @@ class WorkingFolder:
             self._empty()
         finally:
             if self._is_local:
-                # Without the lock file, another writer may use the folder, so it is removed last.
+                # The lock file is removed last, because then another writer may enter.
                 with contextlib.suppress(OSError):
                     if self._lock is not None:
                         os.remove(self._lock.name)

@@ -134,7 +134,7 @@ class CheckpointWriter:
         array = reader.as_array(array)
         dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
         if array.nbytes < SHARD_BYTES:
-            array = array.copy()  # the caller may change the original before it is written
+            array = array.copy()  # the caller may change its array before the copy is written
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
         self._write(_Item(name, spec, dtype, array.nbytes, array=array))
 
@@ -145,7 +145,7 @@ class CheckpointWriter:
           name: the name of the copy.
           checkpoint: the Checkpoint with the tensor.
           source_name: the tensor's name in `checkpoint`; None if it equals `name`.
-          part: a pair as in `add`, if the tensor becomes a part of a bigger tensor; else None.
+          part: a pair like in `add`, if the tensor becomes a part of a bigger tensor; else None.
 
         Raises:
           CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is

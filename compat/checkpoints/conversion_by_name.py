@@ -197,7 +197,7 @@ class Renaming:
 
     Args:
       checkpoint: the `Checkpoint`, for messages.
-      name_map: a dict from old names to new names, or to None to leave a tensor out. Or None.
+      name_map: None, or a dict from old names to new names (or to None to leave a tensor out).
     """
 
     def __init__(self, checkpoint, name_map):

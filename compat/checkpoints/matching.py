@@ -217,7 +217,7 @@ def _scopes(tensors, infos, mangled, prefer):
     for name in {PART.sub("", name) for name in set(infos) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
-            # If the scope contains a variable of this name, too, the tensor is that one's slot.
+            # If scope + variable exists, too, the tensor is a slot of that other variable.
             if rest in wanted and not (scope and _has(scope, wanted[rest], infos)):
                 counts[scope] += 1
     if not counts:

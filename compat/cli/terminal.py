@@ -1,7 +1,7 @@
 """Code that all commands share: argument parsers, exit codes, and the function that runs a command.
 
-Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it,
-and nothing was written.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input. For bad input, one line on
+stderr says what is wrong, and nothing is written.
 """
 
 import argparse

@@ -44,7 +44,7 @@ class Classes:
         return _judge(ancestry)._replace(name=shown)
 
     def verdict_on_unrelated_class(self, definition):
-        """Judges a class that does not extend an optimizer by its name: a `Verdict`, or None."""
+        """Returns a `Verdict` by the name of a class that does not extend an optimizer, or None."""
         node = definition.node
         if not isinstance(node, ast.ClassDef) or self._ancestry(definition) is not None:
             return None

@@ -30,8 +30,8 @@ _ADVICE = (
 def verdicts(module, names, classes):
     """Yields (node, `Verdict`) of each call that increments a global step a second time.
 
-    The call that passes the step to the optimizer must be in the same function or also at module
-    level.
+    This call and the call that passes the global step to the optimizer must be in the same
+    function, or both at module level.
 
     Args:
       module: a `Module`.
@@ -86,7 +86,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields the `_CLASSES` whose instance, or a wrapper of it, an expression may be."""
+        """Yields those of `_CLASSES` of which an expression may be an instance or a wrapper."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

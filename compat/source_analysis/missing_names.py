@@ -82,11 +82,11 @@ def look_up(name, tensorflow):
 
     Args:
       name: the full name, with dots.
-      tensorflow: as in `find`.
+      tensorflow: see `find`.
 
     Returns:
-      The innermost module on the way to the name; and the part of the name that this module lacks,
-      or None if the name exists.
+      A pair: the innermost module on the way to the name; and the part of the name that this module
+      lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
     if parts[1:2] == ["compat"]:  # tf.compat.v1 has a `compat` too, but another module

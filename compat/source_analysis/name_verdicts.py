@@ -81,7 +81,7 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
-# Names that wrap optimizers and that TensorFlow still has, so they are not in the table.
+# Names that wrap optimizers. They are current names, so the table of old names lacks them.
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also those of legacy_opt."
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
@@ -162,7 +162,10 @@ def _from_table(name):
 
 
 def _last_two_parts(public):
-    """Shortens `bert.optimization.X`, perhaps in a copy of the file, to `optimization.X`."""
+    """Shortens `bert.optimization.X` to the table's `optimization.X`.
+
+    Projects have copies of such files in their own packages.
+    """
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public
 

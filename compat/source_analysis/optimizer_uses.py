@@ -186,7 +186,10 @@ class _Finder(ast.NodeVisitor):
                 self._report(self._name_after(node, "import", alias.name), "import", verdict)
 
     def _name_after(self, node, word, name):
-        """Returns a node at the name after `import` or `class`. Aliases have lines from 3.10 on."""
+        """Returns a node at the name after `import` or `class`.
+
+        Before Python 3.10, the nodes of aliases have no line.
+        """
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
             found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)

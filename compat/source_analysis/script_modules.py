@@ -47,7 +47,7 @@ def read(path, name):
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first = [(path, name)] + list(_local(packages))
-    found, waiting = {}, list(first)  # found: real path: (module, reached nodes, its imports)
+    found, waiting = {}, list(first)  # real path: (module, reached nodes, imports)
     while waiting:
         path, name = waiting.pop(0)
         real = os.path.realpath(path)

@@ -110,7 +110,7 @@ def test_options_that_work_in_no_graph(arguments):
     assert np.array_equal(variables[0].numpy(), variables[1].numpy())
 
 
-# There and back.
+# Round trips: to_keras(to_v1(x)).
 
 
 def excluding(optimizer, **which):
