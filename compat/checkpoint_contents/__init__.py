@@ -1,4 +1,4 @@
-"""Recognises the variables and slots in a checkpoint by their names, shapes and dtypes alone."""
+"""Recognises the variables and slots in a checkpoint by names, shapes, dtypes and object graph."""
 
 from . import named, object_based
 from .items import Contents

@@ -1,7 +1,8 @@
 """Converts AdagradDecay's decay counts between their two layouts.
 
-`AdagradDecayOptimizer` (V1) stores the counts in an array of the variable's shape, of which it uses
-the first [rows] elements in flat order; `AdagradDecayOptimizerV2` (V2) stores only these elements.
+A decay count says how often a row of the accumulator has been decayed. `AdagradDecayOptimizer` (V1)
+stores the counts in an array of the variable's shape, but uses only the first elements in flat
+order, one for each row. `AdagradDecayOptimizerV2` (V2) stores only these elements: shape [rows].
 """
 
 import numpy as np
@@ -14,14 +15,15 @@ def by_rows(counts, parts=()):
 
     Args:
       counts: an integer array.
-      parts: pairs (shape, offset) if the variable was partitioned: each part has its own counts.
+      parts: pairs (shape, offset) if the variable was partitioned, because then each part has its
+        own counts.
 
     Returns:
       An array of shape [rows]; of shape [] for a scalar variable.
 
     Raises:
-      ValueError: elements that the layout does not use are not 0, or two parts with the same rows
-        have different counts.
+      ValueError: the counts differ and elements that the layout does not use are not 0, or two
+        parts with the same rows have different counts.
     """
     rows = np.zeros(counts.shape[:1], counts.dtype)
     if not parts:
@@ -43,8 +45,8 @@ def from_rows(counts, shape, parts=()):
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
-        # Dense gradients increment all elements of a part, so equal counts fill all of it. Sparse
-        # gradients use the first [rows] elements alone: after these, the others do not matter.
+        # Dense gradients increment all elements of a part, so equal counts fill the whole part.
+        # Sparse gradients use only the first elements, so the values of the others do not matter.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result
@@ -60,14 +62,14 @@ def change_layout(counts, shape):
 
     Args:
       counts: an integer array of either layout.
-      shape: the new shape: [rows], or that of the variable.
+      shape: the new shape: [rows], or the shape of the variable.
 
     Returns:
       An array of that shape.
 
     Raises:
-      ValueError: there are counts beyond the first [rows] elements, which only a variable that was
-        partitioned has.
+      ValueError: there are counts after the first elements, one for each row. Only a variable that
+        was partitioned has such counts.
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)

@@ -1,4 +1,4 @@
-"""The recognised contents of a checkpoint: variables, slots, shared variables and the step."""
+"""The recognised contents of a checkpoint: variables, slots, shared variables, the global step."""
 
 from typing import NamedTuple, Optional
 
@@ -11,18 +11,18 @@ class Item(NamedTuple):
 
     Attributes:
       name: the tensor's name; for the parts of a partitioned variable, the variable's name.
-      dtype: a `tf.DType`; that of the values for an EmbeddingVariable.
-      shape: a tuple of ints; that of the joined parts for PARTS, and (rows, length of a row) for an
-        EmbeddingVariable. None if parts cannot be joined and have different shapes.
+      dtype: a `tf.DType`; for an EmbeddingVariable, the dtype of its values.
+      shape: a tuple of ints. For PARTS, the shape of the joined parts; for an EmbeddingVariable,
+        (rows, length of a row). None if parts cannot be joined and have different shapes.
       kind: one of these:
         TENSOR: one whole tensor.
         PARTS: the parts of a partitioned variable or slot.
         EMBEDDING_VARIABLE: the tensors of a DeepRec EmbeddingVariable.
-        OF_EACH_PART: slots of the parts of a partitioned variable that cannot be joined.
+        OF_EACH_PART: the slots of a partitioned variable's parts, if they cannot be joined.
         INCOMPLETE: a tensor of which the checkpoint has only some slices.
-      pieces: the names of the tensors in the checkpoint, parts in order.
+      pieces: the names of the tensors in the checkpoint; parts are in order.
       numbers: the number of elements in all these tensors.
-      bytes: the number of bytes.
+      bytes: the number of bytes in all these tensors.
     """
 
     name: str
@@ -39,8 +39,8 @@ class SlotItem(NamedTuple):
 
     Attributes:
       item: its `Item`.
-      scope: the scope before the variable's name, such as "OptimizeLoss", or "".
-      suffix: the rest of the name after the variable's, such as "Adam_1".
+      scope: the scope before the variable's name in the slot's name, such as "OptimizeLoss", or "".
+      suffix: the rest of the slot's name after the variable's name, such as "Adam_1".
       role: the slot's name in the optimizer, such as "v"; None if unknown.
     """
 

@@ -1,7 +1,7 @@
-"""Recognises Keras optimizers, which `to_v1` puts into TF1 graphs, in a Saver's checkpoint.
+"""Recognises Keras optimizers that `to_v1` put into a TF1 graph, in the checkpoint of a Saver.
 
-One named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables `Adam/iter` and
-`Adam/learning_rate`. Those of a second optimizer of the same name are `Adam/iter_1` and so on.
+A Keras optimizer named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables
+`Adam/iter` and `Adam/learning_rate`. A second optimizer of the same name has `Adam/iter_1` etc.
 """
 
 import collections
@@ -26,8 +26,8 @@ BY_SLOTS = {
     ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
     ("velocity",): "RMSprop",
 }
-# Class names that to_v1 takes as names of optimizers. Several classes have the same slots, so the
-# name is more specific.
+# Class names that to_v1 uses as names of optimizers. Several classes have the same slots, so the
+# name says more than the slots.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
@@ -53,7 +53,7 @@ def _has_slots(name, items):
 
 
 def for_all_variables(items, optimizers):
-    """Returns the `Item`s of these optimizers that are not slots.
+    """Returns the `Item`s of Keras optimizers that are not slots.
 
     Args:
       items: a dict from names to `Item`s.
@@ -74,7 +74,7 @@ def _has_slots_of(variable, optimizer, items):
 
 
 def recognise(variables, optimizers):
-    """Finds the classes of these optimizers, and the roles of their slots.
+    """Finds the classes of Keras optimizers, and the roles of their slots.
 
     Args:
       variables: `Variable`s with their slots.

@@ -1,8 +1,8 @@
 """Recognises the tensors of a name-based checkpoint by name, shape and dtype.
 
-A slot is named after its variable, `x/Adam`; `tf.contrib.layers.optimize_loss` puts a scope before
-it: `OptimizeLoss/x/Adam`. A partitioned variable may be saved in parts, `x/part_0` and `x/part_1`,
-and an EmbeddingVariable of DeepRec as `x-keys`, `x-values` and more.
+A slot is named after its variable, such as `x/Adam`. `tf.contrib.layers.optimize_loss` puts a scope
+before the variable's name: `OptimizeLoss/x/Adam`. A partitioned variable may be saved in parts,
+`x/part_0` and `x/part_1`. An EmbeddingVariable of DeepRec is saved as `x-keys`, `x-values` etc.
 """
 
 import collections
@@ -111,7 +111,7 @@ def _items(tensors):
         elif set(shapes) == {()}:
             shape = ()
         elif numbered and all(map(partitioned_slots.is_numbered, parts)):
-            # The variable is saved as one tensor, the slot in parts.
+            # The variable is saved as one tensor, but its slot in parts.
             full = tuple(tensors[variable].shape)
             joined = [joined_shape(shapes, axis) for axis in range(len(full))]
             shape = full if full in joined else None
@@ -129,7 +129,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns the partitioned variables of which all parts exist: a dict from name to axis."""
+    """Returns the partitioned variables whose parts all exist: a dict from name to axis."""
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)
@@ -146,11 +146,11 @@ def _partitioned(names, tensors):
 
 
 def _variable_of_part(name, variables):
-    """Returns the variable of which `name` is a part, or a slot of a part; None if there is none.
+    """Returns the variable whose part, or slot of a part, has this name; None if there is none.
 
     Args:
       name: the name of a tensor.
-      variables: the names to look for.
+      variables: the names of variables to look for.
     """
     found = PART.search(name)
     words = name[: found.start()].split("/") if found else []
@@ -159,7 +159,7 @@ def _variable_of_part(name, variables):
 
 
 def _variable_of_slot(name, tensors):
-    """Returns the variable, saved as one tensor, of whose part `name` is a slot; or None."""
+    """Returns the variable if it is saved as one tensor and a slot of its part has this name."""
     variable = _variable_of_part(name, tensors)
     return variable if variable and PART.sub("", name) != variable else None
 
@@ -167,7 +167,7 @@ def _variable_of_slot(name, tensors):
 def joined_axis(shapes):
     """Returns the axis along which parts of these shapes can be joined, or None.
 
-    The first axis if several are possible, as for parts of equal shapes.
+    If all parts have the same shape, several axes are possible, and the first axis is returned.
     """
     if len({len(shape) for shape in shapes}) > 1 or not shapes[0]:
         return None
@@ -180,7 +180,7 @@ def joined_axis(shapes):
 def joined_shape(shapes, axis):
     """Returns the shape of parts joined along an axis; None if they cannot be joined.
 
-    Scalars (each part of a variable has one) are joined to one scalar.
+    If each part has one scalar, the result is the shape of one scalar.
     """
     if set(shapes) == {()}:
         return ()
@@ -193,7 +193,7 @@ def joined_shape(shapes, axis):
 
 
 def _embedding_variables(tensors):
-    """Returns the tensors of EmbeddingVariables, with the parts of each in one list.
+    """Groups the tensors of each EmbeddingVariable, including those of all its partitions.
 
     Returns:
       A dict from the name of an EmbeddingVariable to a list of the names of its tensors.
@@ -234,11 +234,11 @@ def _owners(items):
     found = {}
     for name in items:
         owner = _owner(name, name, items)
-        if owner is None:  # a slot of one part, where the variable is saved as one tensor
+        if owner is None:  # perhaps a slot of one part of a variable that is saved as one tensor
             owner = _owner(name, PART.sub("", name), items)
         if owner is not None:
             found[name] = owner
-    # A slot of a slot, such as its moving average, belongs to the variable.
+    # A slot of a slot, such as a moving average of the slot, belongs to the variable.
     owners = {}
     for name, (owner, scope, suffix) in found.items():
         while owner in found:

@@ -13,7 +13,7 @@ def contents(tensors, graph):
 
     Args:
       tensors: a dict from checkpoint keys to objects with a `dtype` and a `shape`.
-      graph: its `ObjectGraph`.
+      graph: the checkpoint's `ObjectGraph`.
 
     Returns:
       `Contents`.
@@ -46,15 +46,16 @@ def contents(tensors, graph):
 
 
 def local_name(path):
-    """Returns the last name of a path, such as that of an inner optimizer's variable."""
+    """Returns the last name of a path, for example of a path to a nested optimizer's variable."""
     return path.rsplit("/", 1)[-1]
 
 
 def is_keras_own(optimizer):
-    """Returns whether a `SavedOptimizer` is Keras' own, rather than made by `to_keras`."""
+    """Returns whether an optimizer's class is Keras' own: not v1, and not made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
-    # Only Keras' own OptimizerV2 saves the hyperparameter decay; v1 and bridged ones do not.
+    # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers, and those made
+    # by `to_keras`, do not.
     return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
 
 

@@ -2,9 +2,10 @@
 
 To name the slot of ``x/part_0`` in a Saver's checkpoint, TensorFlow takes the slot's name in the
 graph, drops as many characters as "x/part_0/" has, and puts "x/" before the rest. If the optimizer
-was made under a scope, as by `tf.contrib.layers.optimize_loss`, it drops characters of that scope
-instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``. So the slot
-of each part is a separate tensor, which has the shape of the whole but only that part's slice.
+was created in a scope (`tf.contrib.layers.optimize_loss` does so), TensorFlow drops characters of
+that scope instead: ``OptimizeLoss/matrix/part_0/Adam`` is saved as ``matrix/atrix/part_0/Adam``.
+Therefore each part's slot is a separate tensor: it has the shape of the whole slot, but contains
+only the slice of that part.
 """
 
 import collections
@@ -12,14 +13,14 @@ import re
 
 import numpy as np
 
-# The name of a part has its number (x/part_0/Adam), or its range (x/rows_0_to_9_of_20/Adam). Ranges
-# are in the names of slots whose shape differs from the variable's: they belong to one part alone.
+# The name of a part has its number (x/part_0/Adam) or its range (x/rows_0_to_9_of_20/Adam). Ranges
+# are in the names of slots that differ in shape from the variable. Such slots belong to one part.
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
 
 def position(name):
-    """Returns the number by which parts are sorted; None if the name is not that of a part."""
+    """Returns the number by which parts are sorted; None if the name is not a part's name."""
     found = PART.search(name)
     return None if found is None else int(found.group(1) or found.group(2))
 
@@ -30,7 +31,7 @@ def is_numbered(name):
 
 
 def slot_of(name, variable):
-    """Returns the slot's name, as "Adam_1", if `name` is a mangled name of a slot of `variable`.
+    """Returns a slot's name, like "Adam_1", if `name` is a mangled name of a slot of `variable`.
 
     Returns None for other names.
     """
@@ -42,7 +43,7 @@ def slot_of(name, variable):
 
 
 def find(variable, slot, shapes, tensors):
-    """Returns the names of the tensors with the slices of a slot; () if they do not make a whole.
+    """Returns the names of the tensors with the slices of a slot; () if slices are missing.
 
     Args:
       variable: the name of the variable.
@@ -53,7 +54,7 @@ def find(variable, slot, shapes, tensors):
     names = [
         name
         for name in tensors
-        # Where there is a variable w/1, w/1/Adam is its slot, and not a slice of the slot of w.
+        # If a variable w/1 exists, then w/1/Adam is its slot, and not a slice of the slot of w.
         if slot_of(name, variable) == slot and name.rpartition("/")[0] not in tensors
     ]
     found = {tensors[name].shape for name in names}
@@ -69,7 +70,7 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/"; it is "" if no other tensor is in it, so that it is unknown.
+      as "OptimizeLoss/". It is "" if unknown, because no other tensor's name begins with it.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):
@@ -90,7 +91,7 @@ def find_all(tensors):
 
 
 def _scope_of(name, variable, others):
-    # The scope is as long as `cut`, since TensorFlow dropped as many characters as `part` has.
+    # The scope is as long as `cut`, because TensorFlow dropped as many characters as `part` has.
     found = _END.match(name[len(variable) + 1 :])
     part, cut = f"{variable}/part_{found.group('number')}/", found.group("cut")
     prefixes = {other[: len(cut)] for other in others if len(other) > len(cut)}
@@ -99,5 +100,5 @@ def _scope_of(name, variable, others):
 
 
 def pieces_of(info):
-    """Returns the slices of which a tensor is made, pairs (shape, offset)."""
+    """Returns the slices of a tensor that the checkpoint contains, as pairs (shape, offset)."""
     return info.parts or ((info.shape, (0,) * len(info.shape)),)

@@ -1,10 +1,10 @@
-"""Guesses the optimizer of slots by their names, their number, their shapes and dtypes."""
+"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes."""
 
 import itertools
 import re
 from typing import NamedTuple
 
-# Forms of a slot. A slot may have several: for a vector, one value per row is one per element.
+# Forms of a slot. A slot may have several forms: in a vector, a value per row is one per element.
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
@@ -21,7 +21,7 @@ class Signature(NamedTuple):
       names: the optimizer's names in the names of its slots.
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
-      powers: the number of shared powers of beta.
+      powers: the number of shared variables with a power of beta, such as beta1_power.
     """
 
     label: str
@@ -37,7 +37,7 @@ def _like_variable(label, name, roles, powers=0):
 
 
 def _adafactor(roles):
-    """Returns the signature of Adafactor with these slots; "vr" and "vc" are those of matrices."""
+    """Returns the signature of Adafactor with these slots; matrices have "vr" and "vc"."""
     layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
     roles = tuple(roles.split())
     layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
@@ -52,8 +52,8 @@ def _any(label, name, roles):
 def _shampoos(ranks):
     """Yields the signatures of Shampoo for variables of these ranks.
 
-    Each axis has a matrix, or only its diagonal if the axis is long. The power of a matrix is a
-    slot before it if it is not computed in every step.
+    Each axis has a matrix, or only the matrix's diagonal if the axis is long. If a matrix's power
+    is not computed in every training step, the power has a slot of its own before the matrix.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -68,7 +68,7 @@ def _shampoos(ranks):
 
 
 _DECAY = ("accumulator", "accumulator_decay_power")
-# Of two signatures with the same name and layout, the one with more powers is first.
+# If two signatures have the same name and layout, the one with more powers is first.
 _SIGNATURES = (
     _like_variable("Adam", "Adam", "m v", 2),
     _like_variable("AdaMax", "AdaMax", "m v", 1),
@@ -100,14 +100,14 @@ _SIGNATURES = (
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
-    _any("Shampoo", "Shampoo", ""),  # of more axes, or of parts: its roles are unknown
+    _any("Shampoo", "Shampoo", ""),  # for more axes, or for parts; the roles are unknown
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
     _any("zero-debiased moving averages", "biased", "biased"),
     _any("zero-debiased moving averages", "local_step", "local_step"),
 )
 _NAMES = {name for signature in _SIGNATURES for name in signature.names}
-# Signatures with which slots under an unknown name are compared.
+# Signatures to compare with slots whose optimizer has an unknown name.
 _FOR_UNKNOWN_NAMES = tuple(
     signature
     for signature in _SIGNATURES
@@ -173,7 +173,7 @@ def is_integer(dtype):
 
 
 def recognise(name, layouts, powers):
-    """Guesses the optimizers of some variables by their slots under one name.
+    """Guesses the optimizers of variables, from slots whose names have the same optimizer's name.
 
     Args:
       name: the optimizer's name in the names of the slots.
@@ -189,7 +189,7 @@ def recognise(name, layouts, powers):
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # Several signatures may fit a vector: take the one that fits most of the other variables.
+        # If several signatures fit a vector, choose the one that fits most other variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -214,7 +214,7 @@ def recognise_roles(layouts, powers):
     Returns:
       A label shown to users.
     """
-    alike = {}  # an optimizer's signatures by its label
+    alike = {}  # from labels to signatures
     for signature in _SIGNATURES:
         if signature.roles and _POWERS[signature.powers] <= powers:
             alike.setdefault(signature.label, []).append(signature)

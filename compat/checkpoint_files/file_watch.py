@@ -31,11 +31,11 @@ class Watch:
         self.stamps = {path: stamp(path) for path in paths}
 
     def changes(self):
-        """Returns a sentence about the first file that has changed; None if none has."""
+        """Returns a sentence about the first file that has changed; None if no file has changed."""
         for path, before in self.stamps.items():
             now = stamp(path)
             if before is None or now is None:
                 return f"{path!r} was deleted while it was read."
-            if now[:2] != before[:2]:  # not the inode: some file systems change it at any time
+            if now[:2] != before[:2]:  # the inode may change at any time on some file systems
                 return f"{path!r} was overwritten while it was read."
         return None

@@ -1,7 +1,8 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader returns names, dtypes and shapes. It returns neither the parts into which a
-tensor is divided nor, before it has read all data, whether the data are complete.
+TensorFlow's own reader returns names, dtypes and shapes. But it does not return the slices, called
+parts here, in which partitioned variables are saved, and it detects missing bytes only when it has
+read all data.
 
 The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
 here: TensorFlow's reader verifies them, so open the checkpoint with that first.
@@ -17,16 +18,16 @@ from tensorflow.core.protobuf import tensor_bundle_pb2
 _FOOTER_BYTES = 48
 _MAGIC = struct.pack("<Q", 0xDB4775248B80FB57)
 _BLOCK_TRAILER_BYTES = 5  # the kind of compression, and a checksum
-_PART_KEY = b"\0"  # the keys of parts start with it, names of tensors do not
+_PART_KEY = b"\0"  # keys of parts start with this byte; other keys are names
 
 
 class Entry(NamedTuple):
     """A tensor in the index.
 
     Attributes:
-      dtype: the number of its type.
-      shape: its shape; for a tensor in parts, the whole shape.
-      nbytes: the number of its bytes in a data file, 0 if it is in parts.
+      dtype: the number of the dtype, a `DataType`.
+      shape: the shape of the whole tensor, even if it is saved in parts.
+      nbytes: the number of the tensor's bytes in a data file; 0 if it is saved in parts.
       parts: pairs (shape, offset), one for each part; empty if the tensor is saved whole.
     """
 
@@ -41,9 +42,10 @@ class StoredBytes(NamedTuple):
 
     Attributes:
       shard: the number of the data file.
-      offset: the position of the first byte there.
+      offset: the position of the first byte in the data file.
       nbytes: the number of bytes.
-      crc32c: their masked checksum; that of strings and variants is computed in another way.
+      crc32c: the masked checksum of these bytes. TensorFlow computes the checksums of strings and
+        variants in another way.
     """
 
     shard: int
@@ -67,10 +69,10 @@ class Index(NamedTuple):
 
 
 def is_table(content):
-    """Returns whether these bytes end like a table.
+    """Returns whether a file ends like a table.
 
     Args:
-      content: the bytes of a file, or the last of them.
+      content: the bytes of the file, or only its last bytes.
     """
     return content[-len(_MAGIC) :] == _MAGIC
 
@@ -85,7 +87,7 @@ def parse_index(content):
       An Index.
 
     Raises:
-      ValueError: the content is not an index, or has a format that is not supported here.
+      ValueError: the content is not an index, or its format is not supported.
     """
     try:
         return _as_index(list(_records(content)))
@@ -116,8 +118,8 @@ def _as_index(records):
 
 
 def _name_of(key):
-    """Returns the name of a tensor; that of the whole tensor for the key of a part."""
-    if key.startswith(_PART_KEY):  # followed by the name, with NULs escaped, and the extents
+    """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
+    if key.startswith(_PART_KEY):  # then come the name, with NULs escaped, and the extents
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 

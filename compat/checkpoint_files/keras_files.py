@@ -1,7 +1,7 @@
 """Checks Keras files (.keras, .h5) before Keras loads them.
 
-A small file may need a lot of memory: a zip archive is compressed, and an HDF5 dataset that was
-never written is read as zeros.
+A small file may need a lot of memory, because a zip archive is compressed, and because HDF5 returns
+zeros for a dataset that was never written.
 """
 
 import io
@@ -17,16 +17,17 @@ from . import CheckpointError
 ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
-# The memory that a file may take: this many times the weights or its own size, whichever is larger
-# (for slots, names and compression); at least this many bytes are always allowed.
+# A file may take at most _MAX_RATIO times the larger of its own size and the size of the model's
+# weights. (The ratio allows for slots, names and compression.) _ALWAYS_ALLOWED bytes are allowed
+# for every file.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
 def check_size(path, model):
-    """Refuses a file that would take far more memory than the model needs.
+    """Raises an error for a file that would take far more memory than the model needs.
 
     Args:
-      path: the file, which need not be a Keras file.
+      path: the file. If it is not a Keras file, zipfile or h5py raise their own errors.
       model: the model whose weights are to be loaded from the file.
 
     Raises:
@@ -54,7 +55,7 @@ def _check(path, found, needed, limit):
 
 
 def _size_of_dataset(each):
-    shape = getattr(each, "shape", None)  # a group has none
+    shape = getattr(each, "shape", None)  # a group has no shape
     return 0 if shape is None else _nbytes(shape, each.dtype)
 
 
@@ -64,7 +65,7 @@ def _nbytes(shape, dtype):
 
 
 def _opened(path):
-    """Opens a Keras file as HDF5; of a .keras archive, the HDF5 file in it."""
+    """Opens a Keras file as HDF5; for a .keras archive, opens the HDF5 file inside."""
     import h5py
 
     if not zipfile.is_zipfile(path):

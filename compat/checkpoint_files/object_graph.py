@@ -1,16 +1,18 @@
 """Finds variables, optimizers and their slots in the object graph of an object-based checkpoint.
 
 `tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object,
-and save the graph of these objects. It describes the slots of an optimizer in one of three ways:
+and save the graph of these objects. The graph describes the slots of an optimizer in one of three
+ways (a bridged optimizer is one that `to_keras` made):
 
 * SLOT_VARIABLES: TensorFlow's own slot references (variable, name of the slot, slot). OptimizerV2
-  (Keras' own and bridged) and v1 optimizers save them.
+  (Keras' own classes and bridged optimizers) and v1 optimizers save them.
 * NAMED_BY_NUMBER: names with the number of the trained variable, such as `slot_0_m`. Bridged
-  optimizers of Keras 3 have them.
-* NUMBERED: a list of all variables, such as `_variables/7`. Optimizers of Keras 3 and the new ones
-  of Keras 2.11 to 2.15 have it. Further lists, such as `_momentums`, are in the order of the
-  trained variables, and so are slots of the same name. If that order is not saved, a slot is
-  assigned by the name of the trained variable in its own name. Slots without it stay unassigned.
+  optimizers of Keras 3 have such names.
+* NUMBERED: a list of all variables, such as `_variables/7`. Keras' own optimizers of Keras 3, and
+  the new ones of Keras 2.11 to 2.15, have this list. Further lists, such as `_momentums`, have the
+  order of the trained variables, and so have slots of the same name. If the order of the trained
+  variables is not saved, a slot is assigned to the variable whose name is in the slot's own name.
+  Slots whose names contain no variable's name stay unassigned.
 """
 
 import collections
@@ -36,9 +38,9 @@ class SavedOptimizer(NamedTuple):
       path: the path to it from the object that was saved, such as "optimizer".
       kind: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED: how the graph describes its slots.
       slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
-      variables: a dict from paths in the optimizer to checkpoint keys: hyperparameters, iterations
-        and other variables that are not slots.
-      unassigned: a dict like `variables` with the slots whose trained variable is unknown.
+      variables: a dict from paths in the optimizer to checkpoint keys, for the hyperparameters,
+        iterations and other variables that are not slots.
+      unassigned: a dict like `variables`, for the slots whose trained variable is unknown.
     """
 
     path: str
@@ -53,7 +55,7 @@ class ObjectGraph(NamedTuple):
 
     Attributes:
       variables: a dict from full name to checkpoint key, without the variables of optimizers. If
-        several variables have the same full name, their paths take its place.
+        several variables have the same full name, the dict has their paths instead.
       optimizers: a tuple of SavedOptimizers.
       save_counter: the checkpoint key of `tf.train.Checkpoint`'s own counter, or None.
       python_states: a dict from path to checkpoint key: Python objects saved as strings.
@@ -66,7 +68,7 @@ class ObjectGraph(NamedTuple):
 
     @property
     def optimizer(self):
-        """The optimizer; None if the checkpoint has none.
+        """The only optimizer; None if the checkpoint has no optimizer.
 
         Raises:
           ValueError: the checkpoint has several optimizers.
@@ -107,7 +109,7 @@ def parse_object_graph(serialized):
 
 
 class _Node:
-    """A node of the graph: its children, its keys and name if it is a variable, and its slots."""
+    """A node of the graph: its children, slots and keys, and its full name if it is a variable."""
 
     def __init__(self, proto):
         self.children = {child.local_name: child.node_id for child in proto.children}
@@ -125,7 +127,7 @@ class _Node:
 
     @property
     def numbered(self):
-        """The items of a list, in order."""
+        """The nodes in a list, in order."""
         numbers = sorted(int(name) for name in self.children if name.isdigit())
         return [self.children[str(number)] for number in numbers]
 
@@ -173,7 +175,7 @@ class _Parser:
         )
 
     def _kind(self, number):
-        """Returns the kind of optimizer that a node is; None if it is not an optimizer."""
+        """Returns the `kind` of an optimizer; None if the node is not an optimizer."""
         node = self._nodes[number]
         if _VARIABLES in node.children and _STEP in node.children:
             return NUMBERED
@@ -195,7 +197,7 @@ class _Parser:
 
         Args:
           start: the number of the first node.
-          stop: the numbers of nodes that are not entered.
+          stop: the numbers of nodes that the paths must not contain.
         """
         paths, queue = {start: ""}, [start]
         for number in queue:
@@ -206,7 +208,7 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns the paths to an optimizer's own nodes, including those of inner optimizers."""
+        """Returns the paths to an optimizer's own nodes and to those of its nested optimizers."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
@@ -230,7 +232,7 @@ class _Parser:
                 unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
                 (unassigned if unclear else variables)[path] = self._nodes[member].key
         for key in [key for key, found in slots.items() if len(found) > 1]:
-            for slot in slots.pop(key):  # several nodes for one slot: the names are ambiguous
+            for slot in slots.pop(key):  # several nodes fit this slot, so names are ambiguous
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
             self._paths[number],
@@ -295,10 +297,10 @@ class _Parser:
         return self._nodes[slot].full_name.partition("/")[2]
 
     def _best_name(self, slot, variables):
-        """Finds the variable with the longest name that is in the name of a slot.
+        """Finds the variable with the longest name that a slot's full name contains.
 
         Returns:
-          The variable and the name of the slot; (None, None) if no variable, or several, fit.
+          The variable and the name of the slot; (None, None) if not exactly one variable fits.
         """
         found = [(variable, self._slot_name(slot, variable)) for variable in variables]
         found = [(variable, name) for variable, name in found if name is not None]
@@ -309,14 +311,17 @@ class _Parser:
         return found[0] if len(found) == 1 else (None, None)
 
     def _slot_name(self, slot, variable):
-        """Returns a slot's name without the variable's; None if it is not named after that."""
+        """Returns a slot's name without the variable's name.
+
+        Returns None if the slot is not named after the variable.
+        """
         local_name = self._local_name(slot)
         full_name = self._nodes[variable].full_name
         if not full_name:
             return None
         if local_name.endswith("/" + full_name):  # Keras 2.11 to 2.15
             return local_name[: -len(full_name) - 1]
-        for start in (full_name + "_0_", full_name + "_"):  # the former is a tf.Variable's
+        for start in (full_name + "_0_", full_name + "_"):  # "x_0_" for the tf.Variable "x:0"
             start = start.replace("/", "_")
             if local_name.startswith(start):
                 return local_name[len(start) :]

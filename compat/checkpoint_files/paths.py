@@ -1,4 +1,4 @@
-"""Finds the checkpoint that a path refers to; if there is none, says what is there instead."""
+"""Finds the checkpoint that a path refers to, or raises an error that says what else is there."""
 
 import os
 import re
@@ -32,7 +32,7 @@ def refuse_special(*paths):
 def reason(error):
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
-    # The name of the operation; the lines before the reason say where it was created.
+    # "[[" begins the operation's name. The lines before the reason say where it was created.
     before, _, where = text.partition("[[")
     return before.strip().splitlines()[-1 if where else 0]
 
@@ -42,7 +42,7 @@ def as_text(path, argument="path", order=""):
 
     Args:
       path: the path.
-      argument: its name in the caller's signature, for the message.
+      argument: the name of this argument in the caller's signature, for the message.
       order: the caller's signature, for the message, if arguments are easily swapped.
 
     Raises:
@@ -66,7 +66,8 @@ def locate(path):
         latest checkpoint in it.
 
     Returns:
-      A pair: the prefix (of a V1 checkpoint in several files: their pattern), and V1 or V2.
+      A pair: the prefix (for a V1 checkpoint in several files, the pattern of their names), and the
+      format, V1 or V2.
 
     Raises:
       CheckpointError: there is no checkpoint. The message says what is there instead.
@@ -95,7 +96,7 @@ def is_file(path):
 
 
 def data_files(prefix):
-    """Returns the data files of a checkpoint (V2 format), also if its index is missing."""
+    """Returns the data files of a checkpoint (V2 format), even if its index is missing."""
     return _beside(prefix, _DATA_FILE)
 
 
@@ -169,7 +170,7 @@ def _in_one_file(path):
     """Returns what `locate` returns for a file, if it is a checkpoint in V1 format.
 
     Raises:
-      CheckpointError: it is another file. The message says of what kind.
+      CheckpointError: the file is not such a checkpoint. The message says what it is.
     """
     match = _DATA_FILE.match(path)
     if match:

@@ -1,7 +1,8 @@
 """Reads checkpoints of TensorFlow 1 and 2, tensor by tensor.
 
-TensorFlow's own reader copies each tensor once more, which doubles the memory, and cannot read
-parts in V1 format. So tensors are read by the Saver's operation, in a graph of their own.
+TensorFlow's CheckpointReader is not used for data: it holds a second copy of each tensor, and
+cannot read single slices of partitioned variables in V1 format. Instead, a temporary graph runs
+RestoreV2, the operation that Saver uses.
 """
 
 import hashlib
@@ -19,11 +20,11 @@ from .index import parse_index
 from .object_graph import OBJECT_GRAPH, parse_object_graph
 from .paths import V1, V2, CheckpointError, reason
 
-_CHUNK_BYTES = 1 << 20  # as many as fit in a processor's cache
+_CHUNK_BYTES = 1 << 20  # a chunk fits into the processor's cache
 
 
 class UnknownType(NamedTuple):
-    """Stands in for a dtype that this TensorFlow does not have."""
+    """Stands in for a dtype that the installed TensorFlow does not have."""
 
     name: str
     size: int = 0
@@ -36,8 +37,9 @@ class TensorInfo(NamedTuple):
       dtype: a tf.DType, or an UnknownType.
       shape: a tuple of ints.
       nbytes: its size in memory; for strings, the size in the file, or 0 if that is unknown.
-      parts: pairs (shape, offset) if the tensor is saved in parts, as partitioned variables are.
-        Empty if it is saved whole, and always in V1 format, which does not tell.
+      parts: pairs (shape, offset) if the tensor is saved in parts, like partitioned variables.
+        Empty if the tensor is saved whole. Always empty in V1 format, which does not record how
+        tensors were partitioned.
     """
 
     dtype: Any
@@ -47,7 +49,7 @@ class TensorInfo(NamedTuple):
 
     @property
     def missing(self):
-        """The number of elements that are in none of the parts."""
+        """The number of elements that no part contains."""
         saved = sum(int(np.prod(shape, dtype=np.int64)) for shape, _ in self.parts)
         return int(np.prod(self.shape, dtype=np.int64)) - saved if self.parts else 0
 
@@ -70,7 +72,7 @@ def open_checkpoint(path):
 
 
 class Checkpoint:
-    """A checkpoint to read from; made by `open_checkpoint`.
+    """A checkpoint to read from; `open_checkpoint` creates it.
 
     Attributes:
       path: its prefix; in V1 format, its file or the pattern of its files.
@@ -145,7 +147,10 @@ class Checkpoint:
             )
 
     def _check_size(self, name, entry, info):
-        """Refuses a shape that needs more bytes than there are: TensorFlow would allocate them."""
+        """Raises an error if the shape needs more bytes than the checkpoint stores.
+
+        Without this check, TensorFlow would allocate memory for the corrupt shape.
+        """
         needed = 0 if entry.parts else nbytes_of(info.dtype, info.shape)
         if needed > entry.nbytes or any(size < 0 for size in info.shape):
             raise CheckpointError(
@@ -157,7 +162,7 @@ class Checkpoint:
         """Checks that the checkpoint is still the one that was opened.
 
         Raises:
-          CheckpointError: it was overwritten or deleted since.
+          CheckpointError: the checkpoint has been overwritten or deleted.
         """
         if self.format == V1:
             self._refuse_change()
@@ -165,7 +170,10 @@ class Checkpoint:
             raise _changed(self._watch.changes() or f"{self._listing!r} was overwritten.")
 
     def _is_another_index(self):
-        """Returns whether the index has changed; it contains the checksums of all data."""
+        """Returns whether the index has changed.
+
+        Checking the index is enough, because it contains the checksums of all data.
+        """
         now = stamp(self._listing)
         if now is not None and now == self._watch.stamps[self._listing]:
             return False
@@ -196,7 +204,7 @@ class Checkpoint:
         """Reads a tensor.
 
         Args:
-          name: its name.
+          name: the tensor's name.
           part: the part to read, a pair (shape, offset); None for the whole tensor.
 
         Returns:
@@ -236,11 +244,11 @@ class Checkpoint:
           names: the names of the tensors.
 
         Raises:
-          CheckpointError: as `read`.
+          CheckpointError: for the same reasons as in `read`.
         """
         for name in names:
             if not self._matches_checksum(name):
-                self.read(name)  # raises, unless TensorFlow can read it
+                self.read(name)  # raises an error if TensorFlow cannot read it
         self.check_unchanged()
 
     def _matches_checksum(self, name):
@@ -280,8 +288,8 @@ def _content(path):
 
 
 def _chunks(path, offset, nbytes):
-    """Yields bytes of a file."""
-    # Local files without GFile, which takes three times as long.
+    """Yields a range of a file's bytes in chunks."""
+    # Local files are not read with GFile, because it takes three times as long as `open`.
     with tf.io.gfile.GFile(path, "rb") if "://" in path else open(path, "rb", 0) as file:
         file.seek(offset)
         while nbytes > 0:
@@ -324,30 +332,34 @@ def nbytes_of(dtype, shape):
 
 
 def as_array(value):
-    """Returns a NumPy array; for a string of dtype object, as others strip NULs at its end."""
+    """Returns a NumPy array.
+
+    A string becomes an array of dtype object, because NumPy's string dtypes drop trailing NUL
+    bytes.
+    """
     return np.array(value, dtype=object) if isinstance(value, (bytes, str)) else np.asarray(value)
 
 
 def session():
-    """Returns a Session of the default graph that uses no GPU."""
+    """Returns a Session for the default graph that does not use GPUs."""
     config = tf.compat.v1.ConfigProto(device_count={"GPU": 0})
     return tf.compat.v1.Session(config=config)
 
 
 def slice_spec(full_shape, shape, offset):
-    """Returns the specification of a part of a tensor that the Saver's operations parse."""
+    """Returns the string that describes a slice of a tensor in RestoreV2's `shape_and_slices`."""
     extents = ":".join(f"{start},{size}" for start, size in zip(offset, shape))
     return " ".join([str(int(size)) for size in full_shape] + [extents])
 
 
 def restored(path, names, dtypes, specs):
-    """Adds the operation that reads tensors of a checkpoint, of either format, to the graph.
+    """Adds a RestoreV2 operation to the graph, which reads tensors from a V1 or V2 checkpoint.
 
     Args:
       path: the checkpoint's `path`.
       names: the names of the tensors.
       dtypes: their dtypes.
-      specs: the parts to read, see `slice_spec`; "" for a whole tensor.
+      specs: the parts to read, each from `slice_spec`; "" for a whole tensor.
 
     Returns:
       A list of tensors.

@@ -6,8 +6,8 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 def problem(name):
     """Returns why a name is not allowed, a clause such as "is empty"; None if it is allowed.
 
-    TensorFlow aborts the process at the name "", the key of the index' header, and it loses tensors
-    whose names begin like the keys of parts.
+    TensorFlow aborts the process if a tensor's name is "", because "" is the key of the index's
+    header. It loses tensors whose names begin with NUL, because the keys of parts begin with NUL.
     """
     if not isinstance(name, str):
         return "is not a string"

@@ -1,4 +1,4 @@
-"""The hidden folder in which files are written before they are renamed, locked for one writer."""
+"""The hidden folder in which one writer at a time writes files before it renames them."""
 
 import contextlib
 import os
@@ -18,21 +18,22 @@ _LOCK = ".lock"
 class WorkingFolder:
     """The folder `.NAME.writing` beside the file to be written; a context manager.
 
-    A lock file in it, which the system releases with its process, keeps other threads and processes
-    out. Files that a killed process left there are removed. There is no lock on Windows, on file
-    systems without locks, and on those that only TensorFlow can open (`gs://…`).
+    A locked file in the folder keeps other threads and processes out. The operating system releases
+    the lock when the process ends. Files that a killed process left in the folder are removed.
+    There is no lock on Windows, on file systems without locks, or on file systems that only
+    TensorFlow can open (`gs://…`).
 
     Args:
       target: the path of the file or checkpoint to be written. Its folder is created if necessary,
         and removed at the end if it is still empty.
-      wait: whether to wait until another writer is done, rather than to raise an error.
+      wait: whether to wait until another writer is done, instead of raising an error.
 
     Attributes:
       path: the folder.
       left_behind: whether a killed process had left files in it.
 
     Raises:
-      CheckpointError: on entering: another writer uses the folder.
+      CheckpointError: on entering, if another writer uses the folder.
     """
 
     def __init__(self, target, wait=False):
@@ -88,7 +89,7 @@ class WorkingFolder:
         return {name.rstrip("/") for name in tf.io.gfile.listdir(self.path)} - {_LOCK}
 
     def _empty(self):
-        """Removes all files but the lock; returns whether there were any."""
+        """Removes all files except the lock, and returns whether there were such files."""
         names = self.written()
         for path in (os.path.join(self.path, name) for name in names):
             (tf.io.gfile.rmtree if tf.io.gfile.isdir(path) else tf.io.gfile.remove)(path)
@@ -99,7 +100,7 @@ class WorkingFolder:
             self._empty()
         finally:
             if self._is_local:
-                # The lock last: from then on, another writer may use the folder.
+                # The lock file is removed last, because then another writer may enter.
                 with contextlib.suppress(OSError):
                     if self._lock is not None:
                         os.remove(self._lock.name)

@@ -1,4 +1,4 @@
-"""Writes a checkpoint tensor by tensor. It appears complete, or not at all."""
+"""Writes a checkpoint tensor by tensor. The checkpoint appears complete or not at all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
-# Small tensors share a data file of up to this size; a tensor of this size or more gets its own.
+# Small tensors share a data file of up to this size. A tensor of this size or more has its own.
 SHARD_BYTES = 64 << 20
 _STATE_FILE = "checkpoint"
 
@@ -25,24 +25,26 @@ _STATE_FILE = "checkpoint"
 class CheckpointWriter:
     """Writes a checkpoint in V2 format, which `tf.compat.v1.train.Saver` can restore.
 
-    A context manager. The checkpoint appears, complete, when its block ends without an exception.
-    Until then its files are in a hidden folder beside it. An exception removes that folder; if the
-    process is killed, the next writer does. Only one thread or process at a time can write there.
-    At most one large tensor, or 64 MB of small ones, are in memory at a time. The folder's
-    `checkpoint` file then names the new checkpoint as the latest, as after `Saver.save`.
+    This is a context manager. The complete checkpoint appears when the `with` block ends without an
+    exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
+    writer removes that folder; if the process is killed, the next writer removes it. Only one
+    thread or process at a time can write a checkpoint. At most one large tensor, or 64 MB of small
+    tensors, are in memory at a time. At the end, the new checkpoint becomes the latest in the
+    `checkpoint` file of its folder, like after `Saver.save`.
 
     A checkpoint that is overwritten stays readable until the new one replaces it. (One exception:
-    if the new one has as many data files, and fewer than two small tensors, there is no checkpoint
-    while the files are renamed.)
+    if both have the same number of data files, and the new one has fewer than two small tensors,
+    there is no checkpoint while the files are renamed.)
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
       overwrite: whether to replace an existing checkpoint.
 
     Raises:
-      CheckpointError: on entering: `path` cannot be a checkpoint's prefix, the checkpoint exists
-        and `overwrite` is False, or another writer is writing it; on leaving: writing failed,
-        nothing was written, or a checkpoint from which tensors were copied has changed.
+      CheckpointError: on entering, if `path` cannot be a checkpoint's prefix, if the checkpoint
+        exists and `overwrite` is False, or if another writer is writing it. On leaving, if writing
+        failed, if no tensor was added, or if a checkpoint from which tensors were copied has
+        changed.
     """
 
     def __init__(self, path, overwrite=False):
@@ -122,9 +124,9 @@ class CheckpointWriter:
 
         Args:
           name: the tensor's name.
-          array: its value.
-          part: None; or, to write a part of a tensor, a pair: the shape of the whole tensor and the
-            offset of the array in it. Call this once for each part.
+          array: the tensor's value, or the value of a part of it.
+          part: None for a whole tensor. For a part, a pair: the shape of the whole tensor, and the
+            offset of the part in it. Call `add` once for each part.
 
         Raises:
           CheckpointError: the name is not allowed or already used, or writing failed.
@@ -132,7 +134,7 @@ class CheckpointWriter:
         array = reader.as_array(array)
         dtype = tf.string if array.dtype.kind in "OSU" else tf.as_dtype(array.dtype)
         if array.nbytes < SHARD_BYTES:
-            array = array.copy()  # the caller may change it before it is written
+            array = array.copy()  # the caller may change its array before the copy is written
         spec = "" if part is None else reader.slice_spec(part[0], array.shape, part[1])
         self._write(_Item(name, spec, dtype, array.nbytes, array=array))
 
@@ -142,8 +144,8 @@ class CheckpointWriter:
         Args:
           name: the name of the copy.
           checkpoint: the Checkpoint with the tensor.
-          source_name: the tensor's name there; None if it is the same.
-          part: None; or, to make the tensor a part of a bigger one, a pair as in `add`.
+          source_name: the tensor's name in `checkpoint`; None if it equals `name`.
+          part: a pair like in `add`, if the tensor becomes a part of a bigger tensor; else None.
 
         Raises:
           CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is
@@ -166,7 +168,7 @@ class CheckpointWriter:
 
     def _write(self, item):
         problem = tensor_names.problem(item.name)
-        # An object graph is copied under its reserved name.
+        # A copied object graph may keep its reserved name.
         if problem is not None and item.name != item.source_name:
             raise CheckpointError(
                 f"{self.path!r}: {item.name!r} cannot be a tensor's name: it {problem}."
@@ -200,8 +202,8 @@ class CheckpointWriter:
     def _finish(self):
         if not self._names:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
-        # Data files of equal names would be replaced before the index: for a moment, the old index
-        # would belong to new data. One more data file gives all of them other names.
+        # If new data files had the names of old ones, the old index would belong to new data for a
+        # moment. All names contain the number of data files, so one more file makes them differ.
         if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
             last = self._pending.pop()
             self._flush()
@@ -271,10 +273,10 @@ def _merge(shards, merged):
 
 
 def _restored(items):
-    """Adds the operations that read the items to be copied from their checkpoints.
+    """Adds operations to the graph that read the items which are copied from other checkpoints.
 
     Returns:
-      A dict from the numbers of these items to their tensors.
+      A dict from the positions of these items in `items` to their tensors.
     """
     groups, tensors = {}, {}
     for number, item in enumerate(items):
@@ -296,10 +298,10 @@ def _shard_counts(prefix):
 
 
 def _name_as_latest(folder, name):
-    """Adds a checkpoint, as the latest, to those that the folder's `checkpoint` file names."""
+    """Adds a checkpoint to the `checkpoint` file of a folder, as the latest one."""
     folder = folder or os.curdir
     file_name = os.path.join(folder, _STATE_FILE)
-    with WorkingFolder(file_name, wait=True) as working:  # other writers may add theirs
+    with WorkingFolder(file_name, wait=True) as working:  # others may write the file too
         new_file = os.path.join(working.path, _STATE_FILE)
         with tf.io.gfile.GFile(new_file, "w") as file:
             file.write(str(_state_with(folder, name)))
@@ -321,7 +323,7 @@ def _state_with(folder, name):
     times.pop(name, None)
     times[name] = None if None in times.values() or not times else time.time()
     return v1.train.generate_checkpoint_state_proto(
-        os.sep,  # not the folder, which would change relative paths
+        os.sep,  # not the folder, because the function would then change relative paths
         name,
         all_model_checkpoint_paths=list(times),
         all_model_checkpoint_timestamps=None if None in times.values() else list(times.values()),

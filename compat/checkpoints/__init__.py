@@ -1,1 +1,1 @@
-"""Loads v1 checkpoints into Keras, writes Keras state as v1 checkpoints, converts checkpoints."""
+"""Loads v1 checkpoints (of TF1 graphs) into Keras, writes them from Keras, converts checkpoints."""

@@ -18,13 +18,13 @@ class Move(NamedTuple):
     """One tensor of the new checkpoint and its sources in the old one.
 
     Attributes:
-      target: its name in the new checkpoint.
+      target: the tensor's name in the new checkpoint.
       sources: the names of the tensors from which it is made; empty if it is computed.
       shape: its shape.
       dtype: its dtype.
       note: how it is changed, for the report; "" if it is copied.
-      make: a function from the arrays of the sources to the value; None to copy the source, or to
-        join several.
+      make: a function from the arrays of the sources to the value; None to copy a single source, or
+        to join several sources.
     """
 
     target: str
@@ -35,7 +35,7 @@ class Move(NamedTuple):
     make: Optional[Callable] = None
 
     def write(self, checkpoint, writer):
-        """Writes the tensor. A copy reads one source at a time into memory."""
+        """Writes the tensor. If `make` is None, reads one source at a time into memory."""
         if self.make is not None:
             try:
                 value = self.make(*map(checkpoint.read, self.sources))
@@ -47,7 +47,7 @@ class Move(NamedTuple):
                 ) from error
             writer.add(self.target, value)
         elif len(self.sources) == 1 or checkpoint.tensors[self.sources[0]].parts:
-            for source in self.sources:  # each has only some slices of the whole
+            for source in self.sources:  # each source has only some slices of the tensor
                 writer.copy(self.target, checkpoint, source)
         else:
             for source, offset in self._offsets(checkpoint):
@@ -55,8 +55,8 @@ class Move(NamedTuple):
 
     def _offsets(self, checkpoint):
         shapes = [checkpoint.tensors[source].shape for source in self.sources]
-        # The axis along which the sources are joined; along all others they are as long as the
-        # whole.
+        # The axis along which the sources are joined. Along the other axes, the sources and the
+        # result have the same size.
         axis = next((i for i, size in enumerate(self.shape) if shapes[0][i] != size), 0)
         begin = 0
         for source, shape in zip(self.sources, shapes):
@@ -66,7 +66,7 @@ class Move(NamedTuple):
             yield source, tuple(offset)
 
     def nbytes(self, checkpoint):
-        """Returns the number of bytes to read; for a computed tensor, to write."""
+        """Returns the number of bytes to read; for a computed tensor, the number to write."""
         if self.sources:
             return sum(checkpoint.tensors[source].nbytes for source in self.sources)
         return int(np.prod(self.shape, dtype=np.int64)) * self.dtype.size
@@ -126,8 +126,8 @@ def to_saver(checkpoint, name_map=None):
 
     Args:
       checkpoint: a name-based `Checkpoint`.
-      name_map: a dict from old names to new ones, None to leave a tensor out. The slots of a
-        variable are renamed, or left out, with it.
+      name_map: a dict from old names to new names, or to None to leave a tensor out. The slots of a
+        variable are renamed or left out together with the variable.
 
     Returns:
       A list of `Move`.
@@ -197,7 +197,7 @@ class Renaming:
 
     Args:
       checkpoint: the `Checkpoint`, for messages.
-      name_map: a dict from old names to new ones or None, or None.
+      name_map: None, or a dict from old names to new names (or to None to leave a tensor out).
     """
 
     def __init__(self, checkpoint, name_map):
@@ -209,8 +209,8 @@ class Renaming:
         """Returns the new name of a tensor; None to leave it out.
 
         Args:
-          *names: the old name; then, where it differs, the default for the new name. The map may
-            have either of them as a key.
+          *names: the old name, and the default for the new name if that differs. The map may have
+            either name as a key.
         """
         new_name = names[-1]
         for name in names:
@@ -243,7 +243,7 @@ def refuse_unconvertible(checkpoint, found):
 
 
 def to_decay_layout(checkpoint, layout):
-    """Plans a copy in which AdagradDecay's decay counts have the given layout.
+    """Plans a copy of a checkpoint in which AdagradDecay's decay counts have the given layout.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
@@ -282,7 +282,7 @@ def _in_layout(checkpoint, variable, slot, layout):
     wanted = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
     if slot.shape == wanted:
         return Move(slot.name, (slot.name,), wanted, slot.dtype)
-    # Each part of a partitioned variable has its own counts, also if it is saved as one tensor.
+    # Each part of a partitioned variable has its own counts, even if one tensor has all parts.
     parts = checkpoint.tensors[variable.name].parts
 
     def change_layout(counts):
@@ -296,11 +296,12 @@ def _in_layout(checkpoint, variable, slot, layout):
 def power(beta, steps):
     """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
 
-    Like TensorFlow, it multiplies float32 numbers step by step, and flushes denormals to 0.
+    Like TensorFlow, this function multiplies float32 numbers once per training step, and flushes
+    denormals to 0.
 
     Args:
-      beta: the first value.
-      steps: the number of steps done.
+      beta: the value before the first training step.
+      steps: the number of training steps done.
     """
     factor, smallest = np.float32(beta), np.finfo(np.float32).tiny
     result = factor

@@ -1,4 +1,4 @@
-"""Converts object-based checkpoints to the names of a v1 graph."""
+"""Converts object-based checkpoints (`tf.train.Checkpoint`) to the names of a v1 graph."""
 
 import functools
 
@@ -15,7 +15,7 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming
 from .report import CheckpointMismatch, Leftover
 
-# From v1's names of slots to those of Keras' own optimizers.
+# From the slot names of v1 optimizers to the slot names of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
 _KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
@@ -30,8 +30,9 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
     Args:
       checkpoint: an object-based `Checkpoint`.
       optimizer_name: the user's v1 optimizer as module:object, or None.
-      name_map: a dict from names of variables in the checkpoint, and from the default v1 names of
-        slots, shared variables and the step, to new names; None leaves a tensor out.
+      name_map: a dict to new names, or to None to leave a tensor out. Its keys are the names of
+        variables in the checkpoint, and the default v1 names of slots, shared variables and the
+        global step.
       partial: whether state without a counterpart in the v1 graph may be left out.
 
     Returns:
@@ -74,7 +75,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
 
 
 def load_optimizer(name):
-    """Returns the optimizer that a user names: the object, or the result of the function."""
+    """Returns the object that a user names, or its result if it is a function."""
     found = user_objects.load(name)
     return user_objects.call(name, found) if callable(found) else found
 
@@ -132,7 +133,7 @@ class _State:
 
     Attributes:
       moves: a list of `Move`, with the default v1 names.
-      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in v1.
+      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the v1 graph.
       missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
     """
 
@@ -225,7 +226,7 @@ class _State:
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds variables to `left` that are not hyperparameters and that v1 does not have."""
+        """Adds to `left` variables (except hyperparameters) that the v1 optimizer does not have."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
@@ -237,7 +238,7 @@ class _State:
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name, tensor):
-        """Returns the `Move` that computes v1 Adam's power of beta after as many steps."""
+        """Returns the `Move` that computes v1 Adam's power of beta at the checkpoint's step."""
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         own = getattr(self._optimizer, "_" + name.split("_")[0], None)
         if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):

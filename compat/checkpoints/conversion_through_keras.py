@@ -34,7 +34,7 @@ def convert(arguments, name_map):
       ValueError: the user's function does not return a built Keras model.
     """
     if arguments.to == "keras":
-        open_checkpoint(arguments.source)  # before the model is built, which may take long
+        open_checkpoint(arguments.source)  # raises errors before the slow construction of the model
         model, optimizer = _model(arguments.model)
         report = _load_v1(model, optimizer, arguments, name_map)
         return _save(model, optimizer, arguments, report)
@@ -56,7 +56,7 @@ def _load_v1(model, optimizer, arguments, name_map):
     except CheckpointMismatch as mismatch:
         if arguments.partial or mismatch.report.complete:  # a value cannot be cast
             raise
-        # The same message with the options of the command line.
+        # The same message, but with the command's options instead of the function's arguments.
         transferred = len(mismatch.report.transferred)
         raise CheckpointMismatch(
             f"{arguments.source!r} does not fit the model of {arguments.model}. Map names with "
@@ -109,7 +109,7 @@ def _save(model, optimizer, arguments, report):
     """Saves in a working folder, then renames the files.
 
     Returns:
-      The report; if Keras does not save the optimizer's state, with that as a leftover.
+      The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
 
     Raises:
       CheckpointMismatch: Keras does not save the state, and --partial is not given.
@@ -118,7 +118,7 @@ def _save(model, optimizer, arguments, report):
     folder, name = os.path.split(os.path.abspath(path))
     done = False
     with WorkingFolder(os.path.join(folder, name)) as working:
-        # Again: the file may have been created since the command checked it.
+        # A second check, because the file may have been created after the first one.
         special_files.refuse_existing(path, arguments.overwrite)
         has_state = _write(os.path.join(working.path, name), model, optimizer)
         if not has_state:
@@ -142,7 +142,7 @@ def _lost(report, path):
 
 
 def _write(path, model, optimizer):
-    """Writes a Keras file or a checkpoint; returns whether it has the optimizer's state."""
+    """Writes a Keras file or a checkpoint, and returns whether it has the optimizer's state."""
     if path.endswith((".weights.h5", ".weights.hdf5")):
         model.save_weights(path)
     elif path.endswith(keras_files.ENDINGS):
@@ -152,14 +152,14 @@ def _write(path, model, optimizer):
         options = {}
         if versions.for_a_session():
             options["session"] = versions.keras_2().backend.get_session()
-        # `save`, not `write`: `restore` reports a missing save_counter as an unmatched object.
+        # `write` saves no save_counter, and `restore` would report the counter as unmatched.
         _rename_counted(tf.train.Checkpoint(**saved).save(path, **options), path)
         return True
     return optimizer is None or keras_files.holds_optimizer(path)
 
 
 def _rename_counted(written, path):
-    """Removes the number from a checkpoint's name, and the file that names it as the latest."""
+    """Removes the number from a checkpoint's name, and deletes the folder's `checkpoint` file."""
     folder = os.path.dirname(path)
     for name in os.listdir(folder):
         if name.startswith(os.path.basename(written) + "."):
@@ -169,7 +169,10 @@ def _rename_counted(written, path):
 
 
 def _rename_all(working, folder):
-    """Renames the files to their final names, an index last: it makes the checkpoint complete."""
+    """Renames the files to their final names.
+
+    An index is renamed last, because it makes the checkpoint complete.
+    """
     names = sorted(working.written(), key=lambda name: (name.endswith(".index"), name))
     with contextlib.suppress(FileNotFoundError):
         if names[-1].endswith(".index"):  # an old index must not describe new data
@@ -214,7 +217,7 @@ def _restore(checkpoint, model, optimizer):
         status = _read(tf.train.Checkpoint(**objects), checkpoint.path)
     elif _is_keras_3(model):
         status = _read(tf.train.Checkpoint(model), checkpoint.path)
-    else:  # as save_weights writes it
+    else:  # written by `save_weights`
         status = model.load_weights(checkpoint.path)
     try:
         status.assert_existing_objects_matched()
@@ -228,7 +231,7 @@ def _restore(checkpoint, model, optimizer):
 
 
 def _read(objects, path):
-    # `restore` expects the save_counter, which is written by `save` and not by `write`.
+    # `restore` expects the save_counter. `save` writes it, but `write` does not.
     return getattr(objects, "read", objects.restore)(path)
 
 

@@ -45,7 +45,7 @@ def _by_shape(items, variables):
       variables: the `StateTensor`s of the model's unmatched variables.
 
     Returns:
-      The name_map, and whether there are variables that several items fit.
+      The name_map, and whether some variables have several fitting items.
     """
     name_map, unclear = {}, False
     for variable in variables:
@@ -91,7 +91,7 @@ def _described(label, name):
 
 
 def _nested(optimizer):
-    """Returns an optimizer's class and name, with those of the optimizers that it wraps."""
+    """Returns the class and name of an optimizer, and of the optimizers that it wraps."""
     text = f"{type(optimizer).__name__} (name={optimizer.get_name()!r})"
     if not isinstance(optimizer, OptimizerWrapper):
         return text

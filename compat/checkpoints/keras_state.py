@@ -1,4 +1,7 @@
-"""The state of a Keras model and its bridged optimizer, under the names of a v1 checkpoint."""
+"""The state of a Keras model and its bridged optimizer, under the names of a v1 checkpoint.
+
+A bridged optimizer is one that `to_keras` made of a v1 optimizer.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,11 @@ from ..v1_optimizers import graph_names
 
 VARIABLE, SLOT, SHARED, STEP = "variable", "slot", "shared variable", "step"
 _STEP_NAME = "global_step"
-_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # of an operation in a graph
+_NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in a graph
 
 
 class StateTensor(NamedTuple):
-    """A variable of a model, or a slot, a shared variable or the step of its optimizer.
+    """A variable of a model, or a slot, a shared variable or the step variable of its optimizer.
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
@@ -29,7 +32,8 @@ class StateTensor(NamedTuple):
       name: its name in a v1 checkpoint, without a scope before it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
-      variable: the v1 name of the variable, or of the slot's variable; None for SHARED and STEP.
+      variable: the v1 name of the variable, or of the variable that the slot belongs to; None for
+        SHARED and STEP.
       slot: the name of the slot or of the shared variable; None for VARIABLE and STEP.
     """
 
@@ -73,7 +77,7 @@ class KerasState:
         self._check_map(name_map)
 
     def _named(self, model_or_variables):
-        """Returns dicts from v1 names to labels and to variables."""
+        """Returns two dicts: from v1 names to labels, and from v1 names to variables."""
         if isinstance(model_or_variables, collections.abc.Mapping):
             given = {name: (name, each) for name, each in model_or_variables.items()}
         else:
@@ -106,11 +110,11 @@ class KerasState:
         )
 
     def _find_trained(self, model_or_variables):
-        """Returns the trainable variables, and frozen ones for which the optimizer has slots.
+        """Returns the trainable variables, and frozen variables for which the optimizer has slots.
 
         Raises:
-          ValueError: the optimizer has slots for other variables, or was built without some of
-            these.
+          ValueError: the optimizer has slots for other variables, or was built without some of the
+            trainable variables.
         """
         optimizer, trained = self.optimizer, _trainable(model_or_variables)
         keys = [optimizer.variable_key(variable) for variable in trained]
@@ -138,10 +142,10 @@ class KerasState:
         return trained
 
     def _check_map(self, name_map):
-        """Raises a ValueError if the map has keys that name nothing, such as misspelled ones."""
+        """Raises a ValueError if the map has unknown keys, such as misspelled names."""
         if not isinstance(name_map, collections.abc.Mapping):
             return
-        # A call without the optimizer may pass a map that also has the names of its slots.
+        # A call without an optimizer may pass a map that also has names of slots.
         unknown = [] if self.optimizer is None else sorted(set(name_map) - self._default_names)
         if unknown:
             raise ValueError(
@@ -174,7 +178,7 @@ class KerasState:
         step = self._renamed(_STEP_NAME)
         if step is not None:
             dtype = tf.as_dtype(self.optimizer._v1.settings.step_dtype)
-            # Shampoo casts the step to float; in the checkpoint it is an integer.
+            # Shampoo casts the global step to float, but checkpoints contain an integer.
             dtype = dtype if dtype.is_integer else tf.int64
             yield StateTensor(STEP, "iterations", step, (), dtype)
 
@@ -184,7 +188,7 @@ class KerasState:
 
     @property
     def needs_step(self):
-        """Whether the next updates depend on the number of steps done."""
+        """Whether the next updates depend on the number of training steps done."""
         optimizer = self.optimizer
         needs = optimizer._v1.depends_on_step
         for option in ("_initial_decay", "ema_overwrite_frequency", "gradient_accumulation_steps"):
@@ -221,11 +225,12 @@ class KerasState:
 
     @property
     def _batches_a_step(self):
-        # With gradient accumulation, Keras 3 counts batches; v1's global step counts updates.
+        # With gradient accumulation, Keras 3 counts batches, but a v1 graph's global step counts
+        # updates.
         return getattr(self.optimizer, "gradient_accumulation_steps", None) or 1
 
     def reset_derived_state(self):
-        """Resets Keras 3's moving averages and gradient accumulators to the loaded values."""
+        """Sets Keras 3's moving averages to the loaded values, and accumulated gradients to 0."""
         if getattr(self.optimizer, "use_ema", False):
             averages = self.optimizer._model_variables_moving_average
             for average, variable in zip(averages, self.optimizer._trainable_variables):
@@ -236,7 +241,7 @@ class KerasState:
 
 
 def check_optimizer(optimizer):
-    """Refuses optimizers that were not made by `to_keras`.
+    """Raises an error for optimizers that were not made by `to_keras`.
 
     Raises:
       TypeError: the optimizer was not made by `to_keras`. The message says what to pass instead.
@@ -264,8 +269,8 @@ def check_optimizer(optimizer):
 def _renaming(name_map):
     """Returns two functions from a default name to the name in the checkpoint.
 
-    The first is for variables, the second for slots, shared variables and the step. They return
-    None for what is to be left out.
+    The first is for variables, the second for slots, shared variables and the global step. They
+    return None for a name that is to be left out.
     """
 
     def unchanged(name):
@@ -295,9 +300,9 @@ def _variables(model_or_variables):
         try:
             return list(model_or_variables)
         except TypeError:
-            return [model_or_variables]  # not iterable: `_check_variable` refuses it
+            return [model_or_variables]  # `_check_variable` raises an error for it
     model = model_or_variables
-    # If there are none yet, Keras 2 raises its own ValueError here.
+    # If the model has no variables yet, Keras 2 raises its own ValueError here.
     variables = list(model.weights)
     if not variables:
         raise ValueError(

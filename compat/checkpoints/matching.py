@@ -1,4 +1,4 @@
-"""Matches the tensors of a v1 checkpoint with those of a Keras model and its optimizer."""
+"""Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer."""
 
 import collections
 import re
@@ -14,13 +14,13 @@ from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and its tensor in a checkpoint or its parts there.
+    """A tensor of the Keras side, and the tensor or the parts in a checkpoint that fit it.
 
     Attributes:
       tensor: the `StateTensor` of the Keras side.
       names: the names of the tensors in the checkpoint.
-      infos: their `TensorInfo`s.
-      axis: the axis along which they are joined; None if each has the whole value.
+      infos: the `TensorInfo`s of these tensors.
+      axis: the axis along which the parts are joined; None if each part has the whole value.
     """
 
     tensor: StateTensor
@@ -45,10 +45,10 @@ class Match(NamedTuple):
         return self.tensor.slot == adagrad_decay_counts.SLOT
 
     def verify(self, checkpoint):
-        """Checks that `read` will succeed; reads the value only if that depends on its numbers.
+        """Checks that `read` will succeed. Reads the value only if success depends on its numbers.
 
         Raises:
-          CheckpointError, ValueError: as `read`.
+          CheckpointError, ValueError: for the same reasons as in `read`.
         """
         is_cast = any(info.dtype != self.tensor.dtype for info in self.infos)
         if is_cast or self._is_counts or (self.axis is None and len(self.names) > 1):
@@ -98,7 +98,7 @@ class Match(NamedTuple):
 
 
 class SlicedMatch(NamedTuple):
-    """A slot with the tensors of a checkpoint that have its slices; see `partitioned_slots`."""
+    """A slot, and the tensors of a checkpoint that contain its slices; see `partitioned_slots`."""
 
     tensor: StateTensor
     names: tuple
@@ -118,7 +118,7 @@ class SlicedMatch(NamedTuple):
         ]
 
     def verify(self, checkpoint):
-        """Reads the value: `Checkpoint.verify` cannot check tensors that lack slices."""
+        """Reads the value, because `Checkpoint.verify` cannot check tensors that lack slices."""
         self.read(checkpoint)
 
     def read(self, checkpoint):
@@ -139,7 +139,7 @@ class SlicedMatch(NamedTuple):
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
-        """Yields (name, array, (shape of the whole, offset)) for each slice of a value."""
+        """Yields (name, array, (shape of the whole tensor, offset)) for each slice of a value."""
         shape, pieces = self.infos[0].shape, self._pieces()
         if self.tensor.slot == adagrad_decay_counts.SLOT:
             parts = [piece for _, piece in pieces]
@@ -152,7 +152,7 @@ class SlicedMatch(NamedTuple):
 
 
 class _Info(NamedTuple):
-    """A tensor that is yet to be written; the attributes of a `TensorInfo` that are needed."""
+    """A tensor that will be written, with the attributes of a `TensorInfo` that `Match` needs."""
 
     dtype: tf.DType
     shape: tuple
@@ -205,19 +205,19 @@ def _unless_claimed(found, claims):
 
 
 def _scopes(tensors, infos, mangled, prefer):
-    """Returns a list of the scope before the tensors' names in a checkpoint; of several if unclear.
+    """Returns a list with the scope before the tensors' names in a checkpoint; several if unclear.
 
     Args:
       tensors: the `StateTensor`s of one kind.
       infos: a dict from names to `TensorInfo`.
       mangled: names that are not considered.
-      prefer: scopes that are taken before others that fit equally well.
+      prefer: scopes that are preferred to others that fit equally well.
     """
     counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
     for name in {PART.sub("", name) for name in set(infos) - mangled}:
         for cut in [0] + [found.end() for found in re.finditer("/", name)]:
             scope, rest = name[:cut], name[cut:]
-            # If that scope has a variable of the same name, the tensor is a slot of that one.
+            # If scope + variable exists, too, the tensor is a slot of that other variable.
             if rest in wanted and not (scope and _has(scope, wanted[rest], infos)):
                 counts[scope] += 1
     if not counts:
@@ -276,7 +276,7 @@ def _find(tensor, scopes, infos, tensors):
 
 
 def _parts_of(tensor, scope, infos):
-    """Returns the names x/part_0 and so on, or x/part_0/Adam and so on, in order; () if none."""
+    """Returns the sorted names x/part_0, x/part_1, … or x/part_0/Adam, …; () if there are none."""
     variable = tensor.variable
     if variable is None or not (tensor.name == variable or tensor.name.startswith(variable + "/")):
         return ()
@@ -294,7 +294,7 @@ def _parts_of(tensor, scope, infos):
 
 
 def _cast(value, dtype):
-    """Casts integers to another integer dtype; other dtypes are equal already.
+    """Casts integers to another integer dtype. Other values already have the right dtype.
 
     Raises:
       ValueError: an integer is too large for the dtype.

@@ -1,4 +1,4 @@
-"""Reads and formats name maps: JSON objects or Python dicts from old names to new ones."""
+"""Reads and formats name maps: JSON objects or Python dicts from old names to new names."""
 
 import ast
 import json
@@ -25,7 +25,7 @@ def read(path):
       A dict from strings to strings or None.
 
     Raises:
-      ValueError: the file cannot be read or is not a name map, it has a key twice, or a new name is
+      ValueError: the file cannot be read or is not a name map, a key occurs twice, or a new name is
         not allowed.
     """
     try:

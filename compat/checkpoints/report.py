@@ -1,4 +1,4 @@
-"""The report of loading or writing a checkpoint: which tensors were transferred, which were not."""
+"""The report of loading or writing a checkpoint: the transferred tensors and the leftovers."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ class Transfer(NamedTuple):
     """A value that was copied between a checkpoint and Keras, or from one checkpoint to another.
 
     Attributes:
-      source: its source: the name of a tensor in a checkpoint, or of a variable or slot in Keras.
-      target: its destination, likewise.
-      shape: its shape at the target, a tuple of ints.
-      dtype: its `tf.DType` at the target.
-      note: how it was changed, such as "3 parts"; "" if it was copied.
+      source: the name of a tensor in a checkpoint, or of a variable or slot in Keras.
+      target: the destination, named like the source.
+      shape: the shape of the target, a tuple of ints.
+      dtype: the `tf.DType` of the target.
+      note: how the value was changed, such as "3 parts"; "" if it was copied.
     """
 
     source: str

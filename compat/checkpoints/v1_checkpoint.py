@@ -1,4 +1,4 @@
-"""Loads v1 checkpoints into a Keras model and its bridged optimizer, and writes them from there."""
+"""Loads v1 checkpoints into a Keras model and its optimizer, and saves these as v1 checkpoints."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def load_v1_checkpoint(
     """Loads a checkpoint of a TF1 graph into Keras variables and the state of their optimizer.
 
     The checkpoint must be from `tf.compat.v1.train.Saver` (a Session, a MonitoredTrainingSession
-    or an Estimator), of a graph that was trained with the v1 optimizer from which `to_keras` made
-    `optimizer`. Variables, slots, shared variables (such as Adam's powers of beta) and the global
-    step are loaded, so the next steps equal, bit for bit, those of a Session of this TensorFlow
-    that has restored the checkpoint.
+    or an Estimator). Its graph must have been trained with the v1 optimizer from which `to_keras`
+    made `optimizer`. Variables, slots, shared variables (such as Adam's powers of beta) and the
+    global step are loaded. Therefore the next training steps give the same values, bit for bit, as
+    in a Session of the installed TensorFlow that has restored the checkpoint.
 
     A scope before the names of slots or shared variables (``OptimizeLoss/dense/kernel/Adam``) is
     detected. Partitioned variables are joined, whether they were saved as one tensor or in parts
@@ -46,13 +46,14 @@ def load_v1_checkpoint(
       model_or_variables: a built Keras model, a list of variables, or a dict from names in the
         checkpoint to variables.
       optimizer: an optimizer made by `to_keras`; None loads the variables alone.
-      name_map: a dict from names of variables in Keras (Keras 3's `variable.path`, else
-        `variable.name` without ":0") to names in the checkpoint, or a function from the one to the
-        other. A variable that is mapped to None is not loaded. The dict may also map the default v1
-        names of shared variables ("beta1_power": "beta1_power_1"), slots ("dense/kernel/Adam": …)
-        and the step ("global_step": …).
-      strict: whether to raise if a variable or slot is missing in the checkpoint, or a tensor of
-        the checkpoint has no counterpart in Keras. If false, the tensors that fit are loaded.
+      name_map: a dict from names of variables in Keras (`variable.path` in Keras 3, otherwise
+        `variable.name` without ":0") to names in the checkpoint, or a function from Keras names to
+        names in the checkpoint. A variable that is mapped to None is not loaded. The dict may also
+        map the default v1 names of shared variables ("beta1_power": "beta1_power_1"), slots
+        ("dense/kernel/Adam": …) and the global step ("global_step": …).
+      strict: whether to raise an error if a variable or slot is missing in the checkpoint, or a
+        tensor of the checkpoint has no counterpart in Keras. If false, the tensors that fit are
+        loaded.
       ignore: a list of regular expressions. Tensors whose names begin with a match (`re.match`)
         need no counterpart in Keras.
 
@@ -88,7 +89,7 @@ def load_v1_checkpoint(
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for match in matches:  # before anything is assigned: the last tensor may be damaged
+    for match in matches:  # before assigning any, because the last tensor may be damaged
         with _value_errors(match, report, "loaded"):
             match.verify(checkpoint)
     state.build()
@@ -96,7 +97,7 @@ def load_v1_checkpoint(
         try:
             with _value_errors(match, report, "loaded"):
                 value = match.read(checkpoint)
-        except CheckpointError as error:  # the checkpoint was overwritten since it was verified
+        except CheckpointError as error:  # the checkpoint was overwritten after it was verified
             raise CheckpointError(
                 f"{error} {number} of {len(matches)} tensors had been loaded by then: load a "
                 "checkpoint again before you continue."
@@ -116,17 +117,18 @@ def save_v1_checkpoint(
 ) -> Report:
     """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph can restore.
 
-    The checkpoint equals the one that `tf.compat.v1.train.Saver` would save, in V2 format, of a
-    graph with these variables and the v1 optimizer from which `to_keras` made `optimizer`. The
-    folder's `checkpoint` file then names it as the latest, as after `Saver.save`.
+    The checkpoint is in V2 format. It equals the one that `tf.compat.v1.train.Saver` would save for
+    a graph with these variables and the v1 optimizer from which `to_keras` made `optimizer`. It
+    becomes the latest in the `checkpoint` file of its folder, like after `Saver.save`.
 
     Args:
       path: the prefix of the new checkpoint, such as "folder/model.ckpt-1000".
-      model_or_variables: as for `load_v1_checkpoint`.
-      optimizer: as for `load_v1_checkpoint`.
-      name_map: as for `load_v1_checkpoint`.
-      like: a checkpoint of the graph that is to restore this one. The new checkpoint gets the same
-        scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied from it.
+      model_or_variables: see `load_v1_checkpoint`.
+      optimizer: see `load_v1_checkpoint`.
+      name_map: see `load_v1_checkpoint`.
+      like: an old checkpoint of the graph that will restore the new one. The new checkpoint gets
+        the same scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied from
+        the old checkpoint.
       overwrite: whether a checkpoint at `path` may be replaced.
 
     Returns:
@@ -202,7 +204,7 @@ def _patterns(ignore):
 
 
 def _that_matter(misfits, state):
-    """Leaves out a missing step if the next updates do not depend on the step."""
+    """Returns the misfits, without a missing global step that the next updates do not need."""
     return [each for each in misfits if each.tensor.kind != STEP or each.names or state.needs_step]
 
 
@@ -214,7 +216,7 @@ def _notes(misfits, state):
 
 @contextlib.contextmanager
 def _value_errors(match, report, done):
-    """A scope in which a ValueError becomes a CheckpointMismatch that names the tensors."""
+    """A context in which a ValueError becomes a CheckpointMismatch that names the tensors."""
     try:
         yield
     except CheckpointError:

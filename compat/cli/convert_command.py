@@ -140,7 +140,7 @@ def _convert_files(arguments, name_map, screen):
 
 
 def _plan(arguments, checkpoint, name_map):
-    """Returns the list of tensors to write, as `conversion_by_name` plans it, and its report."""
+    """Returns the tensors to write, a list of `conversion_by_name.Move`, and the report."""
     from ..checkpoints import conversion_by_name
 
     if checkpoint.object_graph is not None:

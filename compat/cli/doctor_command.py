@@ -81,7 +81,7 @@ def _keras_text(facts):
 
 
 def _to_keras_texts(facts):
-    """Yields one line for each `api` that works, and the command that installs Keras 2."""
+    """Yields a line for each `api` that works, and one with the command that installs Keras 2."""
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if errors[api] is None:
@@ -91,7 +91,7 @@ def _to_keras_texts(facts):
 
 
 def _kernel_texts(kernels):
-    """Yields one line for all kernels that have the same forms; most have all four."""
+    """Yields one line for all kernels that have the same forms. Most kernels have all four."""
     by_forms = {}
     for name, forms in kernels.items():
         by_forms.setdefault(tuple(forms), []).append(name)

@@ -53,14 +53,14 @@ def add_command(commands):
     parser.add_argument(
         "argv",
         metavar="SCRIPT",
-        nargs=argparse.PARSER,  # all that follows belongs to the script, even "--" and options
+        nargs=argparse.PARSER,  # all arguments after it belong to the script, even "--" and options
         help="a Python file or the name of a module, followed by its arguments",
     )
     parser.set_defaults(run=execute)
 
 
 def execute(arguments):
-    """Runs a script in this process, with its own `sys.argv` and `sys.path`.
+    """Runs a script in this process, with the script's `sys.argv` and `sys.path`.
 
     Args:
       arguments: the parsed arguments.
@@ -86,7 +86,7 @@ def execute(arguments):
 
 
 def _report(missing, force):
-    """Prints the missing names; returns whether they keep the script from running."""
+    """Prints the missing names, and returns whether the script must not run because of them."""
     certain = [each for each in missing if each.is_certain]
     for each in missing:
         kind = "" if each.is_certain else "legacy-opt run: warning: "

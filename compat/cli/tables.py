@@ -55,7 +55,7 @@ def plain_lines(table):
 
 @contextlib.contextmanager
 def progress(label, total, stream):
-    """Shows a progress bar if `stream` is a terminal and tqdm is installed, else nothing.
+    """Shows a progress bar if `stream` is a terminal and tqdm is installed.
 
     Args:
       label: the name of the work.

@@ -1,7 +1,7 @@
-"""The parts that all commands share: argument parsers, exit codes, and how a command is run.
+"""Code that all commands share: argument parsers, exit codes, and the function that runs a command.
 
-Exit codes: 0, success; 1, something needs manual work; 2, bad input: one line on stderr names it,
-and nothing was written.
+Exit codes: 0, success; 1, something needs manual work; 2, bad input. For bad input, one line on
+stderr says what is wrong, and nothing is written.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
     Args:
       name: the command's name, for messages.
       execute: a function of the parsed arguments and of the stream for progress bars. It returns
-        an `Outcome`. Everything else that it and TensorFlow print is dropped.
+        an `Outcome`. All other output of the function and of TensorFlow is dropped.
       arguments: the parsed arguments; `json` and `traceback` are among them.
       with_tensorflow: whether the command needs TensorFlow.
 

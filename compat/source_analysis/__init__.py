@@ -1,1 +1,1 @@
-"""Reads users' Python without running it; needs no TensorFlow."""
+"""Analyses users' Python code without running it and without TensorFlow."""

@@ -23,7 +23,7 @@ class Classes:
     """The optimizer classes that the audited code defines, in all its files.
 
     Args:
-      names: the `Names` of these files.
+      names: the `Names` of all these files.
     """
 
     def __init__(self, names):
@@ -31,7 +31,7 @@ class Classes:
         self._ancestries = {}  # (module, class): `_Ancestry` or None
 
     def verdict(self, definition):
-        """Returns the `Verdict` on a class, or None if it extends no optimizer."""
+        """Returns the `Verdict` on a class, or None if the class does not extend an optimizer."""
         ancestry = self._ancestry(definition)
         if ancestry is None:
             return None
@@ -44,7 +44,7 @@ class Classes:
         return _judge(ancestry)._replace(name=shown)
 
     def verdict_on_unrelated_class(self, definition):
-        """Returns the `Verdict` on a class that extends no optimizer, by its name, or None."""
+        """Returns a `Verdict` by the name of a class that does not extend an optimizer, or None."""
         node = definition.node
         if not isinstance(node, ast.ClassDef) or self._ancestry(definition) is not None:
             return None
@@ -53,7 +53,8 @@ class Classes:
     def class_of_legacy_opt(self, definition):
         """Returns the class of legacy_opt that a class extends or is to be replaced by, or None.
 
-        None too of functions, and of a class that overrides `apply_gradients` of such a class.
+        Also returns None for functions, and for a class that extends a class of legacy_opt but
+        overrides its `apply_gradients`.
         """
         if not isinstance(definition.node, ast.ClassDef):
             return None
@@ -75,7 +76,7 @@ class Classes:
     def _ancestry(self, definition):
         key = definition.module, definition.node
         if key not in self._ancestries:
-            self._ancestries[key] = None  # for classes that extend each other in a circle
+            self._ancestries[key] = None  # in case classes extend each other in a circle
             self._ancestries[key] = self._find(definition)
         return self._ancestries[key]
 
@@ -98,9 +99,9 @@ class Classes:
 
         Args:
           base: the expression.
-          scope: the `Scope` it stands in.
-          may_be: whether the class's methods or its name suggest an optimizer; if not, a name or
-            string in the expression has to.
+          scope: the `Scope` of the expression.
+          may_be: whether the class's methods or its name suggest an optimizer. If false, a name or
+            a string in the expression must suggest it.
         """
         if not self._is_known_at_run_time_only(base, scope):
             return None
@@ -120,12 +121,12 @@ class Classes:
         return None if root is None else _Ancestry(expression, root, own, base)
 
     def _is_known_at_run_time_only(self, expression, scope):
-        """Whether a base cannot be resolved: a parameter, for example, or a function's result."""
+        """Whether a base cannot be resolved, for example a parameter or a function's result."""
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):
-            return scope.find(expression.id) is not None  # else one of Python's builtins
-        if isinstance(expression, ast.Subscript):  # Generic[T] resolves to no optimizer
+            return scope.find(expression.id) is not None  # otherwise a Python builtin
+        if isinstance(expression, ast.Subscript):  # Generic[T] is not an optimizer
             owners = self._names.resolve(expression.value, scope)
             return all(name_verdicts.is_tensorflow(each) for each in owners)
         return isinstance(expression, (ast.Attribute, ast.Call))
@@ -136,9 +137,9 @@ class _Ancestry:
 
     Attributes:
       expression: the base in the class statement.
-      root: the `Verdict` on that optimizer.
-      methods: the names of all methods below it, the class's own included.
-      base: that optimizer's full name, as imported.
+      root: the `Verdict` on that first optimizer.
+      methods: the names of all methods of the class and of its bases up to that optimizer.
+      base: the full name of that optimizer, as imported.
     """
 
     def __init__(self, expression, root, methods, base):

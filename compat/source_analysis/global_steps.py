@@ -1,13 +1,13 @@
-"""Finds lines of BERT's and ALBERT's scripts by which every global step would count twice.
+"""Finds lines of BERT's and ALBERT's scripts that would increment the global step a second time.
 
-In BERT's repository `AdamWeightDecayOptimizer.apply_gradients` ignores its `global_step`, as does
-ALBERT's `LAMBOptimizer`. The script advances the step after the call:
+In BERT's repository, `AdamWeightDecayOptimizer.apply_gradients` ignores its argument `global_step`,
+and so does ALBERT's `LAMBOptimizer`. The script increments the global step after the call:
 
     train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
     new_global_step = global_step + 1
     train_op = tf.group(train_op, [global_step.assign(new_global_step)])
 
-The classes of legacy_opt advance it themselves, as all optimizers of TensorFlow 1 do.
+The classes of legacy_opt increment the global step themselves, like all TensorFlow 1 optimizers.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ _ADVICE = (
 
 
 def verdicts(module, names, classes):
-    """Yields (node, `Verdict`) of each call that advances a step which such an optimizer advances.
+    """Yields (node, `Verdict`) of each call that increments a global step a second time.
 
-    Both calls must be in the same function, or at module level.
+    This call and the call that passes the global step to the optimizer must be in the same
+    function, or both at module level.
 
     Args:
       module: a `Module`.
@@ -58,7 +59,7 @@ def _counted_twice(call, step, applied, steps, module):
 
 
 def _nodes(outer, module):
-    """Yields the nodes of a module, class or function, without those of nested ones."""
+    """Yields the nodes of a module, class or function, but not those of nested definitions."""
     waiting = list(ast.iter_child_nodes(outer))
     while waiting:
         node = waiting.pop()
@@ -74,7 +75,7 @@ class _Optimizers:
         self._names, self._classes = names, classes
 
     def applied(self, call, scope):
-        """Yields (call, name of the class, expression of the step) if a call passes a step."""
+        """Yields (call, class name, expression of the global step) if a call passes such a step."""
         if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
             return
         step = _argument(call, 1, "global_step")
@@ -85,7 +86,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields each of `_CLASSES` of which an expression may be an instance or a wrapper."""
+        """Yields those of `_CLASSES` of which an expression may be an instance or a wrapper."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))
@@ -97,7 +98,7 @@ class _Optimizers:
                 elif isinstance(callee, Definition):
                     inner += [(each, callee.scope) for each in self._names.returned(callee)]
             arguments = node.args + [keyword.value for keyword in node.keywords]
-            inner += [(each, scope) for each in arguments]  # of a wrapper, as CrossShardOptimizer
+            inner += [(each, scope) for each in arguments]  # for wrappers: CrossShardOptimizer(x)
         elif isinstance(node, ast.IfExp):
             inner += [(node.body, scope), (node.orelse, scope)]
         elif isinstance(node, ast.BoolOp):
@@ -120,7 +121,7 @@ class _Steps:
         self._scope, self._names = scope, names
 
     def incremented(self, call):
-        """Yields the expression of the variable that a call advances: `step.assign_add(1)`."""
+        """Yields the variable that a call increments, such as `step` in `step.assign_add(1)`."""
         name = getattr(call.func, "attr", getattr(call.func, "id", ""))
         meanings = self._names.resolve(call.func, self._scope)
         name = next((each.rpartition(".")[2] for each in meanings if _is_tf(each)), name)
@@ -168,7 +169,7 @@ class _Steps:
         home, name = scope.key_of(node)
         if home is not None:
             found.add((home, name))
-        elif isinstance(node, (ast.Name, ast.Attribute)):  # as model.global_step
+        elif isinstance(node, (ast.Name, ast.Attribute)):  # for example model.global_step
             found.add(ast.dump(node))
         elif isinstance(node, ast.Call):
             meanings = self._names.resolve(node.func, scope)
@@ -191,7 +192,7 @@ def _argument(call, position, name):
 
 
 def _is_none(node):
-    return ast.dump(node) == _NONE  # up to Python 3.7 it is an ast.NameConstant
+    return ast.dump(node) == _NONE  # up to Python 3.7, None is an ast.NameConstant
 
 
 def _is_tf(meaning):

@@ -22,12 +22,12 @@ class Missing(NamedTuple):
     """The use of a name that neither TensorFlow nor `compat.patch_tensorflow` provides.
 
     Attributes:
-      path: the file that uses it.
-      line: its line, from 1.
+      path: the file that uses the name.
+      line: the line of the use, from 1.
       name: the name as `old_names` writes it.
       advice: a sentence that says what to do.
       full_name: the name as the file imports it.
-      is_certain: whether every run of the script reaches it.
+      is_certain: whether every run of the script reaches the use.
     """
 
     path: str
@@ -47,13 +47,14 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Guarded uses are left out: a use in a `try` that catches the error, in an `except` for a name
-    that this TensorFlow has, and after a check for the name (`hasattr(tf, "contrib")`) or for
-    TensorFlow's version. So are uses of names that such code has imported.
+    Guarded uses are left out. A use is guarded in a `try` that catches the error, in an `except`
+    for a name that the installed TensorFlow has, and after a check for the name
+    (`hasattr(tf, "contrib")`) or for TensorFlow's version. Uses of names that guarded code has
+    imported are left out, too.
 
     Args:
       path: the script's path.
-      name: the name it runs under: "__main__", or the full name of a module.
+      name: the name under which the script runs: "__main__", or the full name of a module.
       tensorflow: the module that `import tensorflow` gives to the script.
 
     Returns:
@@ -81,11 +82,11 @@ def look_up(name, tensorflow):
 
     Args:
       name: the full name, with dots.
-      tensorflow: as in `find`.
+      tensorflow: see `find`.
 
     Returns:
-      The innermost module on the way to the name, and the part of the name that this module lacks,
-      or None if it lacks none.
+      A pair: the innermost module on the way to the name; and the part of the name that this module
+      lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
     if parts[1:2] == ["compat"]:  # tf.compat.v1 has a `compat` too, but another module
@@ -96,7 +97,7 @@ def look_up(name, tensorflow):
         except Exception:  # lazy loaders raise exceptions of any class
             try:
                 inner = importlib.import_module(".".join(parts[: end + 1]))
-            except Exception:  # as above
+            except Exception:  # for the same reason
                 return found, parts[end]
         if not isinstance(inner, types.ModuleType):
             break
@@ -126,7 +127,7 @@ class _User(ast.NodeVisitor):
 
     Attributes:
       module: a `scopes.Module`.
-      missing: a set of pairs: a `Missing`, and the meanings of the first part of its name.
+      missing: a set of pairs: a `Missing`, and the meanings of the first word of its dotted name.
       expected: the missing full names that the code uses behind a guard.
     """
 
@@ -143,7 +144,7 @@ class _User(ast.NodeVisitor):
         self._scope = outer
 
     def generic_visit(self, node):
-        with self._guarding([]):  # visit_If extends the guards up to the end of this block
+        with self._guarding([]):  # visit_If adds guards that end with this block
             super().generic_visit(node)
 
     def visit_Import(self, node):
@@ -175,7 +176,7 @@ class _User(ast.NodeVisitor):
             self._visit_all(node.body + node.orelse)
         tried = self._uses_found[before:]
         for handler in node.handlers:
-            # If all names in the `try` exist, the handler is for another TensorFlow.
+            # If all names in the `try` exist, the handler is for other versions of TensorFlow.
             is_unused = tried and all(tried) and _catches(handler)
             with self._guarding([""] if is_unused else []):
                 self.visit(handler)
@@ -215,7 +216,7 @@ class _User(ast.NodeVisitor):
     def _checked_names(self, test):
         """Returns the missing names whose presence a condition checks.
 
-        The answer is [""], any name, for conditions on the version or on TYPE_CHECKING.
+        Returns [""], which means any name, for conditions on the version or on TYPE_CHECKING.
         """
         checked = []
         for node in ast.walk(test):
@@ -253,7 +254,7 @@ class _User(ast.NodeVisitor):
         )
 
     def _use(self, meanings, node, owners=()):
-        """Records the use of a name if all its meanings are missing, under the first of them."""
+        """Records the use of a name, under its first meaning, if all its meanings are missing."""
         is_missing = bool(meanings) and all(map(self._is_missing, meanings))
         if any(str(each).partition(".")[0] == "tensorflow" for each in meanings):
             self._uses_found.append(not is_missing)
@@ -314,7 +315,7 @@ def _suppresses(item):
 
 
 def _last_name(node):
-    """Returns the last part of a dotted name, or None of other expressions."""
+    """Returns the last part of a dotted name, or None for other expressions."""
     return getattr(node, "attr", getattr(node, "id", None))
 
 

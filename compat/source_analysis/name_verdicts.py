@@ -1,4 +1,4 @@
-"""Verdicts of `legacy-opt audit` on names: from the table of old names, and by rules beyond it."""
+"""Verdicts of `legacy-opt audit` on names: from the table `old_names`, and by further rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Verdict(NamedTuple):
 
     Attributes:
       status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
-      name: as written in the table of old names.
+      name: the name as it is written in the table of old names.
       instead: the replacement to write, or None.
       advice: a sentence, or "".
       is_guess: whether only the word "Optimizer" in the code suggests that this is an optimizer.
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# The names that concern optimizers, in modules of the table that have other names too.
+# The names that concern optimizers, in those modules of the table that also have other names.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -81,7 +81,7 @@ _CONVERTERS = ("to_keras", "to_plain_keras", "to_v1", "from_plain_keras")  # of 
 _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\.[A-Z]")
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
-# Current names, so not in the table of old names, that wrap optimizers.
+# Names that wrap optimizers. They are current names, so the table of old names lacks them.
 _ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also those of legacy_opt."
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
@@ -162,7 +162,10 @@ def _from_table(name):
 
 
 def _last_two_parts(public):
-    """Shortens `bert.optimization.X` to the table's `optimization.X`: projects copy such files."""
+    """Shortens `bert.optimization.X` to the table's `optimization.X`.
+
+    Projects have copies of such files in their own packages.
+    """
     two = ".".join(public.split(".")[-2:])
     return two if two in old_names.FATES and not public.startswith("tf.") else public
 
@@ -175,7 +178,7 @@ def _concerns_optimizers(public):
 
 
 def _unknown(public, found):
-    """Returns a `Verdict` if a name that is not in the table ends in "Optimizer", or None."""
+    """Judges a name that is not in the table: a `Verdict` if it ends in "Optimizer", or None."""
     module, _, last = public.rpartition(".")
     if public.startswith("tfa.optimizers.") and last[:1].isupper():
         return Verdict(MANUAL, public, None, "legacy-opt does not know this name.")
@@ -197,16 +200,16 @@ def _replacements():
 
 
 def verdict_on_own_function(name):
-    """Returns the `Verdict` on a function that the audited code defines, without guesses, or None.
+    """Returns the `Verdict` on a function that the audited code defines; None for a guess.
 
-    The audited code may be tf_slim itself, for example.
+    The audited code may define such a function, for example, if it is tf_slim itself.
     """
     found = verdict(name)
     return None if found is None or found.is_guess else found
 
 
 def is_module(name):
-    """Whether the name in a verdict is a module: then only its import is reported."""
+    """Whether the name in a verdict is a module, so that only its import is reported."""
     return name.endswith(".training_ops")
 
 
@@ -240,14 +243,14 @@ def replacement_of_class(name):
 
 
 def verdict_on_unrelated_class(name, modules):
-    """Judges a class of the audited code that extends no optimizer, by its name.
+    """Judges a class of the audited code by its name if it does not extend an optimizer.
 
     Args:
       name: the class's name.
       modules: the full names under which its module may be imported.
 
     Returns:
-      A `Verdict` from the row of the table with this name, in this package or another; or None.
+      A `Verdict` from the table's row with this class name, even of another package; or None.
     """
     for old, fate in old_names.FATES.items():
         home, _, last = old.rpartition(".")
@@ -267,10 +270,10 @@ def verdict_on_key(key, callee):
 
     Args:
       key: the string.
-      callee: the full name of the function that is called with it, or None.
+      callee: the full name of the function that is called with the string, or None.
 
     Returns:
-      A `Verdict`, or None if the string names no optimizer.
+      A `Verdict`, or None if the string does not name an optimizer.
     """
     callee = callee or ""
     name = repr(key)

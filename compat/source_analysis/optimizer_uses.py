@@ -34,8 +34,8 @@ class Use(NamedTuple):
 
     Attributes:
       path: the file; "x.ipynb[3]" for the third cell of a notebook.
-      line: its line, from 1.
-      column: its column, from 1.
+      line: the line of the use, from 1.
+      column: the column of the use, from 1.
       kind: "constructor", "subclass", "class", "helper", "mention", "import", "string", "getattr",
         "star import", "global step" or "unreadable".
       status: "stays", "change" (`instead` or `advice` says how) or "manual".
@@ -147,8 +147,8 @@ class _Finder(ast.NodeVisitor):
     visit_Lambda = _enter
 
     def visit_FunctionDef(self, node: Any):
-        # Decorators, defaults and annotations belong to the enclosing scope; from the function's
-        # scope its names are found too.
+        # Decorators, defaults and annotations belong to the enclosing scope, but the function's
+        # scope finds the enclosing scope's names, too.
         self._enter(node)
         for argument, default in with_defaults(node.args):
             if _OPTIMIZER_PARAMETER.search(argument.arg):
@@ -186,7 +186,10 @@ class _Finder(ast.NodeVisitor):
                 self._report(self._name_after(node, "import", alias.name), "import", verdict)
 
     def _name_after(self, node, word, name):
-        """Returns a node at the name after `import` or `class`: aliases have lines from 3.10 on."""
+        """Returns a node at the name after `import` or `class`.
+
+        Before Python 3.10, the nodes of aliases have no line.
+        """
         for number, line in enumerate(self._module.source.lines[node.lineno - 1 :], node.lineno):
             start = line.find(word) + len(word) if number == node.lineno else 0
             found = re.compile(rf"\b{re.escape(name)}\b").search(line, start)
@@ -203,7 +206,7 @@ class _Finder(ast.NodeVisitor):
             self._report(node, "mention", verdict)
 
     def visit_Name(self, node):
-        # A name of an assigned value is left out: the assigned expression is reported.
+        # A name of an assigned value is left out, because the assigned expression is reported.
         bound = self._scope.find(node.id)
         if isinstance(node.ctx, ast.Load) and all(isinstance(each, str) for each in bound or ()):
             verdict = self._verdict(self._resolve(node))
@@ -224,7 +227,7 @@ class _Finder(ast.NodeVisitor):
             helper = not verdict.name.rpartition(".")[2][:1].isupper()
             self._report(node, "helper" if helper else "constructor", verdict)
         if verdict is None or not isinstance(node.func, (ast.Name, ast.Attribute)):
-            self.visit(node.func)  # as {"adam": Adam, "ftrl": Ftrl}[name]
+            self.visit(node.func)  # for example {"adam": Adam, "ftrl": Ftrl}[name]
         self._strings(node, callees)
         if getattr(node.func, "id", "") == "getattr" and len(node.args) > 1:
             self._getattr(node)
@@ -271,7 +274,7 @@ class _Finder(ast.NodeVisitor):
             position = 0
         if position is not None and position < len(node.args):
             self._key(node.args[position], callee or last)
-        if callee and name_verdicts.is_canned_estimator(callee):  # the position differs by class
+        if callee and name_verdicts.is_canned_estimator(callee):  # its position differs by class
             for argument in node.args:
                 self._key(argument, callee)
         for keyword in node.keywords:
@@ -308,9 +311,9 @@ class _Finder(ast.NodeVisitor):
     # Meanings of names.
 
     def _may_be(self, verdict):
-        """Whether to report a verdict: a guess only where the file mentions TensorFlow or Keras.
+        """Whether to report a verdict. Guesses need a file that mentions TensorFlow or Keras.
 
-        Other packages have classes named "…Optimizer", too.
+        Otherwise classes named "…Optimizer" of other packages would be reported.
         """
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known
@@ -330,7 +333,7 @@ class _Finder(ast.NodeVisitor):
         if not verdicts:
             return None
         short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # one optimizer, imported in several ways: the least work counts
+        if len(short) == 1:  # several imports of one optimizer: the one with least work
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
         return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")
@@ -340,13 +343,13 @@ _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
 def _names_something_else(node):
-    """Whether an attribute's name ends in a literal without "Optimizer", as in name + "Hook"."""
+    """Whether an attribute's name ends in another literal than "Optimizer", like name + "Hook"."""
     ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
 
 
 def _with_keywords(verdict, keywords):
-    """Adds to the verdict on a Keras optimizer what its arguments need."""
+    """Adds advice on the arguments to the verdict on a Keras optimizer."""
     advice = []
     if "lr" in keywords:
         advice.append("Write learning_rate instead of lr.")

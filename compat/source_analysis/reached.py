@@ -1,24 +1,24 @@
-"""Finds the code of a module that every run of it reaches, without running it."""
+"""Finds the code that every run of a module reaches, without running the module."""
 
 from __future__ import annotations
 
 import ast
 from typing import Any
 
-_EXITS = {"abort", "exit", "quit", "_exit"}  # functions that end the program, without their modules
+_EXITS = {"abort", "exit", "quit", "_exit"}  # these functions, in any module, end the program
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 
 
 def nodes(tree, is_main):
-    """Returns the set of nodes of a module that run whenever the module does.
+    """Returns the set of nodes of a module that run whenever the module runs.
 
-    These are the statements outside of conditions, loops and `try`, up to the first that may end
-    the program. Of a statement only the parts that are always evaluated count: of a function its
-    decorators and defaults, of `a and b` the left side.
+    These are the statements outside of conditions, loops and `try`, up to the first statement that
+    may end the program. Only those parts of a statement are returned that are always evaluated, for
+    example the decorators and defaults of a function, and the left side of `a and b`.
 
     Args:
       tree: the module, as `ast.parse` returns it.
-      is_main: whether it runs as `__main__`.
+      is_main: whether the module runs as `__main__`.
     """
     visitor = _Reached(is_main)
     visitor.visit(tree)
@@ -108,7 +108,7 @@ def _may_leave(statement):
     while waiting:
         node = waiting.pop()
         if isinstance(node, _FUNCTIONS):
-            continue  # its body runs only when it is called
+            continue  # the body of a function runs only in a call
         if isinstance(node, ast.Raise) or (isinstance(node, ast.Call) and _exits(node.func)):
             return True
         waiting += ast.iter_child_nodes(node)

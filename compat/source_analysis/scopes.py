@@ -1,7 +1,7 @@
 """Resolves names in Python code without running it: imports, aliases, classes over several files.
 
-Control flow is ignored. A name of a module, class or function may mean everything assigned to it
-anywhere there, as if all branches of a `try` or an `if` were taken.
+Control flow is ignored. A name has all the meanings that are assigned to it anywhere in its module,
+class or function, as if all branches of a `try` or an `if` were taken.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ class Definition(NamedTuple):
     """A class or function that the audited code defines.
 
     Attributes:
-      name: its qualified name, as `Outer.method`.
-      node: its statement.
-      scope: the `Scope` of its body.
-      module: its `Module`.
+      name: the qualified name, such as `Outer.method`.
+      node: the statement.
+      scope: the `Scope` of the body.
+      module: the `Module`.
     """
 
     name: str
@@ -27,7 +27,7 @@ class Definition(NamedTuple):
 
     @property
     def full_name(self):
-        """The name with its module in front, as other files import it."""
+        """The name that other files import: the qualified name with its module in front."""
         return f"{self.module.name}.{self.name}"
 
 
@@ -36,8 +36,8 @@ class Text(NamedTuple):
 
     Attributes:
       text: the string.
-      node: its expression.
-      module: its `Module`.
+      node: the expression.
+      module: the `Module`.
     """
 
     text: str
@@ -50,8 +50,8 @@ class Assigned(NamedTuple):
 
     Attributes:
       expression: the expression.
-      scope: the `Scope` it stands in.
-      is_element: whether the name gets an element of the expression's value, as in a `for` loop.
+      scope: the `Scope` of the expression.
+      is_element: whether the name gets an element of the expression's value, like in a `for` loop.
     """
 
     expression: ast.AST
@@ -62,7 +62,7 @@ class Assigned(NamedTuple):
 class Scope:
     """The names of a module, a class or a function.
 
-    Attributes of `self` are names of the class, with "self." in front.
+    Attributes of `self` are names in the scope of the class, with "self." in front.
     """
 
     def __init__(self, module, parent=None, name="", of_class=False):
@@ -79,7 +79,7 @@ class Scope:
         return None if home is None else home.names[name]
 
     def _home(self, name):
-        """Returns the scope that binds a name, this one or an enclosing one, or None."""
+        """Returns the scope that binds a name (this scope or an enclosing one), or None."""
         scope = self
         while scope is not None:
             if name in scope.names and not (scope.of_class and scope is not self):
@@ -88,7 +88,7 @@ class Scope:
         return None
 
     def enclosing_class(self):
-        """Returns the scope of the class that this one belongs to, or None."""
+        """Returns the scope of the class that this scope belongs to, or None."""
         scope = self
         while scope is not None and not scope.of_class:
             scope = scope.parent
@@ -98,8 +98,8 @@ class Scope:
         """Identifies the variable that a name, or an attribute of `self`, stands for.
 
         Returns:
-          The scope that binds it and its name there; (None, None) of other expressions, and of
-          names that this file does not bind.
+          The scope that binds the variable, and the variable's name in that scope; (None, None) for
+          other expressions, and for names that this file does not bind.
         """
         if isinstance(node, ast.Name):
             home, name = self._home(node.id), node.id
@@ -121,7 +121,7 @@ class Module:
 
     Args:
       source: a `Source`.
-      names: the full names under which others import it, the likeliest first.
+      names: the full names under which other files may import it, the likeliest name first.
     """
 
     def __init__(self, source, names):
@@ -135,7 +135,7 @@ class Module:
 
     @property
     def name(self):
-        """The likeliest full name."""
+        """The likeliest full name of the module."""
         return self.names[0] if self.names else ""
 
     def imported(self, statement):
@@ -229,7 +229,7 @@ class _Binder(ast.NodeVisitor):
 
 
 def _bind_arguments(arguments, scope, outer):
-    """Binds the parameters of a function to their defaults; those without one have no meaning."""
+    """Binds a function's parameters to their defaults. Others are bound without any meaning."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
         scope.bind(argument.arg, Assigned(default, outer, False))
@@ -239,7 +239,7 @@ def _bind_arguments(arguments, scope, outer):
 
 
 def with_defaults(arguments):
-    """Returns (parameter, default) of each parameter that has a default."""
+    """Returns a list of (parameter, default) for the parameters that have a default."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     pairs = list(zip(plain[len(plain) - len(arguments.defaults) :], arguments.defaults))
     pairs += zip(arguments.kwonlyargs, arguments.kw_defaults)
@@ -255,7 +255,7 @@ def _is_of_self(node):
 
 
 def text_of(node):
-    """Returns the text of a string literal, or None of other nodes."""
+    """Returns the text of a string literal, or None for other nodes."""
     if isinstance(node, ast.Constant) and isinstance(getattr(node, "value", None), str):
         return node.value
     return node.s if type(node).__name__ == "Str" else None  # in Python 3.7
@@ -277,11 +277,11 @@ class Names:
 
         Args:
           node: the expression.
-          scope: the `Scope` it stands in.
+          scope: the `Scope` of the expression.
 
         Returns:
-          A list without repetitions: `Definition`s, `Text`s, and the full dotted names of what
-          these modules do not define.
+          A list without repetitions: `Definition`s, `Text`s, and the full dotted names of objects
+          that these modules do not define.
         """
         return self._cached(("resolve", node, scope), self._resolve, node, scope)
 
@@ -305,14 +305,14 @@ class Names:
         if kind == "BoolOp":
             return self._all(node.values, scope)
         if kind == "Subscript":
-            key = getattr(node.slice, "value", node.slice)  # up to Python 3.8 it is an ast.Index
+            key = getattr(node.slice, "value", node.slice)  # up to Python 3.8, an ast.Index
             return self.contents(node.value, scope, text_of(node.slice) or text_of(key))
         if text_of(node) is not None:
             return [Text(text_of(node), node, scope.module)]
         return self._called(node, scope) if kind == "Call" else []
 
     def _called(self, node, scope):
-        """Returns the meanings of a call: of a few known functions, and of functions read here."""
+        """Returns the meanings of a call of a few known functions, or of functions in the code."""
         function = node.func
         first = node.args[0] if node.args else None
         name = getattr(function, "id", getattr(function, "attr", None))
@@ -334,7 +334,7 @@ class Names:
         return _once(one for each in own for one in self._all(self.returned(each), each.scope))
 
     def returned(self, definition):
-        """Returns the list of expressions that a function returns; of a class, an empty list."""
+        """Returns the list of expressions that a function returns; an empty list for a class."""
         if isinstance(definition.node, ast.ClassDef):
             return []
         if definition.node not in self._returns:
@@ -343,12 +343,12 @@ class Names:
         return self._returns[definition.node]
 
     def contents(self, node, scope, key=None):
-        """Returns the possible elements of a dict, list or tuple: of a dict with `key`, its value.
+        """Returns the meanings of the elements of a dict, list or tuple.
 
         Args:
           node: the expression of the dict, list or tuple.
-          scope: the `Scope` it stands in.
-          key: a string, or None.
+          scope: the `Scope` of the expression.
+          key: a string, to return only the meanings of its value if a dict has this key; or None.
         """
         return self._cached(("in", node, scope, key), self._contents, node, scope, key)
 
@@ -396,14 +396,15 @@ class Names:
         return _once(each for full in names for each in self.follow(full, scope.module))
 
     def follow(self, name, module):
-        """Returns the possible meanings of a full name, by the module that defines or imports it.
+        """Returns the possible meanings of a full name in the module that defines or imports it.
 
         Args:
           name: the full name, with dots.
-          module: the `Module` that uses it; of several modules with one name the nearest counts.
+          module: the `Module` that uses the name. If several modules have the same name, the
+            nearest to this one is searched.
 
         Returns:
-          A list, as `resolve`; the name itself if none of these modules has it.
+          A list like the result of `resolve`; it has the name itself if no module has that name.
         """
         owner, _, last = name.rpartition(".")
         home = self._module(owner, module)
@@ -426,7 +427,7 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns the module of that name whose path shares most with its user's, or None."""
+        """Returns the module of that name whose path has most in common with the user's path."""
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path
 

@@ -16,7 +16,7 @@ def file_of(name, folders):
 
     Args:
       name: the full name, with dots.
-      folders: the folders to search, as sys.path.
+      folders: the folders to search, for example sys.path.
     """
     for part in name.split("."):
         spec = machinery.PathFinder.find_spec(part, folders)
@@ -39,15 +39,15 @@ def read(path, name):
 
     Args:
       path: the script's path.
-      name: the name it runs under: "__main__", or the full name of a module.
+      name: the name under which the script runs: "__main__", or the full name of a module.
 
     Returns:
-      A dict from each `scopes.Module` to the set of its nodes that every run of the script reaches;
-      the set is empty if a run may not import the module.
+      A dict from each `scopes.Module` to the set of its nodes that every run of the script reaches.
+      The set is empty if some runs do not import the module.
     """
     packages = [name.rpartition(".")[0]] if "." in name else []
     first = [(path, name)] + list(_local(packages))
-    found, waiting = {}, list(first)  # found: real path: (module, reached nodes, its imports)
+    found, waiting = {}, list(first)  # real path: (module, reached nodes, imports)
     while waiting:
         path, name = waiting.pop(0)
         real = os.path.realpath(path)
@@ -67,7 +67,7 @@ def read(path, name):
 
 
 def _certain(found, waiting):
-    """Returns the real paths of the modules that every run imports, starting from these paths."""
+    """Returns the real paths of the modules that every run imports, including the given ones."""
     certain = set()
     while waiting:
         real = waiting.pop()
@@ -80,7 +80,7 @@ def _certain(found, waiting):
 
 
 def _imports(module):
-    """Yields each import statement of a file, with the full names in it that may be modules."""
+    """Yields each import statement of a file, and the full names in it that may be modules."""
     for node in ast.walk(module.source.tree):
         if isinstance(node, ast.Import):
             yield node, [alias.name for alias in node.names]
@@ -90,7 +90,7 @@ def _imports(module):
 
 
 def _local(names):
-    """Yields (path, full name) of those modules and their parent packages that are local files."""
+    """Yields (path, full name) of the modules and their parent packages, if they are local."""
     for name in names:
         parts = name.split(".")
         if parts[0] in ("", "tensorflow", "legacy_opt"):

@@ -14,8 +14,8 @@ _ENDINGS = (".py", ".ipynb")
 _SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders
 # A folder with one of these is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
-# IPython's magics in place of a statement and of a value, and the cell magics (%%time) whose cells
-# still hold Python.
+# IPython's magics that replace a statement, those that replace a value, and the cell magics (such
+# as %%time) whose cells still contain Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
@@ -38,8 +38,8 @@ class Source(NamedTuple):
       path: the path as shown to the user.
       lines: the lines of code.
       tree: the module, as `ast.parse` returns it.
-      place: a function from a line of `tree` to the (path, line) shown to the user: each cell of a
-        notebook counts its lines from 1.
+      place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
+        the lines of each cell are counted from 1.
       unread: an `UnreadableError` for each cell of a notebook that is not in `tree`.
     """
 
@@ -56,7 +56,7 @@ class UnreadableError(Exception):
     Attributes:
       path: the path of the file, or of the notebook with the cell's number.
       line: the line of the error, from 1.
-      column: its column, from 1.
+      column: the column of the error, from 1.
       why: the reason, a sentence.
     """
 
@@ -66,15 +66,15 @@ class UnreadableError(Exception):
 
 
 def find(paths):
-    """Returns the files to read, each once, in order.
+    """Returns the files to read, in order and without repetitions.
 
     Args:
       paths: files with any ending, and folders. Folders are searched for .py and .ipynb files,
         except in hidden folders, links to folders and virtual environments.
 
     Raises:
-      ValueError: a path does not exist, is no regular file or folder, or is a folder without .py
-        and .ipynb files.
+      ValueError: a path does not exist, is not a regular file or folder, or is a folder without
+        .py and .ipynb files.
     """
     found = {}
     for path in paths:
@@ -107,10 +107,10 @@ def read(path):
     """Parses a file and returns its `Source`.
 
     Raises:
-      UnreadableError: it cannot be read or parsed.
+      UnreadableError: the file cannot be read or parsed.
     """
     try:
-        special_files.refuse(path)  # `find` checks only the paths it gets, not files in folders
+        special_files.refuse(path)  # `find` checks only its arguments, not files in folders
         if path.endswith(".ipynb"):
             return _read_notebook(path)
         with tokenize.open(path) as file:
@@ -173,7 +173,7 @@ def _read_notebook(path):
 def _without_magics(path, cell):
     """Returns the lines of a cell with IPython's magics replaced by Python."""
     try:
-        _parse(path, cell)  # first as it is: a continued line of plain Python may begin with %
+        _parse(path, cell)  # unchanged at first, because continued lines may begin with %
         return cell
     except UnreadableError:
         cell = [_MAGIC_VALUE.sub(r"\1None", _MAGIC.sub(r"\1pass", line)) for line in cell]
@@ -184,8 +184,8 @@ def _without_magics(path, cell):
 def module_names(path):
     """Returns the full names under which other files may import a Python file, likeliest first.
 
-    The first name has the packages (folders with `__init__.py`) in front. Folders without
-    `__init__.py` may be packages too: the other names add up to three of them.
+    The first name begins with the packages (folders with `__init__.py`). The other names begin with
+    up to three further folders, because folders without `__init__.py` may be packages, too.
     """
     folder, file = os.path.split(os.path.abspath(path))
     stem = os.path.splitext(file)[0]

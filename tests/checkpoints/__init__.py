@@ -1,1 +1,1 @@
-"""Checkpoint files, recognising their contents, loading, writing and converting them."""
+"""Tests of checkpoints: reading, recognising, loading, writing and converting them."""

@@ -1,4 +1,4 @@
-"""Checkpoints that are overwritten or deleted while they are read: the error says so."""
+"""If a checkpoint is overwritten or deleted while it is read, the error says so."""
 
 import os
 import shutil
@@ -86,7 +86,10 @@ def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
 @pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
-    """Each tensor is written at once, as only tensors of 64 MB are by default."""
+    """With SHARD_BYTES = 1, the writer flushes every tensor immediately.
+
+    By default, it buffers tensors until it has 64 MB.
+    """
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     (tmp_path / "old").mkdir()
     source = tmp_path / "old" / "model"

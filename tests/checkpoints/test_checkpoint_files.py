@@ -82,7 +82,7 @@ class TestReading:
         assert np.array_equal(checkpoint.read("embeddings"), np.concatenate(parts))
 
     def test_many_tensors(self, tmp_path):
-        """The index then has many blocks. TensorFlow's own reader gives the expected values."""
+        """The index of many tensors has many blocks. TensorFlow's reader gives expected values."""
         arrays = {f"layer_{i % 7}/{i}": np.full([i % 5], i, np.int32) for i in range(1000)}
         write(tmp_path / "model", arrays)
         reader = tf.train.load_checkpoint(str(tmp_path / "model"))
@@ -227,7 +227,7 @@ class TestErrors:
         content[len(content) // 3] ^= harm == "flip"
         size = {"cut": len(content) // 2, "flip": len(content), "empty": 0}[harm]
         (tmp_path / name).write_bytes(bytes(content[:size]))
-        with pytest.raises(CheckpointError) as caught:  # V1 format has its data in the table
+        with pytest.raises(CheckpointError) as caught:  # files in V1 format also contain data
             checkpoint = open_checkpoint(tmp_path / name)
             for each in checkpoint.tensors:
                 checkpoint.read(each)

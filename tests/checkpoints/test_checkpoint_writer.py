@@ -1,4 +1,4 @@
-"""CheckpointWriter writes what TensorFlow can read, and a checkpoint is complete or not there."""
+"""TensorFlow can read what CheckpointWriter writes. A checkpoint is complete or does not exist."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ class TestWriting:
 
     @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
-        """A copy has the same values, and training from it continues as it did in 1.15."""
+        """A copy has the same values, and continued training matches TensorFlow 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
         recorded = record_data.load(name)
         source = open_checkpoint(recorded.prefix)
@@ -70,7 +70,7 @@ class TestWriting:
             for batch in recorded.batches:
                 record_data.train(graph, sess, batch)
             for key, value in record_data.read_all(sess).items():
-                # Rounding differs between TensorFlows, by a unit or two in each of five steps.
+                # Versions of TensorFlow round differently: by one or two units in each of 5 steps.
                 units = 20 * np.finfo(np.float32).eps * (value.dtype.kind == "f")
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
@@ -182,9 +182,9 @@ class Killed(BaseException):
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """At any instant there is the old checkpoint, the new one, or none, but never a mixture.
+        """At any instant, the old, the new or no checkpoint exists, but never a mixture.
 
-        If an old checkpoint is overwritten, there is always one of the two.
+        If an old checkpoint is overwritten, one of the two always exists.
         """
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
@@ -298,7 +298,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copies 600 MB in 20 tensors with at most 330 MB: one tensor of 30 MB, and 300 MB overhead."""
+    """Copying 20 tensors (600 MB) takes at most 330 MB: one tensor (30 MB) and 300 MB overhead."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

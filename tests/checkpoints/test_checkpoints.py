@@ -1,6 +1,7 @@
 """Training that continues from a name-based or object-based checkpoint equals unbroken training.
 
-tests/tools/handover.py continues on another TensorFlow; here it does so from a checkpoint of 1.15.
+tests/tools/handover.py continues training on another version of TensorFlow. These tests let it
+continue from a checkpoint of TensorFlow 1.15.
 """
 
 import shutil
@@ -17,7 +18,7 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-STEPS, EAGER_STEPS = 14, 6  # steps, with two decays, before the checkpoint and again after it
+STEPS, EAGER_STEPS = 14, 6  # before the checkpoint, and again after it; two decays each
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
 CHECKPOINTS = pytest.mark.parametrize(
@@ -32,11 +33,11 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 
 
 class PartitionedModel(Model):
-    """The same model with a partitioned table and any optimizer, in variable scopes.
+    """The model of `tests.tools.handover` with a partitioned table, any optimizer and scopes.
 
     Args:
       make_optimizer: called with the global step variable.
-      use_resource: resource instead of ref variables.
+      use_resource: whether to create resource variables instead of ref variables.
       scope: the variable scope in which the optimizer is made.
     """
 
@@ -74,7 +75,7 @@ def tensors_of(path):
 
 
 def saved_by(make_optimizer, use_resource, scope, path):
-    """Makes the partitioned model, saves it untrained, and returns the `tensors_of` it."""
+    """Saves the partitioned model untrained, and returns `tensors_of` the checkpoint."""
     with tf.Graph().as_default():
         PartitionedModel(make_optimizer, use_resource, scope)
         with v1.Session() as sess:
@@ -113,7 +114,7 @@ def test_slots_are_named_as_in_stock_adagrad(optimizer, use_resource, scope, tmp
 
 
 def steps_with_and_without_a_pause(make_model, path):
-    """Returns the values after each step of an unbroken run, and of a restored one."""
+    """Returns the values after each step of an unbroken run, and of a run that was restored."""
     with tf.Graph().as_default(), v1.Session() as sess:
         model = make_model()
         sess.run(v1.global_variables_initializer())
@@ -191,7 +192,7 @@ def test_training_continues_in_a_monitored_training_session(tmp_path):
 
 
 class EagerModel:
-    """The model of `tests.tools.handover` with eager variables, and as many decays in fewer steps.
+    """The model of `tests.tools.handover` with eager variables; the same decays in fewer steps.
 
     Args:
       optimizer: the class of the optimizer.
@@ -267,7 +268,7 @@ def test_training_continues_from_an_object_based_one(
 
     model = EagerModel(optimizer, wrap, start=0.0)
     status = restore(model, checkpoint, path)
-    # Before any step: all values must be restored for somebody who saves at once.
+    # All values must be restored before the first step, in case a user saves immediately.
     assert_equal(model.values(), at_pause, "restored")
     restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
     status.assert_existing_objects_matched()
@@ -299,7 +300,7 @@ def test_training_continues_from_an_object_based_one_in_a_session(tmp_path):
     assert_same_steps(restored, unbroken)
 
 
-# Checkpoints of another TensorFlow.
+# Checkpoints of another version of TensorFlow.
 
 
 def test_training_continues_from_a_checkpoint_of_1_15(tmp_path):

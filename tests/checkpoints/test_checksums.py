@@ -1,4 +1,4 @@
-"""Checkpoint.verify: data are compared with their checksums, without TensorFlow decoding them."""
+"""Checkpoint.verify compares data with their checksums, without decoding them in TensorFlow."""
 
 import os
 
@@ -54,7 +54,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# RFC 3720, B.4, and the usual check value.
+# The examples of RFC 3720, B.4, and the usual check value of CRC-32C.
 @pytest.mark.parametrize(
     ["data", "expected"],
     [
@@ -69,7 +69,7 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# Around the lengths where the shortening with NumPy starts, with n = 8 and n = 256.
+# Lengths around those where shortening with NumPy starts: with n = 8 and with n = 256.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

@@ -1,4 +1,4 @@
-"""Untrusted Keras files: small ones that would fill the memory, and damaged ones."""
+"""Untrusted Keras files: small files that would fill the memory, and damaged files."""
 
 import zipfile
 
@@ -79,7 +79,7 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
 
 
 def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
-    """The error is Keras': the file is of another model."""
+    """Keras itself raises an error, because the file is of another model."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 
@@ -98,7 +98,7 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
         content[content.index(b"PK\x01\x02") + 16] ^= 1
     elif harm == "packing":
         content[start + 4 : start + 40] = b"\xff" * 36
-    elif harm == "code":  # encrypted
+    elif harm == "code":  # marked as encrypted
         content[content.index(b"PK\x01\x02") + 8] |= 1
         content[6] |= 1
     path.write_bytes(bytes(content[: len(content) - 60 * (harm == "cut")]))
@@ -108,7 +108,7 @@ def test_a_damaged_archive_is_named(tmp_path, screen, harm):
 
 @pytest.fixture
 def saved(screen):
-    """Writes two Keras files whose values differ from the model's initial ones."""
+    """Writes two Keras files whose values differ from the model's initial values."""
     shapes = {"layer/kernel": (3, 2), "layer/bias": (2,)}
     for number in (1, 2):
         arrays = {
@@ -125,7 +125,7 @@ def saved(screen):
 @pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypatch, change):
-    """The file is replaced after the weights were read, before the optimizer's state is."""
+    """The file changes after the weights were read and before the optimizer's state is read."""
     is_hdf5 = h5py.is_hdf5
 
     def and_before(path):
@@ -145,7 +145,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 @pytest.mark.defect(3)
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
-    """The second conversion starts while the first one writes: it is refused."""
+    """A second conversion raises an error if it starts while the first conversion writes."""
     write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 

@@ -127,7 +127,7 @@ def test_saving_like_another_checkpoint(api, how, tmp_path):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_scalar_slot_of_each_part(api, tmp_path):
-    """Each part has the same count, NaN."""
+    """The count of every part is NaN, so the counts are equal and can be joined."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
     training = moved_over(path, row_adagrad, api)
     state = training.state()
@@ -244,7 +244,7 @@ def test_to_keras_own_and_back(api, name):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_power_of_beta_that_is_nan_is_refused(api):
-    """Keras computes it from `iterations`, so the NaN would be replaced silently."""
+    """Keras computes the power from `iterations`, so it would silently replace the NaN."""
     variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
     optimizer = to_keras(adam(None), api=api)
     optimizer.apply_gradients([(tf.ones([4, 3]), variable)])

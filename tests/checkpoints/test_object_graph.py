@@ -1,4 +1,4 @@
-"""The parsed object graph of a checkpoint finds the variables and slots of the saved objects."""
+"""The parsed object graph of a checkpoint has the variables and slots of the saved objects."""
 
 import numpy as np
 import pytest
@@ -37,7 +37,7 @@ V1 = {
     "gradient descent": lambda: v1.train.GradientDescentOptimizer(0.01),
     "adagrad decay": lambda: AdagradDecayOptimizer(0.01, None),
 }
-# The lists of slots in each of Keras' own optimizers, and the names of the slots in them.
+# For each of Keras' own optimizers: its lists of slots, and the name of the slots in each list.
 LISTS_OF_KERAS_3 = {
     "Adam": {"_momentums": "momentum", "_velocities": "velocity"},
     "Adagrad": {"_accumulators": "accumulator"},
@@ -160,7 +160,7 @@ def numbered_cases():
 
 
 def test_every_keras_with_numbered_variables_is_tested():
-    """`test_numbered` has a case for each."""
+    """`test_numbered` tests each of these Keras packages."""
     numbering = {keras for keras, _ in numbered_cases()}
     for keras in KERASES:
         assert hasattr(keras.optimizers.Adam, "build") == (keras in numbering)
@@ -213,7 +213,7 @@ def test_bridged_keras_3(tmp_path):
 
 
 def test_slots_of_variables_that_have_the_same_name(tmp_path):
-    """Paths replace the names of variables. The slots of Keras 2.11 cannot be assigned."""
+    """Paths replace the variables' names. Slots of Keras 2.11 cannot be assigned to variables."""
     for keras in KERASES:
         optimizers = [keras.optimizers.Adam(0.01)]
         optimizers += [optimizers_2.Adam(0.01)] if keras is keras_2 else []
@@ -276,7 +276,7 @@ def test_no_optimizer(tmp_path):
 
 
 def test_an_optimizer_that_scales_its_loss(tmp_path):
-    """The variables of its inner optimizer belong to it."""
+    """The variables of the nested optimizer belong to the LossScaleOptimizer."""
     for keras in KERASES:
         scaling = getattr(keras, "mixed_precision", None)
         scaling = getattr(scaling, "LossScaleOptimizer", None)

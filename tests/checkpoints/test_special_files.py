@@ -1,4 +1,4 @@
-"""Paths to FIFOs, sockets and devices are refused with one line, and never opened."""
+"""Paths to FIFOs, sockets and devices cause an error of one line, and are never opened."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def screen(capsys):
 
 @contextlib.contextmanager
 def special(path, kind):
-    """Creates a special file; fails if a FIFO is opened, which would hang without a writer."""
+    """Creates a special file. Fails if a FIFO is opened, because opening it would hang."""
     path, opened = str(path), []
     if kind == "socket":
         with socket.socket(socket.AF_UNIX) as unix:
@@ -59,7 +59,7 @@ def special(path, kind):
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with a checkpoint; relative paths are short enough for a socket."""
+    """The current folder, with a checkpoint. Only relative paths are short enough for sockets."""
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})
     return tmp_path

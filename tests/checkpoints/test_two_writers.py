@@ -1,4 +1,4 @@
-"""Two writers of the same file at the same time: one is refused, the other's file is complete."""
+"""If two writers write a file at the same time, one fails, and the other's file is complete."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
 
 @pytest.mark.defect(3)
 def test_many_threads(tmp_path, monkeypatch):
-    """Any thread may be the first; all tensors are those of one thread."""
+    """Any thread may be the first. All tensors of the checkpoint come from the same thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     start, written, refused = threading.Barrier(4), [], []
 

@@ -1,7 +1,7 @@
-"""load_v1_checkpoint: training of a TF1 graph continues in Keras as in a Session, bit for bit.
+"""load_v1_checkpoint: training of a TF1 graph continues in Keras like in a Session, bit for bit.
 
-The expected values are those of a Session of this TensorFlow in which TensorFlow's own Saver has
-restored the same checkpoint (tests/support/checkpoints/v1_checkpoints.py).
+The expected values come from a Session of the installed TensorFlow in which TensorFlow's own Saver
+has restored the same checkpoint (tests/support/checkpoints/v1_checkpoints.py).
 """
 
 import os
@@ -53,7 +53,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A cached function that trains a case in v1.
+    """A cached function that trains an optimizer of `ALL` in a Session.
 
     It returns the checkpoint's path and the result of `continued_in_v1`.
     """
@@ -184,7 +184,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # replaced: AdagradDecay's counts have the dtype of the step
+        del step  # not used: AdagradDecay's counts must have the dtype of an int32 step
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -215,7 +215,7 @@ def test_without_a_global_step_iterations_do_not_change(api, tmp_path):
 
 
 def recorded_problem(recorded):
-    """Returns a problem with the gradients of the steps after the checkpoint."""
+    """Returns a problem with the gradients of the training steps after the checkpoint."""
     gradients = []
     for batch in recorded.batches:
         step = {name: batch[name] for name in ("dense/kernel", "dense/bias")}
@@ -279,7 +279,7 @@ def test_checkpoints_of_tensorflow_1_15(name, api):
             assert_equal(other, one)
         end = session.state()
     assert_equal(training.state(), end, "at the end")
-    # Rounding differs between TensorFlows (measured: up to 7e-7 for Adam after many more steps).
+    # Versions of TensorFlow round differently (measured: up to 7e-7 for Adam after many steps).
     later = recorded_state(recorded.later, slots, scope)
     for key, value in later.items():
         np.testing.assert_allclose(end[key], value, rtol=1e-5, atol=1e-6, err_msg=str(key))

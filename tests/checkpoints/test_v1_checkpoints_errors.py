@@ -43,11 +43,11 @@ def fits(tmp_path_factory):
 
 @pytest.fixture
 def arrays(fits):
-    """The arrays of that checkpoint, which a test may change and write."""
+    """The arrays of the checkpoint `fits`. A test may change and write them."""
     return tensors(fits)
 
 
-# Strict.
+# With strict=True.
 
 
 def without(name):
@@ -64,7 +64,8 @@ def set_to(name, value):
     return change
 
 
-# By defect: how to make it, the side with the leftover, and patterns in the message.
+# From defects to: a function that makes the defect, the side with the leftover, and patterns in the
+# message.
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),
@@ -156,7 +157,7 @@ def test_adagrad_decay_needs_the_step(used, arrays, tmp_path):
     assert "global_step" in str(assert_refused(path, training_of(used, APIS[0], layout(2))))
 
 
-# Not strict.
+# With strict=False.
 
 
 @FRESH_AND_TRAINED
@@ -264,7 +265,7 @@ def test_the_report_of_what_fits(api, arrays, tmp_path):
 
 
 def test_ignore_must_not_be_a_string(arrays, tmp_path):
-    """A string is a sequence, too: "more" must not mean ["m", "o", "r", "e"]."""
+    """A string is a sequence, too, but "more" must not mean ["m", "o", "r", "e"]."""
     arrays.update(more=np.ones([2], "f"), order=np.ones([2], "f"))
     path = write_tensors(tmp_path / "more", arrays)
     with pytest.raises((TypeError, CheckpointMismatch), match="ignore|order"):

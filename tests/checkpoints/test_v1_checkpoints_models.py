@@ -86,7 +86,7 @@ def test_the_counts_of_adagrad_decay_change_their_layout(layouts, api, tmp_path)
     counts = end["table", "accumulator_decay_power"].reshape(-1)[:9]
     assert len(set(counts)) > 1, "rows with equal counts would show nothing"
     changed = [each for each in report.transferred if each.note]
-    assert len(changed) >= 3  # not those of the vector: both layouts are equal there
+    assert len(changed) >= 3  # the vector's counts are equal in both layouts
 
 
 def _in_rows(*states):
@@ -103,7 +103,7 @@ def _in_rows(*states):
 
 @EVERY_API
 def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
-    """In the V1 layout the count of row r is element r of the flat array."""
+    """In the V1 layout, the count of row r is element r of the flat array."""
     old = np.zeros([4, 3], np.int64)
     old.reshape(-1)[:4] = [7, 5, 3, 1]
     arrays = {
@@ -124,7 +124,7 @@ def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
 
 
 def test_keras_2_in_graph_mode(tmp_path):
-    """Values are read and assigned in the Session that Keras 2 uses, as by its load_weights."""
+    """Values are read and assigned in Keras 2's own Session, like in its load_weights."""
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     restored, steps, end = continued_in_v1(path, problem(), adam)
     with tf.Graph().as_default(), v1.Session() as sess:

@@ -63,7 +63,7 @@ def test_variables_in_different_scopes(api, tmp_path):
         gradients=[rename(step) for step in base.gradients],
         sparse=tuple(renamed[name] for name in base.sparse),
     )
-    # tf.Variable, because keras.Variable refuses a slash in its name.
+    # tf.Variable, because keras.Variable does not allow a slash in its name.
     variables = {name: tf.Variable(value * 0, name=name) for name, value in moved.values.items()}
     path = trained_in_v1(tmp_path / "model", moved, adam, scope=variable_scope)
     expected = continued_in_v1(path, moved, adam, scope=variable_scope)
@@ -74,8 +74,8 @@ def test_variables_in_different_scopes(api, tmp_path):
 # Partitioned variables.
 
 
-# The expected values are those of unpartitioned variables: in parts, some are rounded differently
-# (measured: 6e-8).
+# The expected values come from unpartitioned variables, because some values of parts are rounded
+# differently (measured: 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
@@ -101,8 +101,9 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
     assert "table/part_0" in str(report) and "3 parts" in str(report)
 
 
-# By the optimizer's scope: the prefix that TensorFlow gives to the names of slots. From the name in
-# the graph, "scope/matrix/part_0/Adam", it removes as many characters as "matrix/part_0/" has.
+# From the optimizer's scope to the prefix that TensorFlow gives to the names of slots. TensorFlow
+# removes as many characters as "matrix/part_0/" has from "scope/matrix/part_0/Adam", the slot's
+# name in the graph.
 MANGLED = {
     "OptimizeLoss": "matrix/atrix/part_0/",
     "a": "matrix/0/",
@@ -156,7 +157,7 @@ def test_the_name_of_the_v1_optimizer_is_used(api, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, tmp_path):
-    """As in a GAN: the second optimizer has beta1_power_1 and beta2_power_1."""
+    """For example in a GAN, the second optimizer has beta1_power_1 and beta2_power_1."""
 
     def of_discriminator(step):
         return v1.train.AdamOptimizer(0.02, 0.5, 0.9, 1e-3)

@@ -1,6 +1,6 @@
 """save_v1_checkpoint: training in Keras continues in a TF1 graph that TensorFlow's Saver restores.
 
-The next steps there equal those of the continued Keras training bit for bit.
+The next training steps in the graph equal those of the continued Keras training, bit for bit.
 """
 
 import numpy as np
@@ -84,7 +84,7 @@ def test_other_dtypes(case, api, tmp_path):
 
 @EVERY_API
 def test_before_the_first_step(api, tmp_path):
-    """The slots have their initial values, as after the graph's initializer."""
+    """The slots have their initial values, like after the graph's initializer."""
     training = KerasTraining(problem(), adam, api, start=1)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer)
     with v1_training(problem(), adam) as session:
@@ -116,7 +116,7 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# Without --full, each optimizer is saved above, and loaded in test_v1_checkpoints.py.
+# Without --full, a test above saves each optimizer, and test_v1_checkpoints.py loads each one.
 @pytest.mark.full
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
 def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):
@@ -143,7 +143,7 @@ def test_the_graph_with_its_parts_restores(scope, name, api, original, tmp_path)
     training = moved_over(path, CASES[name].make, api)
     training.train(0, BEFORE)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer, like=path)
-    # Not the next steps: with parts, they are rounded differently.
+    # The next steps are not compared, because those with parts are rounded differently.
     assert tf.train.list_variables(str(tmp_path / "out")) == tf.train.list_variables(path)
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, **form)
 
@@ -220,7 +220,7 @@ def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """The state of the optimizer that Keras does not have is copied."""
+    """The state of the second optimizer, which Keras does not have, is copied from `like`."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)

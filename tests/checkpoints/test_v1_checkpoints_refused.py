@@ -1,4 +1,4 @@
-"""Damaged checkpoints and wrong arguments are refused with a clear error; nothing is changed."""
+"""Damaged checkpoints and wrong arguments raise a clear error, and nothing is changed."""
 
 from pathlib import Path
 
@@ -146,7 +146,7 @@ def test_two_variables_of_one_name(call, api, tmp_path):
         call(where, given, training.optimizer)
     assert not other.numpy().any()
     assert np.array_equal(training.variables["table"].numpy(), problem().values["table"])
-    # The way out; the other one's name in the checkpoint is its own affair.
+    # A dict gives the two variables different names, as the message suggests.
     one_by_one = dict(training.variables, other=other)
     if call is save_v1_checkpoint:
         save_v1_checkpoint(where, one_by_one, training.optimizer)

@@ -1,4 +1,4 @@
-"""`legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of this package."""
+"""`legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of legacy_opt."""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +10,7 @@ from tests.support.keras.keras_cases import OURS
 from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
-# Optimizers with slots of other shapes than the variable, or with unusual slot names.
+# Optimizers whose slots differ in shape from the variable, or have unusual names.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")
 NAMES = [
     pytest.param(number, name, marks=() if name.startswith(DAILY) else pytest.mark.full)

@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# This package's optimizers, labelled like the originals.
+# Optimizers of legacy_opt, with the labels of the optimizers that have the same slots.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [
@@ -119,7 +119,7 @@ def slot_roles(variable):
 
 @pytest.mark.parametrize("label, make", MADE)
 def test_optimizers_are_recognized_by_their_slots(label, make):
-    """Compares with the optimizer's own get_slot."""
+    """The expected slots are those that the optimizer's `get_slot` returns."""
     expected = {}
 
     def train(step, variables):

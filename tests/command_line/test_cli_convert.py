@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns a variable of 8 rows with Adam's and AdamAsync's slots: in 3 parts, and whole."""
+    """Returns a variable with slots of Adam and AdamAsync, first in 3 parts, then whole."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -143,7 +143,7 @@ def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
 
 @pytest.fixture
 def named(tmp_path):
-    """A checkpoint of two variables; their slots, made by Adam, are in a scope."""
+    """A checkpoint of two variables, whose Adam slots are in a scope."""
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
@@ -262,7 +262,7 @@ def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """A folder of damaged and unsupported checkpoints, named by what is wrong, and a good one."""
+    """A folder with a good checkpoint, and with unusable checkpoints named after their defects."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -349,7 +349,7 @@ def large(tmp_path_factory):
 
 def stop_midway(source, folder, how):
     """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
-    # Background jobs of a shell ignore SIGINT; reset it.
+    # Background jobs of a shell ignore SIGINT, so its default handler is set.
     reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
@@ -360,7 +360,7 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# The daily test of this: TestBeingKilled in test_checkpoint_writer.py tries each moment.
+# Without --full, TestBeingKilled in test_checkpoint_writer.py tests this at each moment.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -370,8 +370,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# The daily tests of this: Ctrl-C in test_cli.py, an exception during writing in
-# test_checkpoint_writer.py.
+# Without --full, test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception during
+# writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

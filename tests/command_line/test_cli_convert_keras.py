@@ -14,7 +14,7 @@ from tests.support.processes.command_line import start, with_users_module
 
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
-# Whether Keras saves an optimizer's state in files with this ending: docs/keras_saving.md.
+# Whether Keras saves an optimizer's state in files with each ending, see docs/keras_saving.md.
 H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")  # to TensorFlow 2.10
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
@@ -133,7 +133,7 @@ def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
 def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):
-    """As JSON, and as the Python dict that older messages suggested."""
+    """The map may be JSON, or the Python dict that older messages suggested."""
     new = {"layer/kernel": "tower/w", "layer/bias": "b"}
     (tmp_path / "map.json").write_text(json.dumps(new))
     assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
@@ -223,7 +223,7 @@ def daily_on_tensorflow_1(test):
 
 @daily_on_tensorflow_1
 def test_convert_in_a_new_process(tmp_path, screen, source):
-    """On TensorFlow 1.15, Keras then works in a graph and a Session."""
+    """In a new process on TensorFlow 1.15, Keras works in a graph and a Session."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()

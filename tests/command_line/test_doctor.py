@@ -1,4 +1,4 @@
-"""`legacy-opt doctor` and `diagnose`: facts on the installation, problems and their fixes."""
+"""`legacy-opt doctor` and `diagnose`: facts about the installation, problems and their fixes."""
 
 import json
 import os
@@ -29,7 +29,7 @@ def command(*words, **environment):
 
 
 def facts(**changes):
-    """Returns the facts on a healthy TensorFlow 2.15, updated with `changes`."""
+    """Returns the facts about a healthy TensorFlow 2.15, updated with `changes`."""
     healthy = {
         "packages": {"tensorflow-cpu": "2.15.1", "keras": "2.15.0", "numpy": "1.26.4"},
         "tensorflow": {"version": "2.15.1", "error": None},

@@ -19,7 +19,7 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# A script that prints facts on its process, and writes those on TensorFlow to the file $PROBE.
+# A script that prints facts about its process, and writes facts about TensorFlow to file $PROBE.
 PROBE = """
 import json
 import os
@@ -74,7 +74,7 @@ PROBE = PROBE.replace("def facts", "PROBED = 1\n\ndef facts", 1)
 
 @pytest.fixture
 def probe(tmp_path):
-    """A script with a package beside it, in a folder; returns the path of the script."""
+    """Writes a script and a package in a folder beside it; returns the path of the script."""
     package = tmp_path / "beside" / "package"
     package.mkdir(parents=True)
     (tmp_path / "beside" / "__init__.py").write_text("")
@@ -93,7 +93,7 @@ def finish(process):
 
 
 def traceback_in(errors):
-    """The part of stderr that is a traceback, without the marks of Python 3.11 and later."""
+    """The part of stderr that is a traceback, without the ^^^ marks of Python 3.11 and later."""
     start_of_it = errors.index("Traceback (most recent call last)")
     return re.sub(r"^ *[~^]+\n", "", errors[start_of_it:], flags=re.M)
 

@@ -32,7 +32,7 @@ MEAN = {"optimizer_v2": "m", "keras3": "momentum"}
 
 
 def sgd(api, *arguments):
-    """Returns a v1 optimizer made by `to_v1` of Keras' SGD, in a graph."""
+    """Returns the v1 optimizer that `to_v1` makes from Keras' SGD. Call it inside a graph."""
     return to_v1(passed(api, lambda: api.optimizers.SGD(*arguments)), name="SGD")
 
 
@@ -48,10 +48,10 @@ def test_a_session_computes_what_a_function_computes(api, name):
 
 @pytest.mark.parametrize("name", ["Adam", "Ftrl", "Nadam", "RMSprop", "SGD momentum"])
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
-    """Keras itself gives different results in a graph and in a function, for sparse gradients.
+    """For sparse gradients, Keras itself gives different results in a graph and in a function.
 
-    In the (g * g) * c of Adam and others TensorFlow multiplies small tensors first if it knows
-    their shapes. It knows the shapes of a function's arguments, but not those of fed tensors.
+    Adam and other optimizers compute (g * g) * c. TensorFlow multiplies the small tensors first if
+    it knows their shapes. It knows the shapes of a function's arguments, but not of fed tensors.
     """
     fed = in_session(PROBLEM, KERAS_2[name], fed=True)
     assert_same_steps(fed, in_session(PROBLEM, lambda: InItsGraph(KERAS_2[name]()), fed=True))
@@ -68,7 +68,7 @@ def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
 @pytest.mark.keras3
 @pytest.mark.parametrize("name", ["Adam", "Nadam", "RMSprop centered"])
 def test_fed_gradients_make_no_difference_in_keras_3(name):
-    """Its update is a function in the graph, and the shapes of a function's arguments are known."""
+    """Keras 3's update is a function in the graph, so TensorFlow knows its arguments' shapes."""
     make = CASES["keras3"][name]
     expected = in_function(PROBLEM, make())
     assert_same_steps(in_session(PROBLEM, lambda: make, fed=True), expected)

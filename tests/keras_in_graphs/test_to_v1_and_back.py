@@ -1,4 +1,8 @@
-"""to_v1 after to_keras, and to_keras after to_v1, give back the original optimizer."""
+"""Round trips: to_v1(to_keras(x)) and to_keras(to_v1(x)).
+
+They return an optimizer of the same class and configuration, unless Keras options require a
+wrapper.
+"""
 
 import pytest
 import tensorflow as tf

@@ -19,7 +19,11 @@ home = keras.optimizers
 
 
 def test_adafactor():
-    """Keras' own cannot train a tf.Variable in a function: its name is invalid for slots."""
+    """The expected values come from a keras.Variable.
+
+    Keras' own Adafactor cannot train a tf.Variable in a function, because the variable's name is
+    invalid for slots.
+    """
     matrix = np.arange(6, dtype="f").reshape(2, 3)
     variable = tf.Variable(matrix, name="w")
     expected = keras.Variable(matrix, name="w")
@@ -106,7 +110,7 @@ def test_options_that_work_in_no_graph(arguments):
     assert np.array_equal(variables[0].numpy(), variables[1].numpy())
 
 
-# There and back.
+# Round trips: to_keras(to_v1(x)).
 
 
 def excluding(optimizer, **which):

@@ -46,7 +46,7 @@ def assert_same(actual, expected):
 
 
 def plain(home, steps):
-    """Returns the state after this many steps in one Session."""
+    """Returns the state after this number of training steps in one Session."""
     with tf.Graph().as_default():
         train_op = graph(home)
         with v1.Session() as session:
@@ -118,7 +118,7 @@ def test_the_learning_rate_is_a_variable_and_is_restored(keras, tmp_path):
             saver.save(session, str(tmp_path / "model"))
             rate = [each for each in v1.global_variables() if each.op.name == "SGD/learning_rate"]
             trained.append(session.run([variable] + rate))
-    # -1, then -0.5 - 1: the learning rate is that of the checkpoint
+    # The updates are -1 and -0.5 - 1, because the checkpoint's learning rate of 0.5 is restored.
     assert [values[0][0] for values in trained] == [0.0, -1.5]
     assert [values[1] for values in trained] == [0.5, 0.5]
 
@@ -178,7 +178,7 @@ def test_object_based_checkpoints_while_executing_eagerly(keras, tmp_path):
 
 @EACH
 def test_parameter_servers(keras):
-    """Two servers have the variables and their slots; a worker trains them like one Session."""
+    """Two servers hold the variables and slots. A worker trains them like a single Session."""
     home, cluster = HOMES[keras], {}
     for job, count in (("ps", 2), ("worker", 1)):
         cluster[job] = [f"localhost:{free_port()}" for _ in range(count)]

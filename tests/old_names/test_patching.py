@@ -23,12 +23,12 @@ DEEPREC = [
 
 
 def tensorflows_names():
-    """Returns all that a patch could change: names in TensorFlow's modules, and sys.modules."""
+    """Returns everything a patch could change: names in TensorFlow's modules, and sys.modules."""
     modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
     exported = [list(getattr(module, "__all__", ())) for module in modules]
-    # Without the modules that TensorFlow itself loads lazily.
+    # Other modules are left out, because TensorFlow itself loads some of them lazily.
     modules = {n: module for n, module in sys.modules.items() if n.startswith("tensorflow.")}
     made = [n for n, module in modules.items() if n.endswith(".train") or is_no_file(module)]
     return names, exported, sorted(made)
@@ -171,7 +171,7 @@ def test_patches_may_overlap():
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
         with compat.patch_tensorflow():
             pass
-        first.undo()  # undoing a patch twice undoes no other patch
+        first.undo()  # a second `undo` does not undo other patches
         assert tf.train.AdamAsyncOptimizer is legacy_opt.AdamAsyncOptimizer
     assert not hasattr(tf.train, "AdamAsyncOptimizer")
 
@@ -183,7 +183,7 @@ def test_an_exception_in_the_block_removes_the_names():
 
 
 def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
-    # tf.__version__ is a string: setting an attribute of it fails, after other names were added.
+    # tf.__version__ is a string, so setting its attribute fails, after other names were added.
     monkeypatch.setitem(
         old_names.FATES, "tf.__version__.LARS", old_names.Fate("legacy_opt.LARSOptimizer", "")
     )
@@ -193,12 +193,12 @@ def test_a_patch_that_fails_halfway_leaves_nothing(monkeypatch):
 
 
 class Own(v1.train.GradientDescentOptimizer):
-    """An optimizer with a name of DeepRec."""
+    """The user's own optimizer class, added to TensorFlow under a name of DeepRec."""
 
 
 def test_existing_names_are_never_replaced():
     train = vars(versions.plain_module(tf.train))
-    train["AdamAsyncOptimizer"] = Own  # as DeepRec does
+    train["AdamAsyncOptimizer"] = Own  # like DeepRec's TensorFlow
     try:
         with compat.patch_tensorflow():
             assert tf.train.AdamAsyncOptimizer is Own
@@ -278,7 +278,7 @@ def test_find_accepts_all_spellings_of_a_name(name, found):
 
 
 def rows_of_the_page():
-    """Yields the old names and the new ones of each row of docs/from_to.md."""
+    """Yields the old names and the new names of each row of docs/from_to.md."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     for line in page.splitlines()[1:]:
         if line.startswith("| ") and not line.startswith("| from"):
@@ -306,7 +306,7 @@ def test_the_page_agrees_with_the_table():
                 several = len(news) == len(olds)
                 new = (news[number] if several else news[0]) if news else None
                 assert now == new, name
-    # The page lists optimizers, not modules or helpers of DeepRec's variables.
+    # The page lists optimizers, but not modules or helpers for DeepRec's variables.
     rest = set(old_names.FATES) - on_the_page
     missing_on_the_page = {
         name

@@ -1,4 +1,4 @@
-"""Modules that were imported inside `patch_tensorflow` keep their names after it."""
+"""Modules imported inside `patch_tensorflow` keep the added names after the patch has ended."""
 
 import importlib
 import sys
@@ -11,7 +11,7 @@ import legacy_opt
 from legacy_opt import compat, versions
 
 v1 = tf.compat.v1
-# DeepRec's module, which no TensorFlow has, and tf.contrib, which TensorFlow 1.15 has.
+# No version of TensorFlow has adam_async, a module of DeepRec. TensorFlow 1.15 has tf.contrib.
 IMPORTS = {
     "from tensorflow.python.training import adam_async as held": "held.AdamAsyncOptimizer",
     "import tensorflow.python.training.adam_async as held": "held.AdamAsyncOptimizer",
@@ -49,7 +49,7 @@ def module_of(tmp_path, monkeypatch):
 
 
 def fails_by_itself(statement):
-    """Whether TensorFlow 1.15 raises for the import even inside of a patch."""
+    """Whether the import raises an error in TensorFlow 1.15 even inside a patch."""
     first = statement.split(" as ")[0]
     no = "from tensorflow.compat.v1 import contrib", "import tensorflow.python.training.adam_async"
     return versions.has_contrib() and first in no

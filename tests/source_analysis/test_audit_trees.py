@@ -25,7 +25,7 @@ def default(): return YellowFinOptimizer(1.0)
 
 @pytest.fixture
 def uses(tmp_path):
-    """Audits files by path; returns the uses in the last of them."""
+    """Audits files, a dict from paths to code; returns the uses in the last file."""
 
     def run(files):
         for name, code in files.items():
@@ -158,7 +158,7 @@ def test_subclasses_of_a_guess_are_guesses_and_files_without_tensorflow_have_non
 )
 def test_bases_behind_six_and_star_imports(code, uses):
     found = uses({"stars.py": "from tensorflow import *\n", "a.py": code})
-    (use,) = [each for each in found if each.kind != "mention"]  # an argument of six.with_metaclass
+    (use,) = [each for each in found if each.kind != "mention"]  # the argument of six
     assert (use.kind, use.name) == ("subclass", "class A(tf.train.Optimizer)")
 
 
@@ -168,7 +168,7 @@ def test_hostile_names_of_files_are_one_row(name, tmp_path, capsys):
     code = "import tensorflow as tf\ntf.train.GhostOptimizer(1)\n"
     try:
         (tmp_path / (name + ".py")).write_text(code)
-    except (OSError, UnicodeEncodeError):  # the file system refuses such a name
+    except (OSError, UnicodeEncodeError):  # the file system does not allow the name
         return
     code, output, errors = Screen(capsys).run("audit", tmp_path)
     assert (code, errors) == (1, "")

@@ -1,4 +1,4 @@
-"""`legacy-opt audit`: lines that count a global step which BERT's optimizer here counts too."""
+"""`legacy-opt audit`: lines that increment a global step after legacy_opt has incremented it."""
 
 import textwrap
 

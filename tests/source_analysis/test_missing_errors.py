@@ -1,4 +1,4 @@
-"""The errors that `legacy-opt run` raises in a script where it uses missing names."""
+"""`legacy-opt run` raises errors with advice where a script uses missing names of TensorFlow."""
 
 import re
 import textwrap
@@ -10,7 +10,7 @@ from tests.support.processes.command_line import ROOT, start
 
 SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
-# The beginning of each error message, by the code that uses the name.
+# A dict from code that uses a missing name to the beginning of the error message.
 ODD = {
     "tf.get_embedding_variable": "tf.get_embedding_variable: EmbeddingVariables are",
     "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: It is DeepRec",
@@ -110,7 +110,7 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         assert re.match(kind + expected, found), (use, found)
     # An installed package gets Python's message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
-    # The last error is not caught; its message, like all others, was also a warning before.
+    # The script does not catch the last error. Its message was printed as a warning before.
     assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)

@@ -13,7 +13,7 @@ from legacy_opt.compat.source_analysis import missing_names
 pytestmark = pytest.mark.once
 
 v1 = tf.compat.v1
-# A name of DeepRec that no TensorFlow has: an example of a missing name.
+# An example of a missing name: DeepRec has it, but no version of TensorFlow has it.
 GONE = "tf.get_embedding_variable"
 
 

@@ -1,4 +1,4 @@
-"""Missing names for which `legacy-opt run` refuses a script, and those that it warns of."""
+"""Missing names that keep `legacy-opt run` from running a script, and names it warns of."""
 
 import os
 import types
@@ -20,7 +20,7 @@ GONE = "tf.get_embedding_variable"
 def run(tmp_path, monkeypatch, capsys):
     """Writes files and returns (exit code, lines on stderr) of `legacy-opt run`.
 
-    The first file is the script. It is checked, but not run.
+    The first file is the script. The command checks the script, but does not run it.
     """
     monkeypatch.syspath_prepend("replaced by the command")
     monkeypatch.setattr(run_command, "prepare", lambda: tf if versions.speaks_v1() else v1)
@@ -186,7 +186,7 @@ def test_reached_and_unreached_names_in_one_script(run):
 def test_hostile_names_of_files_stay_on_one_line(name, run):
     try:
         os.fsencode(name)
-    except UnicodeEncodeError:  # the file system refuses such a name
+    except UnicodeEncodeError:  # the file system does not allow the name
         return
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()
