@@ -468,7 +468,7 @@ def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
         np.testing.assert_allclose(actual.numpy(), value, rtol=1e-6)
     other = api.bridged(ClipByNormOptimizer(v1.train.MomentumOptimizer(0.1, 0.9), 1.0))
     message = (
-        "those of .*another .name='GradientAccumulation'.* a ClipByNormOptimizer .* around Momentum"
+        "those of .*another .name='GradientAccumulation'.* ClipByNormOptimizer .* around Momentum"
     )
     with pytest.raises(CheckpointMismatch, match=message):
         load_v1_checkpoint(path, dict(zip(("one", "two"), variables)), other)
