@@ -73,8 +73,9 @@ class RegAdagradOptimizer(RuleOptimizer):
         but write two. Contexts can be nested.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
-        this optimizer: ``with optimizer.avoid_updating_slots(): keras_optimizer.apply_gradients(…)``
-        in your own `train_step`. (Each `apply_gradients` of Keras counts as a training step.)
+        this optimizer: in your own `train_step` write ``with optimizer.avoid_updating_slots():
+        keras_optimizer.apply_gradients(…)``. (Each `apply_gradients` of Keras counts as a training
+        step.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False

@@ -134,8 +134,8 @@ class ClipByNormOptimizer(GradientClipping):
       name: the name of the optimizer; None means "ClipByNorm" and the name of `optimizer`.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
-        callable without arguments.
+      TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
+        or callable without arguments.
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
@@ -172,8 +172,8 @@ class ClipByGlobalNormOptimizer(GradientClipping):
         separate row, like in `tf.clip_by_global_norm`.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
-        callable without arguments.
+      TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
+        or callable without arguments.
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
