@@ -1,4 +1,4 @@
-"""`python -m legacy_opt`, the same as the command `legacy-opt`."""
+"""Makes `python -m legacy_opt` do the same as the command `legacy-opt`."""
 
 import sys
 

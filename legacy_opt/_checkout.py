@@ -1,4 +1,4 @@
-"""Makes `legacy_opt.compat` importable in a checkout, where `compat` lies beside `legacy_opt`."""
+"""Makes `legacy_opt.compat` importable in a checkout, where `compat` is beside `legacy_opt`."""
 
 import importlib
 import importlib.abc
@@ -27,7 +27,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class SameModule(importlib.abc.Loader):
-    """Returns a module that is already imported under another name, in place of a second copy."""
+    """Loads a module that is imported under another name already, without making a second copy."""
 
     def __init__(self, module):
         self.module, self.spec = module, module.__spec__
@@ -36,7 +36,7 @@ class SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec  # the import system has replaced it by one named compat.X
+        module.__spec__ = self.spec  # the import system has replaced it by a spec for compat.X
 
 
 def find_compat():

@@ -20,7 +20,7 @@ _LARGEST_INTEGER = np.iinfo(np.int64).max
 
 
 class WrongTypeError(TypeError, ValueError):
-    """A TypeError that is also a ValueError, because the original optimizers raise a ValueError."""
+    """A TypeError that is also a ValueError, which some replaced TensorFlow 1 classes raise."""
 
 
 def is_tensor_like(value: Any) -> bool:
@@ -29,7 +29,7 @@ def is_tensor_like(value: Any) -> bool:
 
 
 def is_function(value: Any) -> bool:
-    """Whether `value` is callable, and no variable: some TensorFlow versions make them callable."""
+    """Whether `value` is callable and not a variable (some TensorFlow versions can call those)."""
     return callable(value) and not is_tensor_like(value)
 
 
@@ -39,7 +39,7 @@ def number(name: str, value: Any) -> Any:
     Types that TensorFlow rejects, such as `fractions.Fraction` and `np.longdouble`, become floats.
 
     Raises:
-      TypeError: if it is no number.
+      TypeError: if it is not a number.
       ValueError: if it is NaN or infinite.
     """
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -57,7 +57,7 @@ def number(name: str, value: Any) -> Any:
 def positive(name: str, value: Any) -> float:
     """Returns `value` if it is a finite number above zero; see `number` for what is raised.
 
-    A number that is zero in float32 is refused, too: dividing by it gives NaN.
+    A number that becomes zero in float32 raises an error, too, because dividing by it gives NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -70,7 +70,7 @@ def positive_integer(name: str, value: Any) -> int:
     """Returns `value` as an int if it is an integer above zero.
 
     Raises:
-      TypeError: if it is no integer; 100.0 is refused, too.
+      TypeError: if it is not an integer (100.0 is a float).
       ValueError: if it is zero or less.
     """
     number(name, value)
@@ -95,7 +95,7 @@ def decay_factor(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; or it is a number outside [0, 1).
+      ValueError: see `hyperparameter`; also if it is a number outside [0, 1).
     """
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and not 0 <= value < 1:
@@ -108,7 +108,7 @@ def not_negative(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; or it is a number below 0.
+      ValueError: see `hyperparameter`; also if it is a number below 0.
     """
     value = _hyperparameter(name, value)
     if isinstance(value, numbers.Real) and value < 0:
@@ -121,7 +121,7 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 
     Raises:
       TypeError: see `hyperparameter`.
-      ValueError: see `hyperparameter`; or it is a number that is not above 0.
+      ValueError: see `hyperparameter`; also if it is a number that is not above 0.
     """
     value = _hyperparameter(name, value)
     return positive(name, value) if isinstance(value, numbers.Real) else value
@@ -130,20 +130,20 @@ def positive_hyperparameter(name: str, value: Any) -> Any:
 def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     """Returns `value` if it is a hyperparameter: a number, tensor, variable or callable.
 
-    Callables take no arguments and are called each time gradients are applied. A negative number as
-    learning rate gives a warning.
+    Callables take no arguments and are called each time gradients are applied. A negative number
+    for the learning rate gives a warning.
 
     Args:
       name: the argument's name, for messages.
       value: the argument.
-      largest: the largest absolute value of a number.
+      largest: the largest absolute value that a number may have.
 
     Raises:
       TypeError: if it is something else, or a tensor that is not numeric.
-      ValueError: if it is a number that is NaN, infinite or too large for float32, or a tensor that
-        is not a scalar. Most hyperparameters become float32 tensors, whatever the variable's dtype.
-        (TensorFlow's own optimizers refuse too large numbers in eager code; in graphs they become
-        infinite.)
+      ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
+        is not a scalar. The limit is that of float32, because most hyperparameters become float32
+        tensors, whatever the variable's dtype. (In TensorFlow's own optimizers a number that is too
+        large raises an error in eager code, and becomes infinite in graphs.)
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
@@ -164,7 +164,7 @@ def _hyperparameter(name, value, largest=_LARGEST):
         value = number(name, value)
         if abs(value) > largest:
             raise ValueError(f"{name} must fit into float32, got {value!r}.")
-        # TensorFlow takes integers up to 64 bits.
+        # TensorFlow cannot convert an integer of more than 64 bits to a tensor.
         return float(value) if abs(value) > _LARGEST_INTEGER else value
     dtype = value.dtype.base_dtype
     if not (dtype.is_floating or dtype.is_integer):
@@ -178,11 +178,11 @@ def without_arguments(name: str, function: Callable[..., Any]) -> Callable[[], A
     """Returns `function` if it can be called without arguments.
 
     Raises:
-      TypeError: if it needs an argument, as a Keras schedule does.
+      TypeError: if it needs an argument, like a Keras learning rate schedule.
     """
     try:
         inspect.signature(function).bind()
-    except ValueError:  # built in, without a signature
+    except ValueError:  # a built-in function without a signature
         pass
     except TypeError as error:
         raise TypeError(
@@ -196,7 +196,7 @@ def boolean(name: str, value: Any) -> bool:
     """Returns `value` as a bool.
 
     Raises:
-      TypeError: if it is no bool.
+      TypeError: if it is not a bool.
     """
     if not isinstance(value, (bool, np.bool_)):
         raise TypeError(f"{name} must be True or False, got {value!r}.")
@@ -207,7 +207,7 @@ def text(name: str, value: Any) -> str:
     """Returns `value` if it is a string that is not empty.
 
     Raises:
-      WrongTypeError: if it is no string.
+      WrongTypeError: if it is not a string.
       ValueError: if it is empty.
     """
     if not isinstance(value, str):
@@ -221,8 +221,8 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
     """Returns `value` if it is a list or tuple of regular expressions, or None.
 
     Raises:
-      TypeError: if it is something else, as a single string.
-      ValueError: if one of them is no regular expression.
+      TypeError: if it is something else, for example a single string.
+      ValueError: if an item is not a regular expression.
     """
     if value is None:
         return value
@@ -252,7 +252,8 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
 
     Raises:
       TypeError: if it is something else.
-      ValueError: if it is not a scalar; or is a number below zero, beyond int64, or not finite.
+      ValueError: if it is not a scalar, or if it is a number that is negative, too large for int64,
+        or not finite.
     """
     if value is None:
         return value
@@ -287,10 +288,10 @@ def _type(value):
 
 
 def optimizer(wrapper: str, value: Any) -> V1Optimizer:
-    """Returns `value` if it is a v1 optimizer.
+    """Returns `value` if it is a v1 optimizer (an instance of `tf.compat.v1.train.Optimizer`).
 
     Args:
-      wrapper: the class name of the optimizer that contains it, for the message.
+      wrapper: the class name of the optimizer that wraps `value`, for the message.
       value: the argument.
 
     Raises:

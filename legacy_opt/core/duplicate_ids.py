@@ -1,21 +1,21 @@
-"""Sums the rows of duplicate ids in sparse gradients."""
+"""Sums the rows of duplicate ids (row indices) in sparse gradients."""
 
 import tensorflow as tf
 
 
 def summed(slices):
-    """Returns a sparse gradient with distinct ids, whose rows are summed."""
+    """Returns a sparse gradient with each id once, and the sum of its rows."""
     ids, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
     return tf.IndexedSlices(values, ids, slices.dense_shape)
 
 
 def gathered(grads_and_vars):
-    """Returns the pairs with the sum of an id's rows in its first row, and zeros in its others.
+    """Puts the sum of all rows of an id into the first of them, and zeros into the other rows.
 
     Clipping each occurrence of an id separately would let the sum, which is the real gradient of
-    the row, exceed the limit. The ids are kept: optimizers call tf.unique again. XLA pads the
-    result of tf.unique with zeros; applied twice, the padding would look like rows of id 0.
+    the row, exceed the limit. Duplicate ids are kept, because optimizers call tf.unique themselves.
+    XLA pads the result of tf.unique with zeros, so a second call would take the padding for id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

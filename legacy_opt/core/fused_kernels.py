@@ -1,21 +1,21 @@
-"""TensorFlow's fused update kernels, found by name.
+"""Finds TensorFlow's fused kernels (one op that does the whole update of a variable) by name.
 
-For its own optimizers TensorFlow has ``[Resource][Sparse]Apply<Name>`` in `tf.raw_ops`, under the
-same names from 1.15 on. There is no sparse kernel for Adam, AddSign, PowerSign and AdaMax.
+TensorFlow's own optimizers use the ops ``[Resource][Sparse]Apply<Name>`` of `tf.raw_ops`, which
+have the same names from 1.15 on. Adam, AddSign, PowerSign and AdaMax have no sparse kernel.
 """
 
 import tensorflow as tf
 
 from legacy_opt.core.variable_access import is_resource
 
-_NOT_IN_BFLOAT16 = ("AdaMax",)  # on CPUs, in any TensorFlow
+_NOT_IN_BFLOAT16 = ("AdaMax",)  # no TensorFlow version has a bfloat16 kernel for CPUs
 
 
 def find(kernel, variable, sparse):
-    """Returns the raw op that updates this kind of variable, or None.
+    """Returns the raw op that updates this kind of variable, or None if there is no such op.
 
     Args:
-      kernel: the kernel's name without its prefixes, as in "Adagrad".
+      kernel: the kernel's name without its prefixes, for example "Adagrad".
       variable: the variable to update; ref and resource variables have different ops.
       sparse: whether the gradient is sparse.
     """
@@ -29,7 +29,7 @@ def apply(kernel, update, use_locking=False, **arguments):
     """Updates one variable with a fused kernel.
 
     Args:
-      kernel: the kernel's name, as in "Adagrad".
+      kernel: the kernel's name without its prefixes, for example "Adagrad".
       update: the `legacy_opt.Update`; its gradient, variable and indices are passed on.
       use_locking: whether the kernel holds the variables' locks while it writes.
       **arguments: the kernel's other arguments by their names in `tf.raw_ops`: slot variables,

@@ -14,10 +14,10 @@ _local = threading.local()
 
 @contextlib.contextmanager
 def advancing(global_step):
-    """Scope in which inner optimizers see the step that their wrapper will advance afterwards.
+    """Scope in which wrapped optimizers see the global step that their wrapper will increment.
 
     Args:
-      global_step: the variable; None means the one of an outer wrapper, if any.
+      global_step: the variable; None means the variable of an outer wrapper, if there is one.
     """
     outer = advanced_by_wrapper()
     _local.step = outer if global_step is None else global_step
@@ -28,19 +28,19 @@ def advancing(global_step):
 
 
 def advanced_by_wrapper():
-    """Returns the step that a wrapper around the caller will advance, or None."""
+    """Returns the global step that a wrapper around the caller will increment, or None."""
     return getattr(_local, "step", None)
 
 
 def step_below_the_end(optimizer_name, step):
-    """Returns `step` with a runtime check that an int32 step does not overflow when it advances.
+    """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
-    After an overflow the step is negative: powers of beta become infinite, and decays start again
-    or never happen. An int64 step does not overflow in practice.
+    After an overflow the step is negative, so that powers of beta become infinite, and values that
+    decay with the step start again or stay constant. An int64 step does not overflow in practice.
 
     Args:
       optimizer_name: for the message.
-      step: a scalar tensor.
+      step: the value of the global step, a scalar tensor.
     """
     if step.dtype != tf.int32:
         return step
@@ -55,7 +55,7 @@ def step_below_the_end(optimizer_name, step):
 
 
 def of_graph():
-    """Returns the global step of the current graph or of an outer one; None if there is none."""
+    """Returns the global step of the current graph or of an outer graph, or None."""
     step = v1.train.get_global_step()
     if step is None:
         with tf.init_scope():
@@ -67,7 +67,7 @@ def of_this_graph(optimizer_name, step):
     """Returns `step` if it belongs to the graph that is being built.
 
     Raises:
-      ValueError: it belongs to another graph.
+      ValueError: `step` belongs to another graph.
     """
     in_graph = versions.building() in (versions.GRAPH, versions.CONTROL_FLOW)
     if in_graph and step.graph is not v1.get_default_graph():
@@ -79,13 +79,13 @@ def of_this_graph(optimizer_name, step):
 
 
 def warn_if_it_stands_still(optimizer_name, given, step, advanced):
-    """Warns if an optimizer reads a step that is not the one advanced with its updates.
+    """Warns if an optimizer reads a global step that is not incremented after its updates.
 
     Args:
       optimizer_name: for the message.
       given: the `global_step` passed to the constructor.
-      step: the step that the optimizer reads.
-      advanced: the step that is advanced after this update, or None.
+      step: the global step that the optimizer reads.
+      advanced: the variable that is incremented after this training step, or None.
     """
     remedy = "Pass global_step=… to minimize() or apply_gradients()"
     if isinstance(given, (int, float)):
@@ -110,15 +110,15 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
 class NewStep:
     """Creates a global step where there is none.
 
-    TensorFlow finds the global step of a TF1 graph or of eager code again. It does not find one
-    that was created while a `tf.function` is traced: that is in the trace's own collection.
+    TensorFlow finds a global step again if a TF1 graph or eager code created it. It does not find a
+    global step created while a `tf.function` was traced, because only the trace's graph lists it.
     """
 
     def __init__(self):
         self._of_eager_code = None
 
     def get(self):
-        """Returns the step: one per graph, and one for eager code and `tf.function`s together."""
+        """Returns the step: one per TF1 graph, and one that eager code and `tf.function`s share."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

@@ -6,12 +6,14 @@ from legacy_opt.core.argument_checks import WrongTypeError
 
 
 def refuse_hooks(cls, hooks):
-    """Refuses subclasses that override methods which are never called; for `__init_subclass__`.
+    """Raises an error for a subclass that overrides a method which is never called.
+
+    Call it in `__init_subclass__`.
 
     Args:
       cls: the class.
-      hooks: a dict from names of methods, which the original optimizer calls and this package does
-        not, to what to do instead.
+      hooks: a dict. A key is the name of a method that the optimizer replaced by this package calls
+        and this package does not call; its value says what to do instead.
 
     Raises:
       TypeError: one of these methods is defined outside this package.
@@ -31,13 +33,13 @@ def gradient(optimizer_name, grad, variable, sparse):
 
     Args:
       optimizer_name: for the message.
-      grad: the gradient; of a sparse gradient its values.
-      variable: the variable it is for.
+      grad: the gradient; for a sparse gradient, the tensor of its values.
+      variable: the variable that the gradient belongs to.
       sparse: whether `grad` is the values of a sparse gradient.
 
     Returns:
-      The gradient. If its static shape is not fully known, it has a runtime check of the shape,
-      because arithmetic would broadcast a wrong one silently.
+      The gradient. If its static shape is not fully known, its shape is checked at runtime, because
+      arithmetic would silently broadcast a gradient of a wrong shape.
 
     Raises:
       TypeError: if the dtypes differ.
@@ -63,7 +65,7 @@ def gradient_dtype(optimizer_name, grad, variable):
     Raises:
       TypeError: if the dtypes differ.
     """
-    # Under a mixed precision policy `dtype` is the one that the variable is cast to when read.
+    # Under a mixed precision policy `variable.dtype` is the dtype to which reads are cast.
     expected = getattr(variable, "true_dtype", variable.dtype).base_dtype
     if grad.dtype.base_dtype != expected:
         raise TypeError(

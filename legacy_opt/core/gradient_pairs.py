@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 def given(optimizer, grads_and_vars):
     """Scope in which an optimizer applies gradients; yields the checked pairs.
 
-    A gradient may be the value of a variable or slot, as `tf.identity(w)` is. No operation of the
-    scope runs before all such gradients are read. A gradient that shares the memory of a ref
+    A gradient may be the value of a variable or slot, for example `tf.identity(w)`. No operation of
+    the scope runs before all such gradients are read. A gradient that shares the memory of a ref
     variable is copied, so that no write changes it.
 
     Args:
@@ -29,8 +29,8 @@ def given(optimizer, grads_and_vars):
       A list of pairs, whose gradients are tensors, `tf.IndexedSlices` or None.
 
     Raises:
-      TypeError: `grads_and_vars` are no pairs; a variable is no `tf.Variable`, or one of Keras 3;
-        or a gradient's dtype is not its variable's.
+      TypeError: `grads_and_vars` are not pairs; a variable is not a `tf.Variable`, or is a Keras 3
+        variable; or a gradient and its variable differ in dtype.
       ValueError: a gradient's shape does not fit its variable.
     """
     values = []
@@ -50,8 +50,8 @@ def given(optimizer, grads_and_vars):
 def checked(optimizer, grads_and_vars):
     """Returns the pairs with gradients as tensors; see `given`.
 
-    A dense gradient is the output of its shape check: a check whose output is not used would be
-    pruned from the graph.
+    A dense gradient is returned as the output of its shape check, because a check whose output is
+    not used would be pruned from the graph.
     """
     pairs = pairs_of(optimizer, grads_and_vars)
     for grad, variable in pairs:
@@ -72,7 +72,7 @@ def check_variables(optimizer, var_list):
     """Checks that the `var_list` of `minimize`, which may be nested, can be trained.
 
     Raises:
-      TypeError: an item is a variable of Keras 3, or neither a variable nor a tensor.
+      TypeError: an item is a Keras 3 variable, or neither a variable nor a tensor.
     """
     for each in tf.nest.flatten(var_list):
         _refuse_keras_3(optimizer, each)
@@ -84,7 +84,7 @@ def check_variables(optimizer, var_list):
 
 
 def _only_variable(optimizer, variable, grad):
-    """Refuses variables of Keras 3, which are no `tf.Variable`, and all that is no variable."""
+    """Raises a TypeError for a Keras 3 variable (not a `tf.Variable`) and for a non-variable."""
     _refuse_keras_3(optimizer, variable)
     if is_variable(variable):
         return

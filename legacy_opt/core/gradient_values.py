@@ -11,7 +11,7 @@ v1 = tf.compat.v1
 
 
 def clip_by_global_norm(grads_and_vars, clip_norm, norm=None):
-    """Clips gradients, also of different dtypes, by their global norm."""
+    """Clips gradients by their global norm; the gradients may differ in dtype."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     clipped, _ = tf.clip_by_global_norm(
@@ -24,7 +24,7 @@ def clip_by_global_norm(grads_and_vars, clip_norm, norm=None):
 
 
 def global_norm(grads_and_vars):
-    """Returns the global norm of the gradients, in the widest of their dtypes."""
+    """Returns the global norm of the gradients, in a dtype that is wide enough for all of them."""
     gradients = [grad for grad, _ in grads_and_vars]
     dtype = _common_dtype(gradients)
     return tf.linalg.global_norm([_cast(grad, dtype) for grad in gradients])
@@ -38,12 +38,12 @@ def _common_dtype(gradients):
 
 
 def values_of(grad):
-    """Returns the values of a sparse gradient; a dense gradient unchanged."""
+    """Returns the values of a sparse gradient, or a dense gradient unchanged."""
     return grad.values if isinstance(grad, tf.IndexedSlices) else grad
 
 
 def with_values(grad, values):
-    """Returns a gradient with the indices of `grad`, if it is sparse, and these values."""
+    """Returns `values`, with the indices of `grad` if `grad` is sparse."""
     if isinstance(grad, tf.IndexedSlices):
         return tf.IndexedSlices(values, grad.indices, grad.dense_shape)
     return values
@@ -63,8 +63,8 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
       with_gradients: False to check the loss alone.
 
     Returns:
-      The pairs, whose gradients depend on all checks; and a list of the operations that check, to
-      be used as control dependencies of other operations.
+      The pairs with gradients that depend on all checks; and a list of the check operations, to be
+      used as control dependencies of other operations.
     """
 
     def checked(values, variable):
@@ -73,7 +73,7 @@ def check_numerics(loss, grads_and_vars, with_gradients=True):
 
     with v1.name_scope("check_numerics"):
         checks = [tf.debugging.check_numerics(loss, "LossTensor is inf or nan").op]
-        with tf.control_dependencies(checks):  # the error names the loss if both are not finite
+        with tf.control_dependencies(checks):  # so that a loss that is not finite is reported first
             for grad, variable in grads_and_vars:
                 if grad is not None and with_gradients:
                     checks.append(checked(values_of(grad), variable).op)
@@ -104,7 +104,7 @@ def in_graphs_only(what):
     """Checks that the caller runs neither eagerly nor in a `tf.function`.
 
     Raises:
-      RuntimeError: it runs eagerly or in a `tf.function`.
+      RuntimeError: the caller runs eagerly or in a `tf.function`.
     """
     if versions.runs_in_order():
         raise RuntimeError(
@@ -121,7 +121,7 @@ def pairs_of(what, grads_and_vars):
     """Returns `grads_and_vars` as a list of (gradient, variable) pairs.
 
     Raises:
-      TypeError: it does not consist of pairs.
+      TypeError: `grads_and_vars` does not consist of pairs.
     """
     try:
         return [(grad, variable) for grad, variable in grads_and_vars]
@@ -153,7 +153,7 @@ def scalar(name, value):
         raise argument_checks.WrongTypeError(
             f"{name} must be a number or a scalar tensor, got {value!r}."
         )
-    # It may be larger than float32 allows, as it is cast to the dtype of the gradients.
+    # The number may be too large for float32, because it is cast to the dtype of the gradients.
     return argument_checks.hyperparameter(name, value, math.inf)
 
 
@@ -164,7 +164,7 @@ def positive_scalar(name, value):
 
 
 def scope_name(name):
-    """Returns `name` if it is None or a variable scope, or its name; "" is the current scope."""
+    """Returns `name` if it is None, a variable scope or its name ("" means the current scope)."""
     if name is None or name == "" or isinstance(name, v1.VariableScope):
         return name
     return argument_checks.text("name", name)

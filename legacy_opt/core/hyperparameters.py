@@ -1,4 +1,4 @@
-"""Computes the value of a hyperparameter in a step, and its tensor in a variable's dtype."""
+"""Computes a hyperparameter's value in a training step, and its tensor in a variable's dtype."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from legacy_opt.core.types import Hyperparameter
 
 
 def current(name: str, value: Hyperparameter) -> Any:
-    """Returns the value of a hyperparameter in this step; calls it if it is a callable.
+    """Returns the value of a hyperparameter in this training step, calling it if it is callable.
 
     Raises:
-      TypeError: the callable returned no number, tensor or variable.
-      ValueError: it returned NaN, infinity, or a tensor that is no scalar.
+      TypeError: the callable returned something other than a number, tensor or variable.
+      ValueError: the callable returned NaN, infinity, or a tensor that is not a scalar.
     """
     if argument_checks.is_function(value):
         return argument_checks.hyperparameter(name, value())
@@ -25,23 +25,23 @@ def current(name: str, value: Hyperparameter) -> Any:
 
 
 def alias_of(name: str) -> Any:
-    """Returns an attribute of a `RuleOptimizer`: a hyperparameter under another name."""
+    """Returns a property of a `RuleOptimizer` that gives a hyperparameter another name."""
 
     def read(self) -> Hyperparameter:
         return getattr(self, "_" + name)
 
     def write(self, value: Hyperparameter) -> None:
-        if "_hyperparameter_names" in vars(self):  # otherwise the constructor will set it
+        if "_hyperparameter_names" in vars(self):  # earlier, the constructor will still set it
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 
     return property(read, write)
 
 
 def tensor_of(name):
-    """Returns an attribute of a `RuleOptimizer`: a hyperparameter's tensor, which `_prepare` made.
+    """Returns a property of a `RuleOptimizer`: a hyperparameter's tensor, created by `_prepare`.
 
-    The original classes keep these tensors in attributes that their subclasses and users' summaries
-    read, after a step as well. Before the first step they are None.
+    The replaced TensorFlow 1 classes keep these tensors in attributes, which subclasses and users'
+    summaries read, even after a training step. Before the first step the tensors are None.
     """
 
     def read(self):
@@ -54,7 +54,7 @@ def tensor_of(name):
 
 
 def takes_step(value):
-    """Whether `value` is a function that must be called with one argument, the step."""
+    """Whether `value` is a function that must be called with one argument, the global step."""
     if not argument_checks.is_function(value):
         return False
     try:
@@ -70,7 +70,7 @@ def takes_step(value):
 
 
 def wide_dtype(dtype):
-    """Returns the dtype of arithmetic that must be at least as exact as float32."""
+    """Returns float32 for 16-bit dtypes, other dtypes unchanged: for more exact arithmetic."""
     return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
 
 
@@ -78,7 +78,8 @@ def unrounded(tensor, value, dtype):
     """Returns a hyperparameter in `dtype`; a Python number is not rounded to float32 first.
 
     Args:
-      tensor: its tensor in this step; a bridge may have set another value than `value`.
+      tensor: the hyperparameter's tensor in this training step; the Keras bridge may have set it to
+        a value that differs from `value`.
       value: the argument of the constructor.
       dtype: the dtype to return.
     """
@@ -86,20 +87,20 @@ def unrounded(tensor, value, dtype):
 
 
 def complement(tensor, value, dtype):
-    """Returns 1 minus a hyperparameter in `dtype`; Python computes it for a Python number.
+    """Returns 1 minus a hyperparameter in `dtype`; Python subtracts if it is a Python number.
 
     Args:
-      tensor: see `unrounded`, as for the others.
-      value: the same.
-      dtype: the same.
+      tensor: see `unrounded`.
+      value: see `unrounded`.
+      dtype: see `unrounded`.
     """
     return _exactly(lambda number: 1 - number, tensor, value, dtype)
 
 
 def _exactly(function, tensor, value, dtype):
-    """Returns a function of a hyperparameter in `dtype`; Python computes it for a Python number.
+    """Returns `function` of a hyperparameter in `dtype`; Python computes it for a Python number.
 
-    There is no float64 tensor in between, which not all devices have.
+    No intermediate tensor is float64, because not all devices support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))

@@ -21,8 +21,8 @@ def apply_rule(rule, layouts, update, optimizer_name):
       An operation; None when executing eagerly.
 
     Raises:
-      TypeError: the rule did not return a step and a dict of slots.
-      ValueError: it returned a slot that is not declared, or a wrong shape.
+      TypeError: the rule did not return an update and a dict of slots.
+      ValueError: the rule returned a slot that is not declared, or a tensor of a wrong shape.
     """
     access = update.access
     value = access.read(update.variable)
@@ -65,7 +65,7 @@ def _value(change):
 
 
 def _checked(result, value, seen, variable, rule):
-    """Returns the step as a tensor, and the dict of slots, that a rule returned."""
+    """Returns the two results of a rule: the update as a tensor, and the dict of slots."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
         raise TypeError(f"{rule} must return (step, {{slot: new value}}), got {result!r}.")
     step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]

@@ -55,7 +55,7 @@ from legacy_opt.core.variable_access import (
 class RuleOptimizer(tf.compat.v1.train.Optimizer):
     """Base class for optimizers that are written as one rule.
 
-    The whole of an optimizer::
+    A complete optimizer looks like this::
 
         import tensorflow as tf
         from legacy_opt import RuleOptimizer, Slot
@@ -73,49 +73,50 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
                 return step, {"accumulator": accumulator}
 
-    It is a `tf.compat.v1.train.Optimizer` and works wherever one works: a Session with ref or
-    resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`. Sparse
-    gradients run the same rule on the touched rows, with duplicate ids already summed.
+    This optimizer is a `tf.compat.v1.train.Optimizer` and works in the same places: in a Session
+    with ref or resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`.
+    For sparse gradients the same rule runs on the touched rows, with duplicate ids already summed.
 
     A subclass declares:
 
     * `slots`: a dict from slot name to `legacy_opt.Slot` (or `RowSlot`, `ScalarSlot`,
-      `TensorSlot`); to choose slots per variable, or from constructor arguments, override the
+      `TensorSlot`). To choose slots per variable, or from constructor arguments, override the
       method `slot_layouts` instead. Slot variables are created in the order of the dict and named
-      after the optimizer: ``w/Damped``, then ``w/Damped_1``.
-    * hyperparameters: the keyword arguments of ``super().__init__``. Each is kept as
-      ``self._<name>``, may be a number, tensor, variable or callable, becomes a tensor once per
-      step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. As everywhere in TF 1
-      a Python float becomes float32 first, so a float64 variable sees it rounded to float32, except
-      for the names in `full_precision`. Flags stay plain attributes of the subclass.
-    * `whole_tensor = True` if the rule needs the whole tensor (a norm, say): sparse gradients are
-      made dense for it.
-    * `uses_global_step = True` if the rule needs the step. It reads `hyper.global_step`, the
-      number of completed training steps, in the dtype of the step variable:
-      ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to `minimize`
-      or `apply_gradients`, a `GlobalStepWarning` says that the step stays constant. A program that
-      increments the step itself sets ``optimizer.global_step_is_advanced = True``.
-    * `goes_by_advanced_step = True` if the rule should prefer the step passed to `apply_gradients`
-      to the graph's global step.
-    * `allows_constant_step = True` if `global_step` may be a number.
+      after the variable and the optimizer: ``w/Damped``, then ``w/Damped_1``.
+    * hyperparameters: the keyword arguments of ``super().__init__``. A hyperparameter may be a
+      number, tensor, variable or callable. It is kept as ``self._<name>``, becomes a tensor once
+      per training step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. Like
+      everywhere in TF 1, a Python float becomes a float32 tensor first, so that the rule of a
+      float64 variable gets a rounded number. Names in `full_precision` are not rounded. Flags stay
+      plain attributes of the subclass.
+    * `whole_tensor = True` if the rule needs the whole tensor (for a norm, for example): sparse
+      gradients are then made dense.
+    * `uses_global_step = True` if the rule needs the global step. The rule reads
+      `hyper.global_step`, the number of completed training steps, in the dtype of the step
+      variable: ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to
+      `minimize` or `apply_gradients`, a `GlobalStepWarning` says that the step stays constant. A
+      program that increments the step itself sets ``optimizer.global_step_is_advanced = True``.
+    * `goes_by_advanced_step = True` if the rule should prefer the `global_step` passed to
+      `apply_gradients` to the graph's global step.
+    * `allows_constant_step = True` if the constructor's `global_step` may be a number.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
-    * `fused`, to run a whole update as one TensorFlow kernel; ``optimizer.use_fused_kernels =
-      False`` runs the rule instead.
+    * `fused`, to run a whole update as one TensorFlow kernel. If the user sets
+      ``optimizer.use_fused_kernels = False``, the rule runs instead.
     * `apply_update` instead of `rule`, for updates that are hard to write as a pure function.
 
     Args:
-      use_locking: passed to TensorFlow's kernels where `fused` uses one. Other updates take no
-        locks; True gives a `UseLockingWarning` there.
+      use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
+        with True they issue a `UseLockingWarning`.
       name: the name of the optimizer, under which its slots are created.
-      global_step: the int32 or int64 variable that counts the steps, for a rule with
-        `uses_global_step`; None for the graph's own.
+      global_step: the int32 or int64 variable that counts the training steps, for a rule with
+        `uses_global_step`; None means the graph's global step.
       **hyperparameters: see above.
 
     Raises:
-      TypeError: a hyperparameter is no number, tensor, variable or callable without arguments.
+      TypeError: a hyperparameter is not a number, tensor, variable or callable without arguments.
       ValueError: a hyperparameter is NaN or infinite, or has the name of an attribute that
-        TensorFlow uses; the name is empty.
+        TensorFlow uses; or `name` is empty.
     """
 
     slots: ClassVar[Dict[str, Slot]] = {}
@@ -160,13 +161,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
           value: the variable's value, same shape and dtype.
           slots: the slots' values as attributes; `legacy_opt.core.slots` describes their shapes.
           hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
-            `global_step` in its own.
+            `global_step` in the dtype of the step variable.
 
         Returns:
           A pair: the update, a tensor of the shape and dtype of `value` that is subtracted from the
-          variable; and a dict from slot name to the slot's new value. Instead of a value it may
-          hold an `Addition` or a `Fading` (see `legacy_opt.core.update`). Slots that are not in the
-          dict stay as they are.
+          variable; and a dict from slot name to the slot's new value. Instead of a new value the
+          dict may hold an `Addition` or a `Fading` (see `legacy_opt.core.update`). Slots that are
+          not in the dict do not change.
         """
         raise NotImplementedError(
             f"{type(self).__name__} must define rule(grad, value, slots, hyper) or "
@@ -220,14 +221,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
         """Does work for many variables at once, before any is updated (optional).
 
-        This is only an optimization. It is not called under a distribution strategy, or where
-        variables are updated one by one; `Update.prepared` is None then.
+        The method is only an optimization. Under a distribution strategy, and where variables are
+        updated one by one, it is not called and `Update.prepared` is None.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs with gradients.
 
         Returns:
-          A dict from ``id(variable)`` to anything; `Update.prepared` holds it.
+          A dict from ``id(variable)`` to any value, which becomes the variable's `Update.prepared`.
         """
         del grads_and_vars
         return {}
@@ -236,8 +237,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """Applies the rule to one variable: reads, computes, then writes.
 
         Override it for updates that are hard to write as a pure rule. `Update.access` reads,
-        assigns, adds to and subtracts from a variable or slot: from the touched rows or, through
-        `access.whole`, from all of it. Finish all reading before the first write
+        assigns, adds to and subtracts from a variable or slot: its touched rows or, through
+        `access.whole`, all rows. Finish all reading before the first write
         (`tf.control_dependencies`).
 
         Args:
@@ -269,7 +270,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
         Raises:
-          TypeError: `var_list` has an item that is no variable, or is a variable of Keras 3.
+          TypeError: an item of `var_list` is not a variable, or is a Keras 3 variable.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return super().minimize(loss, global_step, var_list, *args, **kwargs)
@@ -283,7 +284,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: see `legacy_opt.core.gradient_pairs.given`; or a dtype cannot be trained.
+          TypeError: see `legacy_opt.core.gradient_pairs.given`; also if the optimizer cannot train
+            variables of a dtype.
           ValueError: a gradient's shape does not fit its variable.
         """
         me = type(self).__name__
@@ -298,14 +300,14 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Makes all gradients of a step known to `_prepare`, which calls `prepare_step` with them.
+        """Scope of a training step, in which `_prepare` passes all gradients to `prepare_step`.
 
         The Keras bridge enters this scope as well.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that this call increments; None if a wrapper increments one, or
-            if none is incremented.
+          global_step: the variable that this call increments; None if a wrapper increments the
+            global step, or if nothing increments it.
         """
         advanced = advanced_by_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
@@ -318,7 +320,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         for variable in var_list:
             gradient_checks.trainable_dtype(type(self).__name__, variable, self._valid_dtypes())
         if var_list and self.non_slots():
-            # On the same device for all workers: that of the first variable by name.
+            # All workers must choose the same device: that of the first variable by name.
             first = min(var_list, key=lambda variable: variable.name)
             for name, initial_value in self.non_slots().items():
                 if isinstance(initial_value, int):
@@ -330,15 +332,15 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 layout.create(self, variable, name, self._name)
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable):
-        # An object-based checkpoint restores a variable that has no slots yet. TensorFlow would
-        # create them in the variable's own shape and dtype.
+        # An object-based checkpoint restores slots that do not exist yet. TensorFlow would create
+        # them in the shape and dtype of the variable, which may differ from those of the slot.
         if tf.executing_eagerly() and slot_name in self.slot_layouts(variable):
             self._create_slots([variable])
         super()._create_or_restore_slot_variable(slot_variable_position, slot_name, variable)
 
     def _prepare(self):
         tensors = {
-            # A copy, as the variable may be among those that this step trains.
+            # Copied, because a hyperparameter may be a variable that this step trains.
             name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
@@ -349,8 +351,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             if step.dtype != step.dtype.base_dtype:
                 # Reading a ref variable returns its buffer, which another thread may change during
                 # this step. The maximum with the lowest value changes nothing, but makes a copy.
-                # tf.identity is not enough: Grappler moves it behind the casts of the step, each of
-                # which could then read another value.
+                # tf.identity is not enough, because Grappler moves it behind the casts of the step,
+                # and then different casts could read different values.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
             tensor = step_below_the_end(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
@@ -404,21 +406,21 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.apply_update(update) if done is NotImplemented else done
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns the `Update` of one variable, whose slots exist already."""
+        """Returns the `Update` of one variable; its slots must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         hyper = self.hyperparameters(variable.dtype.base_dtype)
         prepared = self._rule_step.prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name by which rules select variables; the Keras bridge overrides it."""
+        """Returns the name by which rules select variables; overridden by the Keras bridge."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
 
         Args:
-          dtype: the dtype to cast to; `global_step` keeps its own.
+          dtype: the dtype to cast to; `global_step` is not cast.
           non_slots: whether to include the non-slot variables' values.
         """
         values = {name: tf.cast(tensor, dtype) for name, tensor in self._rule_step.tensors.items()}
@@ -442,7 +444,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         variable = self._non_slot(name)
         if versions.building() in (versions.EAGER, versions.FUNCTION):
             return variable.read_value()
-        # It may be on another parameter server than the variable that is being updated.
+        # The non-slot variable may be on another parameter server than the updated variable.
         graph = tf.compat.v1.get_default_graph()
         with graph.colocate_with(None, ignore_existing=True), tf.device(variable.device):
             return variable.read_value()
@@ -450,10 +452,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def global_step_variable(self) -> GlobalStep:
         """Returns the global step that the rule reads.
 
-        It is the first that exists of the constructor's `global_step`, the graph's global step, the
-        step passed to `apply_gradients` or to a wrapper around it, and a new one. With
-        `goes_by_advanced_step` the step passed comes before the graph's. A number is returned as a
-        constant tensor.
+        These are tried in order: the constructor's `global_step` (a number becomes a constant
+        tensor), the graph's global step, and the `global_step` passed to `apply_gradients` of this
+        optimizer or of a wrapper around it. With `goes_by_advanced_step` the passed variable is
+        tried before the graph's global step. If there is none, a global step is created.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.

@@ -25,10 +25,10 @@ class StepFunction:
 
 
 class SavesStepFunctions:
-    """Mixin, listed before the base class, that saves an optimizer's step functions.
+    """Mixin that saves an optimizer's step functions; list it before the base class.
 
-    A subclass defines `step_functions`, a dict from the name of an argument to the `StepFunction`
-    classes that are allowed there.
+    A subclass defines `step_functions`, a dict from the name of a constructor argument to the
+    `StepFunction` classes that are allowed as its value.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
@@ -37,7 +37,7 @@ class SavesStepFunctions:
         """Returns the constructor's arguments as plain data.
 
         Raises:
-          ValueError: one of them is a function that is no `StepFunction`.
+          ValueError: an argument is a function, but not one of the allowed `StepFunction`s.
         """
         names = list(inspect.signature(type(self).__init__).parameters)[1:]
         config = {name: getattr(self, "_" + name) for name in names}

@@ -1,8 +1,8 @@
 """Slots: the state that an optimizer keeps for each variable, and how a rule reads and writes it.
 
 A slot is declared once, by its initial value, dtype and layout. The layout determines the stored
-shape and the shape that a rule gets, for dense gradients (the whole variable) and for sparse ones
-(the touched rows), so that one rule serves both: see `Slot`.
+shape and the shape that a rule gets, for dense gradients (the whole variable) and for sparse
+gradients (the touched rows), so that the same rule works for both: see `Slot`.
 """
 
 from __future__ import annotations
@@ -30,25 +30,25 @@ from legacy_opt.core.variable_access import Access, is_resource
 class Slot:
     """A slot of the variable's shape: one value per element.
 
-    There are four layouts. For a sparse gradient with n touched rows, the rule gets these rows of
-    the slot only:
+    There are four layouts. The table shows the stored shape, and the shape that the rule gets with
+    a dense gradient and with a sparse gradient that touches n rows:
 
     ============  ====================  ====================  ===================
     layout        stored shape          dense gradient        n touched rows
     ============  ====================  ====================  ===================
-    `Slot`        the variable's        the variable's        ``[n, …]``
+    `Slot`        the variable's shape  the variable's shape  ``[n, …]``
     `RowSlot`     ``[rows]``            ``[rows, 1, …]``      ``[n, 1, …]``
     `ScalarSlot`  ``[]``                ``[]``                ``[]``
-    `TensorSlot`  any, given            as stored             as stored
+    `TensorSlot`  the given shape       the given shape       the given shape
     ============  ====================  ====================  ===================
 
     Args:
       initial_value: the initial value of each element: a number, scalar tensor or variable, or a
-        callable that returns one.
-      dtype: the slot's dtype; None means the variable's.
-      op_name: the slot variable's name after the variable's name; None means the optimizer's name.
-        If it is given, slots of partitioned variables are saved part by part (`w/part_0/adam_m`),
-        as by optimizers that create their variables themselves.
+        callable that returns one of these.
+      dtype: the slot's dtype; None means the dtype of the variable.
+      op_name: what follows the variable's name in the slot variable's name; None means the
+        optimizer's name. If it is given, the slots of a partitioned variable are saved separately
+        for each partition (`w/part_0/adam_m`), like variables that an optimizer creates itself.
     """
 
     def __init__(
@@ -72,10 +72,11 @@ class Slot:
     def axes(self, variable: Variable) -> Optional[Tuple[int, ...]]:
         """Returns a tuple of variable axes, one for each axis of the slot.
 
-        It determines how slots of a partitioned variable are saved. A slot that has the axis along
-        which the variable is partitioned is saved as a slice of one tensor, which a graph with
-        other partitions restores. Any other slot is saved for its part alone, and a graph with
-        other partitions does not restore it. None means that all parts share one slot.
+        The tuple determines how slots of a partitioned variable are saved. A slot that has the axis
+        along which the variable is partitioned is saved as a slice of one tensor, so that a graph
+        with other partitions can restore it. Any other slot is saved separately for its partition,
+        and a graph with other partitions cannot restore it. None means that all partitions share
+        one slot.
         """
         return tuple(range(variable.shape.rank))
 
@@ -175,10 +176,11 @@ class TensorSlot(Slot):
     Args:
       shape: the stored shape, fully defined.
       initial_value: the initial value of each element, a number.
-      dtype: the slot's dtype; None means the variable's.
-      axes: the variable's axes that the slot's axes correspond to, as (0,) for one value per row;
-        see `Slot.axes`. By default there are none: each part of a partitioned variable has a
-        separate tensor, which only a graph with the same partitions restores.
+      dtype: the slot's dtype; None means the dtype of the variable.
+      axes: for each axis of the slot, the axis of the variable that it corresponds to, for example
+        (0,) for one value per row; see `Slot.axes`. With the default, each partition of a
+        partitioned variable has a separate tensor, which only a graph with the same partitions
+        restores.
 
     Raises:
       ValueError: the shape is not fully defined.
@@ -218,7 +220,7 @@ class ScalarSlot(TensorSlot):
 
     Args:
       initial_value: the initial value, a number.
-      dtype: the slot's dtype; None means the variable's.
+      dtype: the slot's dtype; None means the dtype of the variable.
     """
 
     def __init__(self, initial_value: float = 0, dtype: Optional[DTypeLike] = None) -> None:

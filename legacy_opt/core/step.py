@@ -1,4 +1,4 @@
-"""The state of one step of a `RuleOptimizer`."""
+"""The state of one training step of a `RuleOptimizer`."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from legacy_opt.core.types import GradAndVar, Tensor, Variable
 
 
 class Step(NamedTuple):
-    """The state of one step; `RuleOptimizer` has the last one in its attribute `_rule_step`.
+    """The state of one training step; `RuleOptimizer._rule_step` is that of the latest step.
 
     Attributes:
-      tensors: a dict from hyperparameters to their tensors in this step. They stay after the step,
-        as TF1 programs read `optimizer._lr_t` for summaries.
+      tensors: a dict from names of hyperparameters to their tensors in this step. They are kept
+        after the step, because TF1 programs read `optimizer._lr_t` for summaries.
       prepared: what `prepare_step` returned.
       pairs: all (gradient, variable) pairs; None where variables are updated one by one.
-      advanced: the variable that is advanced after the step, or None.
-      global_step: the number of steps done, a tensor, if the rule needs it.
+      advanced: the variable that is incremented after the step, or None.
+      global_step: the value of the global step, a tensor; None if the rule does not need it.
     """
 
     tensors: Dict[str, Tensor]
@@ -30,5 +30,5 @@ class Step(NamedTuple):
         return self._replace(tensors=dict(self.tensors, **{name: tensor}))
 
     def after(self) -> Step:
-        """Returns what stays when the step has been applied."""
+        """Returns the state that is kept after the step has been applied."""
         return self._replace(prepared={}, pairs=None, advanced=None)

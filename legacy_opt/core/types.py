@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # the TensorFlow stubs that type checkers include have no tf.
     from tensorflow.compat.v1.train import Optimizer as V1Optimizer
     from tensorflow.compat.v1.train import Saver
 else:
-    V1Optimizer = tf.compat.v1.train.Optimizer  # the base class, also of this package's optimizers
+    V1Optimizer = tf.compat.v1.train.Optimizer  # also the base class of this package's optimizers
     Saver = tf.compat.v1.train.Saver
 # An optimizer class, for decorators that return a subclass of their argument.
 OptimizerClass = TypeVar("OptimizerClass", bound=Type[V1Optimizer])
@@ -47,15 +47,16 @@ DTypeLike = Union[tf.DType, np.dtype, str, type]
 Shape = Union[tf.TensorShape, Iterable[int]]
 # A scalar.
 TensorLike = Union[float, tf.Tensor, tf.Variable]
-# A scalar, or a function that returns one and is called in every step.
+# A scalar, or a function that returns a scalar and is called in every training step.
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
 # A function from the global step, a tensor, to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
-# The result of `get_linear_decay_fn` and the like; the step may be a number, too.
+# The result of `get_linear_decay_fn` and similar functions; its argument, the global step, may be
+# a number, too.
 DecayFunction = Callable[[TensorLike], tf.Tensor]
-# The number of steps, an int32 or int64 scalar.
+# The number of training steps, an int32 or int64 scalar.
 GlobalStep = Union[tf.Variable, tf.Tensor]
-# A scalar tensor, or in eager code a function that returns one.
+# A scalar tensor, or in eager code a function that returns a scalar tensor.
 Loss = Union[tf.Tensor, Callable[[], tf.Tensor]]
 # A dense or sparse gradient.
 Gradient = Union[tf.Tensor, tf.IndexedSlices]
@@ -70,7 +71,8 @@ KerasOptimizer = Any
 KerasModel = Any
 KerasVariable = Any
 KerasSchedule = Any
-# A model or variables to load from or save to a checkpoint; the keys are names in the checkpoint.
+# A model or variables to load from or save to a checkpoint; the keys of a mapping are names in the
+# checkpoint.
 ModelOrVariables = Union[KerasModel, Iterable[KerasVariable], Mapping[str, KerasVariable]]
-# From names of variables to names in a checkpoint; None keeps the variable's name.
+# Maps names of variables to names in a checkpoint; None keeps the variable's name.
 NameMap = Union[Mapping[str, Optional[str]], Callable[[str], Optional[str]]]

@@ -12,7 +12,8 @@ from legacy_opt.core.variable_access import Access
 class Addition(NamedTuple):
     """A value to add to a slot, returned by a rule in place of the slot's new value.
 
-    Concurrent steps on shared variables then lose no addition; see `RuleOptimizer.rule`.
+    Then no addition is lost if concurrent workers train the same variables; see
+    `RuleOptimizer.rule`.
     """
 
     value: Tensor
@@ -21,9 +22,9 @@ class Addition(NamedTuple):
 class Fading(NamedTuple):
     """A slot's new value, and the decay of the rows that a sparse gradient does not touch.
 
-    With a sparse gradient the touched rows are set to `value` and all others multiplied by
-    `factor`, as in Adam, whose moments decay in all rows: the whole slot is read and written. With
-    a dense gradient the slot is set to `value`.
+    With a sparse gradient the touched rows are set to `value`, and all other rows are multiplied by
+    `factor`. Adam needs this, because its moments decay in all rows. The whole slot is then read
+    and written. With a dense gradient the slot is set to `value`.
     """
 
     value: Tensor

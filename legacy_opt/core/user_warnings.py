@@ -5,7 +5,7 @@ import warnings
 
 
 class GlobalStepWarning(UserWarning):
-    """An optimizer depends on the global step, but does not advance it."""
+    """An optimizer depends on the global step, but does not increment it."""
 
 
 class UseLockingWarning(UserWarning):
@@ -32,7 +32,7 @@ def users_frame():
 
 
 def warn(message, category):
-    """Issues a warning at the user's line, that of `users_frame`."""
+    """Issues a warning that points at the user's line, the line of `users_frame`."""
     level, frame, users = 2, sys._getframe(1), users_frame()
     while frame is not None and frame is not users:
         level, frame = level + 1, frame.f_back

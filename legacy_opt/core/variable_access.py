@@ -1,7 +1,7 @@
 """Reads and writes variables, ref or resource, whole or by rows.
 
-`WholeVariable` and `Rows` have the same methods, so that the same update serves dense and sparse
-gradients. Writing returns an operation in graphs and None when executing eagerly.
+`WholeVariable` and `Rows` have the same methods, so that the same code updates with dense and
+sparse gradients. Writing returns an operation in graphs and None when executing eagerly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from legacy_opt.core.types import Operation, Tensor, TensorLike, Variable
 _MAY_SHARE_MEMORY = re.compile(
     "Bitcast|Cast|CheckNumerics(V2)?|EnsureShape|IdentityN|PlaceholderWithDefault|PreventGradient|"
     "Print|PyFunc(Stateless)?|Snapshot|StopGradient|"
-    # Operations that share memory if they change nothing: a single input, no padding, …
+    # Operations that share memory if they change nothing, for example with a single input.
     "AddN|BroadcastTo|Concat(V2)?|(Conjugate)?Transpose|ExpandDims|Max|Mean|Min|MirrorPad|Pack|"
     "Pad(V2)?|Prod|Reshape|Reverse(V2)?|(Strided)?Slice|Split(V)?|Squeeze|Sum|Tile|Unpack|"
     # Control flow, which may forward an input.
@@ -28,7 +28,7 @@ _MAY_SHARE_MEMORY = re.compile(
 
 
 def is_resource(variable):
-    """Whether `variable` is a resource variable (TF 1's default are ref variables)."""
+    """Whether `variable` is a resource variable (by default TF 1 creates ref variables)."""
     return hasattr(variable, "handle")
 
 
@@ -58,34 +58,34 @@ def after(*operations):
 
 
 def here(value):
-    """Returns a tensor inside the branch, loop or function being built; other values unchanged.
+    """Copies a tensor into the branch, loop or function being built; returns others unchanged.
 
-    A control dependency on a tensor from outside has no effect: v1 control flow drops it, and
+    A control dependency on a tensor from outside does not work: v1 control flow drops it, and
     TensorFlow 2.4 raises an error.
     """
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # perhaps: no public API tells what is inside
+    outside = building == versions.CONTROL_FLOW  # perhaps; no public API tells whether it is
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
 
 
 def is_value(tensor):
-    """Whether a graph tensor may be the value of a variable, as `tf.identity(w)` is."""
+    """Whether a graph tensor may be the value of a variable, for example `tf.identity(w)`."""
     return any(_is_ref(each) or each.op.type == "ReadVariableOp" for each in _aliased(tensor))
 
 
 def copied(tensor):
-    """Returns a copy of a tensor that may share a ref variable's memory; others unchanged."""
+    """Returns a copy of a tensor that may share a ref variable's memory, or another unchanged."""
     if not (in_session_graph(tensor) and any(map(_is_ref, _aliased(tensor)))):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
 
 
 def in_session_graph(tensor):
-    """Whether it is a tensor of a graph in which only dependencies order the operations."""
+    """Whether `tensor` is in a graph whose operations are ordered by dependencies only."""
     return versions.is_symbolic(tensor) and not versions.runs_in_order()
 
 
@@ -126,7 +126,7 @@ class WholeVariable:
     def read(self, variable: Variable) -> Tensor:
         """Returns the value as a tensor that later writes do not change."""
         value = variable.read_value()
-        # The value of a ref variable shares its memory, also after Identity or Reshape.
+        # The value of a ref variable shares the variable's memory, even after Identity or Reshape.
         return value if is_resource(variable) else tf.raw_ops.DeepCopy(x=value)
 
     def assign(self, variable: Variable, value: TensorLike) -> Optional[Operation]:

@@ -1,17 +1,17 @@
-"""Lists of variables as users pass them: nested, or with partitioned variables."""
+"""Handles lists of variables that users pass: nested lists, or lists of partitioned variables."""
 
 import tensorflow as tf
 
 
 def variables_in(items, what):
-    """Yields the variables in a nested list, and the parts of partitioned variables.
+    """Yields the variables in a nested list, and the partitions of partitioned variables.
 
     Args:
       items: the list.
       what: the argument's name, for messages.
 
     Raises:
-      TypeError: an item is no variable.
+      TypeError: an item is not a variable.
     """
     for item in items:
         if is_variable(item):
@@ -28,23 +28,23 @@ def holds_variables(item):
 
 
 def parts_of(item):
-    """Returns the list of a partitioned variable's parts; ``[item]`` for anything else."""
+    """Returns the list of a partitioned variable's partitions, or ``[item]`` for other items."""
     return list(item) if is_partitioned(item) else [item]
 
 
 def is_partitioned(item):
-    """Whether `item` is a partitioned variable, which iterates over its parts."""
+    """Whether `item` is a partitioned variable (iterating over it yields its partitions)."""
     return hasattr(item, "assign") and not is_variable(item)
 
 
 def is_variable(item):
     """Whether `item` is a single variable."""
-    # A PartitionedVariable is no tf.Variable; in TensorFlow 1.15 neither is a replicated one.
+    # A PartitionedVariable is not a tf.Variable; nor is a replicated variable in TensorFlow 1.15.
     return isinstance(item, tf.Variable) or (hasattr(item, "assign") and not _has_parts(item))
 
 
 def _has_parts(item):
     try:
         return hasattr(type(item), "__iter__") and iter(item) is not None
-    except TypeError:  # tf.Variable defines __iter__ in order to raise this
+    except TypeError:  # tf.Variable defines __iter__ only to raise this error
         return False

@@ -1,4 +1,4 @@
-"""Adafactor: factored second moments of matrices, and steps relative to the size of the weights.
+"""Adafactor: factored second moments of matrices, and updates scaled to the size of the weights.
 
 With ``t = global_step + 1``, ``decay = 1 - t**-0.8`` and ``rms(x) = sqrt(mean(x**2))``::
 
@@ -76,20 +76,22 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
 
     * `m`, only if `beta1` is not 0: shape and dtype of the variable.
     * `vr` and `vc`, float32, for a variable with two or more axes: the means of squared gradients
-      over its last axis and over its last but one. A matrix ``[a, b]`` has slots ``[a]`` and
-      ``[b]``; a variable with more axes is a stack of matrices. Each part of a partitioned variable
-      is a separate matrix: only a graph with the same partitions restores the means over the axis
-      that is partitioned.
+      over the last axis and over the last but one. A matrix ``[a, b]`` has slots ``[a]`` and
+      ``[b]``; a variable with more axes is a stack of matrices. Each partition of a partitioned
+      variable is a separate matrix, so that only a graph with the same partitions can restore the
+      means over the partitioned axis.
     * `v`, float32, with the variable's shape, for other variables, or for all if `factored` is
       False.
 
     The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
-    variable's dtype. (The original trains float32, and bfloat16 through a `parameter_encoding`.)
-    Sparse gradients are made dense, as in the original, because the means are over whole tables.
+    variable's dtype. (tensor2tensor's class trains float32, and bfloat16 through a
+    `parameter_encoding`.) Like in tensor2tensor, sparse gradients are made dense, because the means
+    are over whole tables.
 
-    The step is the graph's global step. It is not needed if both `learning_rate` and `decay_rate`
-    are passed. The term ``1e-30 * mean(g**2)``, which the original adds to its rates to prevent an
-    optimization of XLA, is left out: it changes a rate only for gradients of 1e8 and more.
+    ``t`` is computed from the graph's global step, which is not needed if both `learning_rate` and
+    `decay_rate` are passed. The term ``1e-30 * mean(g**2)``, which tensor2tensor adds to its rates
+    to prevent an optimization of XLA, is left out, because it changes a rate only for gradients of
+    1e8 and more.
 
     Args:
       multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
@@ -105,7 +107,7 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
       factored: whether to keep only row and column means for matrices.
       simulated_quantize_bits: not supported; None or 0.
       parameter_encoding: not supported; None.
-      use_locking: has no effect; True raises a `UseLockingWarning`.
+      use_locking: has no effect; True gives a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
       epsilon1: added to squared gradients.
       epsilon2: lower bound of a variable's scale.
@@ -193,8 +195,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
-        # Grappler reorders chains of products. A division between any two products, and no factor
-        # (1 - beta1), keep graphs bit for bit equal to eager execution.
+        # Grappler reorders chains of products. To keep graphs bit for bit equal to eager execution,
+        # there is a division between any two products, and no factor (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -242,7 +244,7 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
 
     Returns:
       A function of the global step, for `AdafactorOptimizer`. (tensor2tensor returns a tensor,
-      which would not change in eager execution, nor with Keras' `iterations`.)
+      which would stay constant in eager execution and with Keras' `iterations`.)
     """
     return _AdamDecayRate(beta2)
 
@@ -250,10 +252,10 @@ def adafactor_decay_rate_adam(beta2: float) -> DecayFunction:
 def adafactor_decay_rate_pow(exponent: float) -> DecayFunction:
     """A decay rate that averages over more and more steps: ``1 - t**-exponent``.
 
-    It stays below 1. Rounded to float32 the formula is 1 from about ``t = 2**(25 / exponent)`` on:
-    2.6e9 with the default of 0.8, and 3.4e7 with an exponent of 1. From there on the original's
-    moments no longer change, and a variable whose slots are created then becomes NaN; here the rate
-    is the largest float32 below 1.
+    The rate stays below 1. Rounded to float32 the formula gives 1 from about
+    ``t = 2**(25 / exponent)`` on (2.6e9 with the default of 0.8, 3.4e7 with an exponent of 1). In
+    later steps the moments of tensor2tensor's class no longer change, and a variable whose slots
+    are created in such a step becomes NaN. Here the rate is then the largest float32 below 1.
 
     Args:
       exponent: a number, above 0 and at most 1.
@@ -273,7 +275,7 @@ def _positive(name, value):
 
 
 def _no_rate(name, value):
-    """Returns `value` as a bool. In its position most optimizers have the learning rate."""
+    """Returns `value` as a bool; the first argument of most optimizers is the learning rate."""
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:

@@ -9,7 +9,7 @@ With ``p = (global_step + 1) // accumulator_decay_step``, whenever a gradient is
     w -= learning_rate * g / sqrt(accumulator)
 
 Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI); their
-constructors, slots, variable names and arithmetic are kept. Stock TensorFlow has no such kernel.
+constructors, slots, variable names and arithmetic are kept. TensorFlow has no kernel for them.
 """
 
 from __future__ import annotations
@@ -54,27 +54,28 @@ class AdagradDecayOptimizer(RuleOptimizer):
     * `accumulator`: shape and dtype of the variable, initialized to `initial_accumulator_value`.
     * `accumulator_decay_power`: the number of decays so far; shape of the variable, dtype of the
       global step, initialized to zero. A dense update reads and increments element 0 of the
-      flattened slot for the whole variable (in a part of a partitioned variable it increments all
-      elements). A sparse update reads and increments, for each row in the gradient, the element
-      with the row's number in the flattened slot.
+      flattened slot for the whole variable (in a partition of a partitioned variable it increments
+      all elements). For each row in the gradient, a sparse update reads and increments the element
+      of the flattened slot whose index is the number of the row.
 
-    An update decays at most once: a row without gradients for three periods decays once at each
-    of its next three updates. The global step has to be advanced by the training; a
-    `GlobalStepWarning` is raised if none is passed to `minimize` or `apply_gradients`. With the
-    default of 100,000 steps a short training never decays and equals Adagrad bit for bit.
+    The accumulator decays at most once in an update: a row without gradients for three periods
+    decays once at each of its next three updates. The training has to increment the global step; a
+    `GlobalStepWarning` is issued if none is passed to `minimize` or `apply_gradients`. With the
+    default of 100,000 steps the accumulator never decays in a short training, whose results are bit
+    for bit those of Adagrad.
 
-    Two workers that share a variable without locks may find the same decay due, and apply or count
-    it twice. The count is read immediately before the decay is written, which makes that rare.
+    If two workers share a variable without locks, both may find the same decay due, and apply or
+    count it twice. This is rare, because the count is read immediately before the decay is written.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      global_step: the scalar int32 or int64 variable that counts steps; None means the graph's
-        (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar int32 or int64 variable that counts training steps; None means the
+        graph's global step (`tf.compat.v1.train.get_global_step`).
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
       accumulator_decay_step: the length of a period in steps, a positive integer.
       accumulator_decay_rate: the factor of the accumulator at each decay, between 0 and 1.
       use_locking: whether TensorFlow's Adagrad kernel locks the variables while it writes; the
-        decay itself does not.
+        accumulator decay takes no locks.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -139,7 +140,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         }
 
     def _period(self, hyper):
-        longest = hyper.global_step.dtype.max  # this many steps do not end either
+        longest = hyper.global_step.dtype.max  # no training reaches this many steps either
         return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
 
     @staticmethod
@@ -148,8 +149,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
         )
 
-    # First the decays that are due, nearly always none, then TensorFlow's Adagrad kernel. `rule`
-    # computes the same.
+    # `fused` runs the decays that are due (nearly always none), then TensorFlow's Adagrad kernel.
+    # It computes the same as `rule`.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
@@ -170,7 +171,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
             )
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Decays accumulators for dense gradients: one condition per device, not per variable."""
+        """Decays accumulators for dense gradients, with one condition per device."""
         if not self.use_fused_kernels or versions.building() == versions.EAGER:
             return {}
         by_device, seen = {}, set()
@@ -189,25 +190,25 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return prepared
 
     def _decay_whole(self, updates):
-        """Decays those accumulators of variables with dense gradients that are due.
+        """Decays the accumulators of variables with dense gradients where a decay is due.
 
         Returns:
           A list of operations that must run before the accumulators are used.
         """
         period = self._period(updates[0].hyper)
-        # The decay waits for the gradients: a step that fails while it computes them leaves the
-        # state as it was. If no decay is due, nothing waits.
+        # The decay waits for the gradients, so that a step that fails while it computes them does
+        # not change the state. If no decay is due, nothing waits.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
-            # Switch and Merge in place of tf.cond, which refuses ref variables with v2 control
-            # flow. Operations behind output_true run only if a decay is due.
+            # Switch and Merge are used because tf.cond does not accept ref variables with v2
+            # control flow. Operations that depend on output_true run only if a decay is due.
             due = self._due(period, updates)
             switch = tf.raw_ops.Switch(data=period, pred=tf.reduce_any(due))
             with after(*grads):
                 due_period = tf.identity(switch.output_true)
             with after(due_period):
-                # Read the counts again: another worker may have applied the decay meanwhile.
+                # Read the counts again, because another worker may have applied the decay since.
                 decayed = self._decay_due(updates, self._due(due_period, updates))
             with after(*decayed):
                 done = tf.identity(due_period)
@@ -231,8 +232,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
     def _decay_due(self, updates, due):
         written = []
         count = len(updates)
-        # An accumulator that is not due is multiplied by 1 and bounded by 0: selecting these
-        # scalars needs no temporaries of the accumulators' size, and one operation for all.
+        # An accumulator without a due decay is multiplied by 1 and bounded by 0. One operation
+        # selects these scalars for all accumulators, without temporaries of their size.
         once = tf.split(tf.cast(due, updates[0].hyper.global_step.dtype), count)
         rates, floors = {}, {}
         for i, update in enumerate(updates):
@@ -248,8 +249,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return written
 
     def _decay_rows(self, update):
-        # No condition here: after the first period some rarely used row is nearly always due.
-        with after(update.grad):  # read as late as possible: other workers may decay rows too
+        # No condition here, because after the first period a decay is due in nearly every step.
+        with after(update.grad):  # read as late as possible, because other workers decay rows too
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
         decayed = self._decayed(overdue.read(update.slots.accumulator), update.hyper)
@@ -273,9 +274,9 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
     It computes the same and has the same arguments and variable names. `accumulator_decay_power`
-    has shape ``[rows]`` (``[]`` for a scalar variable): for an embedding table of 10 million rows
-    of 16 elements, 80 MB instead of 1.28 GB. The name is DeepRec's, for a second layout of the
-    slot, and unrelated to Keras' OptimizerV2.
+    has shape ``[rows]`` (``[]`` for a scalar variable), so that it takes 80 MB instead of 1.28 GB
+    for an embedding table of 10 million rows of 16 elements. DeepRec calls the second layout of the
+    slot V2; the name is unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):
@@ -285,9 +286,10 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 class FlatElement(Slot):
     """A slot with the variable's shape, of which a rule reads flat element 0, or one per row.
 
-    A sparse update reads the flat element with the number of each row. Rules may add to the slot,
-    but not assign it. In a part of a partitioned variable, an addition to element 0 goes to all
-    elements of the part, so that it is kept if the variable is partitioned differently later.
+    A flat element is an element of the flattened slot. For each row, a sparse update reads the flat
+    element whose index is the number of the row. Rules may add to the slot, but not assign it. In a
+    partition of a partitioned variable, an addition to element 0 goes to all elements of the
+    partition, so that it is kept if the variable is partitioned differently later.
     """
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
@@ -334,15 +336,15 @@ class FlatElement(Slot):
 
     @staticmethod
     def _positions(slot, rows):
-        """Returns the indices ``[n, rank]`` of the flat elements with the numbers of the rows."""
+        """Returns, for row numbers, the indices ``[n, rank]`` of the flat elements they select."""
         if slot.shape.rank == 1:
             return rows[:, tf.newaxis]
-        # Not tf.unravel_index: on some TensorFlows it needs a known number of rows. One division
-        # per axis was the fastest alternative.
+        # Not tf.unravel_index, because in some TensorFlow versions it needs a known number of rows.
+        # One division per axis was the fastest alternative.
         known = slot.shape.is_fully_defined()
         sizes = tf.cast(slot.shape.as_list() if known else variable_shape(slot), rows.dtype)
         strides = tf.math.cumprod(sizes, exclusive=True, reverse=True)
-        # A row out of range must fail, although a flat element with its number may exist.
+        # A row number out of range must fail, even if a flat element with this index exists.
         first = tf.compat.v2.where(rows < sizes[0], rows // strides[0], rows)
         if slot.shape.rank is None:
             inner = rows[:, tf.newaxis] // strides[1:] % sizes[1:]

@@ -33,17 +33,18 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdamAsyncOptimizer(AdamBase):
     """Adam with separate powers of beta for each variable (DeepRec).
 
-    Each update multiplies its variable's powers, so no worker waits for all variables of a step,
-    and a variable without a gradient does not count the step. A sparse gradient updates only the
-    rows that it contains, of variable, `m` and `v`.
+    The update of a variable multiplies the powers of this variable. So no worker waits for all
+    variables of a step, and the powers of a variable without a gradient do not change. A sparse
+    gradient updates only the rows that it contains, in the variable, `m` and `v`.
 
     Slots, in this order, named after the optimizer (`w/AdamAsync`, `w/AdamAsync_1`, …):
 
     * `m`, `v`: shape and dtype of the variable, initialized to zero.
     * `beta1_power`, `beta2_power`: float32 scalars, initialized to `beta1` and `beta2`. Sparse
-      updates with `apply_sparse_rmsprop` leave them as they are.
+      updates with `apply_sparse_rmsprop` do not change them.
 
-    With dense gradients in every step it equals `tf.compat.v1.train.AdamOptimizer` bit for bit.
+    With dense gradients in every step the results are bit for bit those of
+    `tf.compat.v1.train.AdamOptimizer`.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
@@ -51,8 +52,8 @@ class AdamAsyncOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not
-        negative. For float16 variables pass 1e-4 or more: the default rounds to 0 there, and 0 / 0
-        is NaN.
+        negative. For float16 variables pass 1e-4 or more, because the default rounds to 0 in
+        float16, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
         updates and the powers are not locked.
       apply_sparse_rmsprop: whether to apply sparse gradients by RMSProp with momentum.

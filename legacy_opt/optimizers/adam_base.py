@@ -5,7 +5,7 @@
     w -= learning_rate * sqrt(1 - beta2**t) / (1 - beta1**t) * m / (sqrt(v) + epsilon)
 
 Source: Kingma and Ba, "Adam: A Method for Stochastic Optimization" (2014), in the form given just
-before section 2.1, which is also that of `tf.compat.v1.train.AdamOptimizer`.
+before section 2.1. `tf.compat.v1.train.AdamOptimizer` computes the same form.
 """
 
 from __future__ import annotations
@@ -37,9 +37,10 @@ class AdamBase(RuleOptimizer):
     Products and sums are computed in the order of `tf.contrib.opt`, because the last bit depends
     on it.
 
-    Subclasses may read stock Adam's private attributes: `_lr`, the tensors that `_prepare` creates
-    (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and `_get_beta_accumulators()`. A subclass that
-    overrides a method which only the originals call is refused.
+    Subclasses may read the private attributes of TensorFlow's AdamOptimizer: `_lr`, the tensors
+    that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and
+    `_get_beta_accumulators()`. A subclass that overrides a method which only TensorFlow's classes
+    call raises a TypeError.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -74,7 +75,7 @@ class AdamBase(RuleOptimizer):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
-        """Returns the variables of the powers of beta: each None before the first update."""
+        """Returns the variables of both powers of beta; they are None before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(
@@ -91,13 +92,13 @@ class AdamBase(RuleOptimizer):
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        Sparse gradients get `NotImplemented`, also those that were made dense: the originals
-        compute them without the kernel, which rounds differently.
+        For sparse gradients, even if they were made dense, it returns `NotImplemented`, because the
+        classes in TensorFlow compute them without the kernel, which rounds differently.
 
         Args:
           update: the `Update`.
-          hyper: its hyperparameters, with `beta1_power` and `beta2_power`.
-          use_nesterov: whether to use Nesterov momentum, as Nadam does.
+          hyper: the hyperparameters of the update, with `beta1_power` and `beta2_power`.
+          use_nesterov: whether to use Nesterov momentum, for Nadam.
         """
         if update.sparse or update.densified:
             return NotImplemented
@@ -134,9 +135,9 @@ def moments(grad, slots, hyper, as_stock=False):
       grad: the gradient.
       slots: the values of `m` and `v` as passed to a rule.
       hyper: the hyperparameters.
-      as_stock: whether the original computes ``(g * g) * (1 - beta2)`` for sparse gradients, as
-        stock Adam. If `beta2` is a number, a Session of TensorFlow 1.15 regroups the product for
-        float32 and float64; here it is always regrouped.
+      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64. TensorFlow's
+        AdamOptimizer has ``(g * g) * (1 - beta2)`` for sparse gradients; if `beta2` is a number, a
+        Session of TensorFlow 1.15 regroups this product. Here it is always regrouped.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)

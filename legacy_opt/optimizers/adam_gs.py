@@ -24,27 +24,27 @@ class AdamGSOptimizer(AdamBase):
     """Adam without variables for powers of beta (tf.contrib.opt).
 
     The powers are ``beta ** (global_step + 1)``, computed in float32. So only the slots are saved,
-    and no variable is read and written by all workers in each step. The training has to advance
-    the global step: pass it to `minimize` or `apply_gradients` too. The default, ``global_step=0``,
-    is the original's and rarely useful: with a constant every step is corrected like the first one.
-    It raises a `GlobalStepWarning`.
+    and no variable is read and written by all workers in each step. The training has to increment
+    the global step, so pass it to `minimize` or `apply_gradients`, too. The default
+    ``global_step=0``, that of the class in tf.contrib, is rarely useful, because with a constant
+    every step has the bias correction of the first step. It gives a `GlobalStepWarning`.
 
-    Sparse gradients move all rows, as with `tf.compat.v1.train.AdamOptimizer`, so each step costs
-    time for the whole table. `LazyAdamGSOptimizer` moves only the rows in the gradient.
+    Sparse gradients change all rows, like in `tf.compat.v1.train.AdamOptimizer`, so that each step
+    costs time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.
 
-    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`: the default name is
-    Adam's): `m` and `v`, with the variable's shape and dtype, initialized to zero.
+    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
+    is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero.
 
     Args:
-      global_step: the scalar variable that counts steps, int32 or int64 (or floating point, as in
-        the original; float32 stops counting at 2**24), or a number that is not negative; None means
-        the graph's (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar variable that counts training steps, int32 or int64 (or floating
+        point, like in tf.contrib, but float32 stops counting at 2**24), or a number that is not
+        negative; None means the graph's global step (`tf.compat.v1.train.get_global_step`).
       learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
         types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
-        more: the default rounds to 0 there, and 0 / 0 is NaN.
+        more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
         updates are not locked.
       name: the name of the optimizer and its slots.
@@ -75,7 +75,7 @@ class AdamGSOptimizer(AdamBase):
         return {}
 
     def _get_beta_accumulators(self):
-        """Returns the powers of beta at the step of the last `apply_gradients`, float32 scalars.
+        """Returns the powers of beta in the last call of `apply_gradients`, float32 scalars.
 
         Raises:
           ValueError: `apply_gradients` has not been called.
@@ -87,7 +87,7 @@ class AdamGSOptimizer(AdamBase):
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
-        # In float32 for every dtype, as in the original.
+        # The powers are computed in float32 for every dtype, like in tf.contrib.
         betas = hyper if dtype == tf.float32 else super().hyperparameters(tf.float32)
         step = tf.cast(hyper.global_step + 1, tf.float32)
         hyper.beta1_power = tf.cast(tf.pow(betas.beta1, step), dtype)

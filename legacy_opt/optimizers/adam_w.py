@@ -1,7 +1,7 @@
 """AdamW and MomentumW (SGDW): Adam and Momentum with decoupled weight decay.
 
-For each gradient ``w -= weight_decay * w``, then the update of Adam or Momentum. Source:
-`tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
+For each gradient they compute ``w -= weight_decay * w``, then the update of Adam or Momentum.
+Source: `tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,15 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
     """Adam with decoupled weight decay.
 
     The slots `m` and `v` (`w/AdamW`, `w/AdamW_1`), the shared `beta1_power` and `beta2_power`, and
-    the update after the decay are those of `tf.compat.v1.train.AdamOptimizer`. A sparse gradient
-    decays only the rows that it contains; Adam then moves all rows that have momentum. For float16
-    variables pass an epsilon of 1e-4 or more: the default rounds to 0 there, and 0 / 0 is NaN.
+    the update after the weight decay are those of `tf.compat.v1.train.AdamOptimizer`. A sparse
+    gradient decays only the rows that it contains; Adam then changes all rows that have momentum.
+    For float16 variables pass an epsilon of 1e-4 or more, because the default rounds to 0 in
+    float16, and 0 / 0 is NaN.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
       learning_rate: see `tf.compat.v1.train.AdamOptimizer`, also for the arguments not listed here.
-      use_locking: whether the decay and Adam's kernel lock the variables.
+      use_locking: whether the weight decay and Adam's kernel lock the variables.
       name: the name of the optimizer and its slots.
 
     Raises:
@@ -58,14 +59,14 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 class MomentumWOptimizer(DecoupledWeightDecayExtension, v1.MomentumOptimizer):
     """Gradient descent with momentum and decoupled weight decay (SGDW).
 
-    The slot `momentum` (`w/MomentumW`) and the update after the decay are those of
+    The slot `momentum` (`w/MomentumW`) and the update after the weight decay are those of
     `tf.compat.v1.train.MomentumOptimizer`.
 
     Args:
       weight_decay: see `DecoupledWeightDecayExtension`.
       learning_rate: see `tf.compat.v1.train.MomentumOptimizer`, also for the arguments not listed
         here.
-      use_locking: whether the decay and the kernels lock the variables.
+      use_locking: whether the weight decay and the kernels lock the variables.
       name: the name of the optimizer and its slots.
 
     Raises:

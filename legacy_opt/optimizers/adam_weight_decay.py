@@ -28,27 +28,27 @@ from legacy_opt.core.variable_access import Access
 class AdamWeightDecayOptimizer(RuleOptimizer):
     """Adam as BERT was trained with (google-research/bert).
 
-    **It advances `global_step`, so delete two lines of your script.** In BERT's repository
-    `apply_gradients` ignores its `global_step`, and `create_optimizer` advances the step itself
-    after the call::
+    **It increments `global_step`, so delete two lines of your script.** In BERT's repository
+    `apply_gradients` ignores its `global_step`, and `create_optimizer` increments the global step
+    itself after the call::
 
         train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
         new_global_step = global_step + 1                                          # delete
         train_op = tf.group(train_op, [global_step.assign(new_global_step)])       # delete
 
-    Here `apply_gradients` and `minimize` advance the step passed to them, as every optimizer of
-    TensorFlow 1 does. With both lines left in, every step counts twice: half the training, with a
-    learning rate that falls twice as fast. If a script cannot be changed there, pass no
-    `global_step`. `legacy-opt audit` reports such lines. (In the original the two lines race with
-    the schedule, which mostly reads the next step: docs/weight_decay.md.)
+    Here `apply_gradients` and `minimize` increment the variable passed to them, like every
+    optimizer of TensorFlow 1. If both lines stay, every step counts twice: the training ends after
+    half of its steps, and the learning rate falls twice as fast. If the lines cannot be deleted,
+    pass no `global_step`. `legacy-opt audit` reports such lines. (In BERT's code the two lines race
+    with the schedule, which mostly reads the next step: docs/weight_decay.md.)
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
-    dtype, initialized to zero. There are no variables for powers of beta. A checkpoint of the
-    original restores, and without bias correction the first steps have the original's size.
+    dtype, initialized to zero. There are no variables for powers of beta. Checkpoints of BERT's
+    class can be restored. Like in BERT's class there is no bias correction.
 
-    Sparse gradients are made dense, as in the original: every step moves and decays all rows of a
-    table. (`LazyAdamOptimizer` updates only rows with a gradient.) The original trains float32
-    only.
+    Sparse gradients are made dense, like in BERT's class, so that every step changes and decays all
+    rows of a table. (`LazyAdamOptimizer` updates only rows with a gradient.) BERT's class trains
+    float32 only.
 
     Variables whose name matches one of `exclude_from_weight_decay` do not decay. Subclasses may
     override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read
@@ -57,7 +57,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
         types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
-      weight_decay_rate: the part of a variable, times the learning rate, that each step subtracts.
+      weight_decay_rate: each step subtracts this fraction of a variable, times the learning rate.
       beta_1: decay factor of `m`, at least 0 and less than 1.
       beta_2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
@@ -107,7 +107,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
         hyper = super().hyperparameters(dtype, non_slots)
         for beta in ("beta_1", "beta_2"):
-            # 1 - 0.999 in float64, as Python computes it; float32 would lose digits.
+            # Python computes 1 - 0.999 in float64, because float32 would lose digits.
             rest = complement(self._rule_step.tensors[beta], getattr(self, "_" + beta), dtype)
             setattr(hyper, "rest_" + beta, rest)
         return hyper

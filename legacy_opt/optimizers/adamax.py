@@ -24,8 +24,8 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdaMaxOptimizer(AdamBase):
     """Adam with an exponentially weighted infinity norm (tf.contrib.opt).
 
-    A sparse gradient updates only the rows that it contains, of variable and slots; the power of
-    beta counts all steps.
+    A sparse gradient updates only the rows that it contains, in the variable and its slots; the
+    power of beta counts all training steps.
 
     Slots, in this order, named after the optimizer (`w/AdaMax`, `w/AdaMax_1`): `m` and `v`, with
     the variable's shape and dtype, initialized to zero. All variables share `beta1_power`, a
@@ -36,8 +36,8 @@ class AdaMaxOptimizer(AdamBase):
         types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
-      epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more: the default
-        rounds to 0 there, and 0 / 0 is NaN.
+      epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more, because the
+        default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's AdaMax kernel locks the variables while it writes; sparse
         updates are not locked.
       name: the name of the optimizer and its slots.

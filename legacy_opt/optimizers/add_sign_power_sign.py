@@ -1,10 +1,10 @@
-"""AddSign and PowerSign: steps that are longer where gradient and momentum agree in sign.
+"""AddSign and PowerSign: updates that are larger where gradient and momentum agree in sign.
 
     m = beta * m + (1 - beta) * g
     AddSign:    w -= learning_rate * (alpha + d(t) * sign(g) * sign(m)) * g
     PowerSign:  w -= learning_rate * base ** (d(t) * sign(g) * sign(m)) * g
 
-From Bello et al., "Neural Optimizer Search with Reinforcement Learning"
+``d(t)`` is the sign decay. From Bello et al., "Neural Optimizer Search with Reinforcement Learning"
 (https://arxiv.org/abs/1709.07417). These are `AddSignOptimizer` and `PowerSignOptimizer` of
 TensorFlow 1's `tf.contrib.opt`: their constructors, slot, variable names and arithmetic are kept.
 """
@@ -34,7 +34,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     goes_by_advanced_step = True
-    # Private attributes of the originals, for subclasses.
+    # Private attributes that the classes in tf.contrib have, for subclasses.
     _lr = alias_of("learning_rate")
     _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
 
@@ -52,7 +52,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 
     @property
     def uses_global_step(self) -> bool:
-        """Whether there is a `sign_decay_fn`, which is called with the step."""
+        """Whether there is a `sign_decay_fn`, which is called with the global step."""
         return self._sign_decay_fn is not None
 
     def _prepare(self):
@@ -72,7 +72,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     def _rule(self, grad, slots, hyper, multiplier):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
-        # The rate is selected from three scalars: in a product of tensors Grappler would regroup.
+        # The rate is selected from three scalars, because Grappler would regroup a tensor product.
         agreed, none, opposed = (
             hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper) for sign in (1, 0, -1)
         )
@@ -84,7 +84,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         """Returns the factor of the gradient, without the learning rate.
 
         Args:
-          sign: the decayed sign: the decay, 0, or the negative decay.
+          sign: the sign times the sign decay: the sign decay, 0, or the negative sign decay.
           hyper: see `rule`.
         """
         raise NotImplementedError
@@ -94,10 +94,10 @@ class AddSignOptimizer(_SignOptimizer):
     """AddSign (`tf.contrib.opt.AddSignOptimizer`).
 
     It has one slot, `m` (`w/AddSignOptimizer`), the gradient's moving average, with the variable's
-    shape and dtype, initialized to zero. With a sparse gradient `m` decays in all rows, and only
-    the variable's rows in the gradient move, as in the original; so each sparse step costs time for
-    the whole slot. The original cannot train resource variables with sparse gradients; this class
-    can.
+    shape and dtype, initialized to zero. Like in tf.contrib, with a sparse gradient `m` decays in
+    all rows, but the variable changes only in the rows in the gradient. So each sparse update costs
+    time for the whole slot. Unlike the class in tf.contrib, this class can train resource variables
+    with sparse gradients.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
@@ -105,8 +105,9 @@ class AddSignOptimizer(_SignOptimizer):
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: a function of the global step that returns the factor of the sign term, as
         `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn` return, or your own.
-        Each step calls it once with the step passed to `apply_gradients`, before that is advanced;
-        if none is passed, with the graph's, and a `GlobalStepWarning` is raised. None means 1.
+        Each training step calls it once, with the `global_step` passed to `apply_gradients` before
+        it is incremented. If none is passed, the function gets the graph's global step, and a
+        `GlobalStepWarning` is issued. None means 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
         writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.
@@ -150,15 +151,15 @@ class AddSignOptimizer(_SignOptimizer):
 class PowerSignOptimizer(_SignOptimizer):
     """PowerSign (`tf.contrib.opt.PowerSignOptimizer`).
 
-    Slot, sparse gradients and arguments are those of `AddSignOptimizer`, with `base` in place of
-    `alpha`. For sparse gradients the number e is rounded to float32 and then to the variable's
-    dtype, as in the original: in float64 a dense and a sparse update differ by some 1e-8 of their
-    size.
+    The slot, the treatment of sparse gradients and the arguments are those of `AddSignOptimizer`,
+    with `base` in place of `alpha`. For sparse gradients the number e is rounded to float32 and
+    then to the variable's dtype, like in tf.contrib. So in float64 a dense and a sparse update
+    differ by some 1e-8 of their size.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
-      base: the base of the power, above zero. The rule uses its logarithm. Of a number it is
-        computed by Python and then rounded to the variable's dtype.
+      base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
+        Python computes the logarithm, which is then rounded to the variable's dtype.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: see `AddSignOptimizer`.
       use_locking: see `AddSignOptimizer`.
@@ -225,7 +226,7 @@ def _sign(values):
 
 
 def _logarithm(base):
-    """Returns the natural logarithm of a base: a number if it is one, else a callable."""
+    """Returns the natural logarithm of a base: a number if `base` is one, else a callable."""
     if argument_checks.is_tensor_like(base):
         return lambda: tf.math.log(tf.convert_to_tensor(base))
     if callable(base):

@@ -3,10 +3,10 @@
 For each update, with any optimizer as `base`::
 
     w -= weight_decay * w
-    w -= the step of base, computed from the gradient at the w before
+    w -= the update of base, from the gradient that was computed before the decay of w
 
 The factor is not multiplied by the learning rate. Source: Loshchilov and Hutter 2019 (SGDW, AdamW)
-as in `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
+and `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
 """
 
 from __future__ import annotations
@@ -62,16 +62,16 @@ from legacy_opt.core.variable_lists import parts_of
 
 v1 = tf.compat.v1.train
 SUFFIX = "WithDecoupledWeightDecay"
-_HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # of the original
+_HOOKS = ("_decay_weights_op", "_decay_weights_sparse_op")  # methods of tf.contrib's class
 
 
 class _DecayStep(NamedTuple):
-    """The state of one step of `DecoupledWeightDecayExtension`.
+    """The state of one training step of `DecoupledWeightDecayExtension`.
 
     Attributes:
-      variables: the variables to decay; None for all.
+      variables: the variables to decay; None means all.
       pairs: all (gradient, variable) pairs of the step.
-      after: the operations that decays wait for.
+      after: the operations that the weight decay waits for.
       has_decayed: whether the variable that is being updated has decayed already.
     """
 
@@ -97,30 +97,31 @@ class DecoupledWeightDecayExtension:
     A class that defines no constructor gets one with `weight_decay` before the arguments of the
     other base class. Slots and variable names are those of the other base class.
 
-    A dense gradient decays the whole variable, a sparse one the rows that it touches, once each.
-    Within one call of `apply_gradients` (or `minimize`) all gradients are computed first, then the
-    variables decay, then they are updated. In `tf.contrib.opt` it is random whether a gradient is
-    computed before or after the decay. Another call in the same `Session.run` does not wait for
-    this one, unless you add control dependencies.
+    A dense gradient decays the whole variable; a sparse gradient decays each row that it touches
+    once. Within one call of `apply_gradients` (or `minimize`) all gradients are computed first,
+    then the variables decay, then they are updated. In `tf.contrib.opt` it is random whether a
+    gradient is computed before or after the decay. Another call in the same `Session.run` does not
+    wait for the first call, unless you add control dependencies.
     An optimizer whose update reads the variable reads the decayed value. A learning rate schedule
-    does not change the decay: pass a schedule as `weight_decay` as well.
+    does not change the weight decay: pass a schedule as `weight_decay` as well.
 
-    Improvements over `tf.contrib.opt`: `minimize` obeys `decay_var_list` (there it decays all
-    variables); an empty `decay_var_list` is an error (there it means all variables);
-    `weight_decay` may be a callable, or a tensor of another dtype than the variable's; sparse
+    Improvements over `tf.contrib.opt`: `minimize` obeys `decay_var_list` (in tf.contrib it decays
+    all variables); an empty `decay_var_list` is an error (in tf.contrib it means all variables);
+    `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's; sparse
     gradients also decay with optimizers that do not sum duplicate ids (GradientDescent).
 
     Args:
       weight_decay: the fraction of a variable that it loses in each update: a number, scalar
         tensor, variable, or callable that returns one. A number is not rounded to float32 for
         float64 variables.
-      *args: the other base class's arguments.
-      **kwargs: the other base class's arguments.
+      *args: arguments of the other base class.
+      **kwargs: arguments of the other base class.
 
     Raises:
-      TypeError: `weight_decay` is no number, tensor, variable or callable without arguments. When
-        a class is defined: this is not the first base class, or the class overrides the original's
-        `_decay_weights_op` or `_decay_weights_sparse_op`, which nothing calls here.
+      TypeError: `weight_decay` is not a number, tensor, variable or callable without arguments.
+        Also when a class is defined, if this is not its first base class, or if the class overrides
+        `_decay_weights_op` or `_decay_weights_sparse_op`: tf.contrib calls these methods, but this
+        package does not.
       ValueError: `weight_decay` is NaN or infinite.
     """
 
@@ -157,12 +158,12 @@ class DecoupledWeightDecayExtension:
     ) -> Optional[Operation]:
         """See `tf.compat.v1.train.Optimizer.minimize`.
 
-        In `decay_var_list`, a list, tuple or set, are the variables to decay; None decays all that
-        are updated.
+        `decay_var_list` is a list, tuple or set of the variables to decay; None means all variables
+        that are updated.
 
         Raises:
-          TypeError: `decay_var_list` is no list, tuple or set of variables; or `var_list` holds a
-            variable of Keras 3, or what is no variable.
+          TypeError: `decay_var_list` is not a list, tuple or set of variables; or an item of
+            `var_list` is a Keras 3 variable, or not a variable.
           ValueError: `decay_var_list` is empty.
         """
         gradient_pairs.check_variables(type(self).__name__, var_list)
@@ -188,7 +189,7 @@ class DecoupledWeightDecayExtension:
         """See `tf.compat.v1.train.Optimizer.apply_gradients`, and `minimize` for `decay_var_list`.
 
         Raises:
-          TypeError: `decay_var_list` is no list, tuple or set of variables; or see
+          TypeError: `decay_var_list` is not a list, tuple or set of variables; see also
             `legacy_opt.core.gradient_pairs.given`.
           ValueError: `decay_var_list` is empty; a gradient's shape does not fit its variable.
         """
@@ -203,18 +204,18 @@ class DecoupledWeightDecayExtension:
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Passes all gradients of a step to `_prepare`, since all come before any decay.
+        """Passes all gradients of a step to `_prepare`, because no decay may precede a gradient.
 
-        Bridges use it too, as `RuleOptimizer.applying`.
+        Keras bridges use this scope too, like `RuleOptimizer.applying`.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that will be advanced, or None.
+          global_step: the variable that will be incremented, or None.
         """
         with contextlib.ExitStack() as stack:
             if hasattr(super(), "applying"):
                 stack.enter_context(super().applying(grads_and_vars, global_step))
-            if not self._decay_step.pairs:  # of the outermost call
+            if not self._decay_step.pairs:  # this is the outermost call
                 self._warn_of_idle_variables(grads_and_vars)
             self._set_decay_step(pairs=grads_and_vars)
             try:
@@ -226,7 +227,7 @@ class DecoupledWeightDecayExtension:
         self._decay_step = self._decay_step._replace(**attributes)
 
     def _distributed_apply(self, distribution, grads_and_vars, *args, **kwargs):
-        # Here are the gradients of all replicas, each of which reads its copy of the variables.
+        # `given` has the gradients of all replicas; a replica reads its own copies of variables.
         given = list(grads_and_vars)
         with self.applying(given):
             return super()._distributed_apply(distribution, given, *args, **kwargs)
@@ -239,7 +240,7 @@ class DecoupledWeightDecayExtension:
           TypeError: see `minimize`.
           ValueError: see `minimize`.
         """
-        if decay_var_list is None:  # all; or those that minimize was given
+        if decay_var_list is None:  # keeps the list that minimize was given, if any
             yield
             return
         self._set_decay_step(variables=_as_variables(decay_var_list))
@@ -265,7 +266,7 @@ class DecoupledWeightDecayExtension:
         self._set_decay_step(after=_all_of(self._decay_step.pairs))
         super()._prepare()
 
-    # The decay comes before the other base class's update, whichever of TF 1's methods that is.
+    # The weight decay comes before the update of the other base class, in all of TF 1's methods.
 
     def _apply_dense(self, grad, var):
         with self.decayed(grad, var, WholeVariable()):
@@ -297,7 +298,7 @@ class DecoupledWeightDecayExtension:
         """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
         base = getattr(super(), method)
         if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # TensorFlow calls _resource_apply_sparse with the sum, where rows decay
+            yield  # TensorFlow calls _resource_apply_sparse with the sums, and it decays the rows
             return
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
@@ -312,9 +313,9 @@ class DecoupledWeightDecayExtension:
         """Decays a variable; the operations of this scope, its update, run afterwards.
 
         Args:
-          grad: the gradient; the values of the rows where it is sparse.
+          grad: the gradient; for a sparse gradient, the tensor of its values.
           variable: the variable.
-          access: the part that decays, `legacy_opt.access.WholeVariable` or `Rows`.
+          access: what decays: `legacy_opt.access.WholeVariable` or `Rows`.
         """
         if self._decay_step.has_decayed or not self.decays(variable):
             yield
@@ -328,8 +329,8 @@ class DecoupledWeightDecayExtension:
             done = decay(variable, access, factor, self._use_locking)
         self._set_decay_step(has_decayed=True)
         try:
-            # Control dependencies may change the bits, because TensorFlow regroups products without
-            # them; so there are none where they are not needed.
+            # Control dependencies are added only where needed, because without them TensorFlow
+            # regroups products, which changes the last bits.
             with after(*([] if in_order else [done])):
                 yield
         finally:
@@ -337,7 +338,7 @@ class DecoupledWeightDecayExtension:
 
 
 def _decay_whole(variable, access, factor, use_locking):
-    # The kernel gets the variable's buffer, not a copy, and subtracts a part of each element.
+    # The kernel gets the variable's buffer, not a copy, and subtracts a fraction of each element.
     del access
     apply = fused_kernels.find("GradientDescent", variable, sparse=False)
     target = variable.handle if is_resource(variable) else variable
@@ -353,10 +354,10 @@ def _decay_rows(variable, access, factor, use_locking):
 
 
 def _factor(optimizer, dtype):
-    """Returns the decay in a variable's dtype.
+    """Returns the weight decay in a variable's dtype.
 
-    It is no method: in a method of an update, bridges would take the number for one that cannot
-    be set while training.
+    This is not a method, because Keras bridges would take a number that an update method reads for
+    one that cannot be set during training.
     """
     tensor = optimizer._weight_decay_tensor
     if dtype == tf.float32:
@@ -365,7 +366,7 @@ def _factor(optimizer, dtype):
 
 
 def _all_of(grads_and_vars):
-    """Returns an operation that waits for all gradients of a graph, in a list; empty elsewhere."""
+    """Returns a list with an operation that waits for all gradients; it is empty outside graphs."""
     if versions.runs_in_order():
         return []
     strategy = tf.distribute.get_strategy()
@@ -381,11 +382,11 @@ def _all_of(grads_and_vars):
 
 
 def _as_variables(decay_var_list):
-    """Returns a list of variables, with the parts of partitioned ones.
+    """Returns a list of variables, with partitioned variables replaced by their partitions.
 
     Raises:
-      TypeError: it is no list, tuple or set of variables.
-      ValueError: it is empty.
+      TypeError: `decay_var_list` is not a list, tuple or set of variables.
+      ValueError: `decay_var_list` is empty.
     """
     if not isinstance(decay_var_list, (list, tuple, set, frozenset)):
         raise TypeError(
@@ -412,7 +413,7 @@ def _among(variable, variables):
 
 
 def _constructor(cls):
-    """Makes a constructor with `weight_decay` before the arguments of the other base class."""
+    """Returns a constructor with `weight_decay` before the arguments of the other base class."""
 
     def __init__(self, weight_decay, *args, **kwargs):
         super(cls, self).__init__(weight_decay, *args, **kwargs)
@@ -436,7 +437,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
     Its constructor takes `weight_decay`, then the arguments of `base_optimizer`; `minimize` and
     `apply_gradients` take `decay_var_list`. See `DecoupledWeightDecayExtension`. All calls for one
-    `base_optimizer` return the same class; its attribute `base_optimizer` is that class::
+    `base_optimizer` return the same class, whose attribute `base_optimizer` is `base_optimizer`::
 
         AdagradW = extend_with_decoupled_weight_decay(tf.compat.v1.train.AdagradOptimizer)
         optimizer = AdagradW(weight_decay=1e-4, learning_rate=0.1)
@@ -448,8 +449,8 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
       The class; `AdagradOptimizerWithDecoupledWeightDecay` is its name in the example.
 
     Raises:
-      TypeError: `base_optimizer` is no such class, has decoupled weight decay already, or another
-        argument `weight_decay`.
+      TypeError: `base_optimizer` is not such a class, has decoupled weight decay already, or has an
+        argument `weight_decay` of its own.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(
@@ -469,7 +470,7 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
 
 @functools.lru_cache(maxsize=None)
 def _pickled_by_base(metaclass):
-    """Returns a metaclass whose classes are pickled as a call that makes them again."""
+    """Returns a metaclass whose classes are pickled as a call that creates them again."""
 
     def reduced(cls):
         made = extend_with_decoupled_weight_decay(cls.base_optimizer)

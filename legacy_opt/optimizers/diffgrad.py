@@ -1,4 +1,4 @@
-"""DiffGrad: Adam with smaller steps where the gradient hardly changes, as close to an optimum.
+"""DiffGrad: Adam with smaller updates where the gradient hardly changes (close to an optimum).
 
 With ``g'`` the gradient of the previous step, zero at first::
 
@@ -27,9 +27,9 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class DiffGradOptimizer(AdamBase):
     """Adam with friction where the gradient changes little (Dubey et al. 2019).
 
-    The friction is between 0.5, where the gradient equals that of the previous step, and 1. A
-    sparse gradient updates only the rows that it contains, of variable and slots; the powers of
-    beta count all steps.
+    The friction is 0.5 where the gradient equals that of the previous step, and otherwise between
+    0.5 and 1. A sparse gradient updates only the rows that it contains, in the variable and its
+    slots; the powers of beta count all training steps.
 
     Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
     `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and
@@ -42,7 +42,7 @@ class DiffGradOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
-      use_locking: has no effect, since no kernel computes the whole update; True raises a
+      use_locking: has no effect, because no kernel computes the whole update; True gives a
         `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
@@ -70,9 +70,9 @@ class DiffGradOptimizer(AdamBase):
         m, v = moments(grad, slots, hyper)
         return _step(m, v, slots.prev_grad, grad, hyper), {"m": m, "v": v, "prev_grad": grad}
 
-    # For dense gradients TensorFlow's Adam kernel updates m and v in place, in one pass; with a
-    # learning rate of zero it does not change the variable. The variable's update is then computed
-    # piece by piece, so that temporaries stay in the processor's cache.
+    # For dense gradients TensorFlow's Adam kernel updates m and v in place, in one pass. It gets a
+    # learning rate of zero, so that it does not change the variable. The update of the variable is
+    # then computed piece by piece, so that temporaries stay in the processor's cache.
 
     def fused(self, update: Update) -> Optional[Operation]:
         hyper, prev_grad = update.hyper, update.slots.prev_grad
@@ -84,7 +84,7 @@ class DiffGradOptimizer(AdamBase):
         if done is NotImplemented:
             return done
         with after(done):
-            # No copies, not even of ref variables: nothing reads these values after the writes.
+            # Even ref variables need no copies: nothing reads these values after the writes.
             values = [slot.read_value() for slot in (update.slots.m, update.slots.v, prev_grad)]
         pieces = _pieces(update.variable.shape)
         steps = [_step(*(x[piece] for x in values + [update.grad]), hyper) for piece in pieces]
@@ -112,10 +112,10 @@ def _pieces(shape):
 
 
 def _subtract(variable, pieces, steps):
-    """Subtracts the steps, one for each piece, from the variable; returns the operations."""
+    """Subtracts the updates, one for each piece, from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(steps[0], read_value=False)]
-    if is_resource(variable):  # after a write to a slice every read would copy the variable
+    if is_resource(variable):  # because after a write to a slice every read copies the variable
         return [variable.assign_sub(tf.concat(steps, axis=0), read_value=False)]
     value = variable.read_value()
     return [

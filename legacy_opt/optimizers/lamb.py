@@ -26,18 +26,18 @@ from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, ma
 class LAMBOptimizer(AdamWeightDecayOptimizer):
     """Adam with updates scaled to the norm of each variable (You et al. 2019).
 
-    It extends `AdamWeightDecayOptimizer`: with the same slots (`w/adam_m`, `w/adam_v`), and dense
-    updates for sparse gradients. **It advances `global_step`, so delete two lines of your script**;
-    see there.
+    It extends `AdamWeightDecayOptimizer`, with the same slots (`w/adam_m`, `w/adam_v`) and dense
+    updates for sparse gradients. **It increments `global_step`, so delete two lines of your
+    script**; see `AdamWeightDecayOptimizer`.
 
-    The norms are over a whole variable; each part of a partitioned variable has separate norms and
-    a separate rate, as in the original. The factor ``|w| / |u|`` is 1 if one of the norms is zero,
+    The norms are over a whole variable; each partition of a partitioned variable has separate norms
+    and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of the norms is zero,
     and for excluded variables. Norms of 16-bit variables are computed in float32.
 
-    `t` is one more than the step passed to `apply_gradients`, or than the graph's if none is
-    passed; no variable of the optimizer counts steps. ALBERT's class has no bias correction: with
-    `bias_correction=False` this class computes the same bits. With bias correction, as in the paper
-    and in TensorFlow Addons, the first steps differ.
+    `t` is the `global_step` passed to `apply_gradients` (or the graph's global step, if none is
+    passed) plus 1; no variable of the optimizer counts training steps. ALBERT's class has no bias
+    correction; with `bias_correction=False` this class computes the same bits. With bias
+    correction, like in the paper and in TensorFlow Addons, the first steps differ.
 
     Args:
       learning_rate: see `AdamWeightDecayOptimizer`.

@@ -32,17 +32,17 @@ class LARSOptimizer(RuleOptimizer):
     initialized to zero. The slot includes the learning rate, so a new learning rate affects new
     gradients only.
 
-    As in the original, a sparse gradient is applied without trust ratio and weight decay, also to
+    Like in tf.contrib, a sparse gradient is applied without trust ratio and weight decay, even to
     variables outside `skip_list`: the rows that it contains are updated by plain Momentum
-    (``momentum = mu * momentum + g; w -= learning_rate * momentum``). A variable with both dense
-    and sparse gradients mixes the two meanings of its slot. Each part of a partitioned variable
-    has a separate norm and trust ratio. For float64 variables, dense updates use hyperparameters in
-    full precision, sparse updates round them to float32. Norms are computed in the variable's
-    dtype, so in float16 (largest number 65504) a norm of 256 or more is infinite, also in the
-    original: train such variables in float32.
+    (``momentum = mu * momentum + g; w -= learning_rate * momentum``). In the slot of a variable
+    with both dense and sparse gradients the two formulas mix. Each partition of a partitioned
+    variable has a separate norm and trust ratio. For float64 variables, dense updates use
+    hyperparameters in full precision; sparse updates round them to float32. Norms are computed in
+    the variable's dtype. So in float16 (largest number 65504) a norm of 256 or more is infinite,
+    like in tf.contrib: train such variables in float32.
 
-    Unlike the original, a dense update also accepts a callable `learning_rate`, and tensors with
-    another dtype than the variable's.
+    Unlike in tf.contrib, a dense update also accepts a callable `learning_rate`, and tensors whose
+    dtype differs from the variable's.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
@@ -51,9 +51,9 @@ class LARSOptimizer(RuleOptimizer):
       eeta: the trust coefficient.
       epsilon: added to the trust ratio's divisor.
       name: the name of the optimizer and its slot.
-      skip_list: a list of strings, or None. A variable with one of them in its name (`w.name`, as
-        in "dense/bias:0") is updated without trust ratio and weight decay. The name of a Keras 3
-        variable is its path, which includes the names of its layers, followed by ":0".
+      skip_list: a list of strings, or None. A variable whose name (`w.name`, for example
+        "dense/bias:0") contains one of the strings is updated without trust ratio and weight decay.
+        For a Keras 3 variable the name is its path, with the names of its layers, followed by ":0".
       use_nesterov: whether to use Nesterov momentum: ``w -= learning_rate * trust * (g +
         weight_decay * w) + mu * momentum``.
 
@@ -64,7 +64,7 @@ class LARSOptimizer(RuleOptimizer):
 
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
-    # Private attributes of the original, for subclasses.
+    # Private attributes that the class in tf.contrib has, for subclasses.
     _learning_rate_tensor, _momentum_tensor = map(tensor_of, ("learning_rate", "momentum"))
 
     def __init__(
@@ -91,7 +91,7 @@ class LARSOptimizer(RuleOptimizer):
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns the update as Momentum's, with a scaled gradient and a learning rate of 1."""
+        """Returns an update for plain Momentum, with a scaled gradient and a learning rate of 1."""
         update = super().update_for(grad, variable, access)
         hyper = update.hyper
         if update.sparse:
@@ -105,7 +105,7 @@ class LARSOptimizer(RuleOptimizer):
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
-        It is called with every dense gradient; subclasses may override it, as in the original.
+        It is called with every dense gradient. Subclasses may override it, like in tf.contrib.
         """
         hyper = self.hyperparameters(var.dtype.base_dtype)
         rate, name = hyper.learning_rate, self.variable_name(var)
@@ -138,8 +138,8 @@ def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
-    # The order of the sum in a Session of the original, which adds a constant epsilon to the decay
-    # first, except in 16 bits. The maximum has no effect but to keep Grappler from reordering.
+    # The sum has the same order as tf.contrib's class in a Session, which first adds a constant
+    # epsilon to the decay, except in 16 bits. The maximum only keeps Grappler from reordering.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:
@@ -153,7 +153,7 @@ def _texts(name, values):
     """Returns `values`, an iterable of strings or None, as a list or None.
 
     Raises:
-      TypeError: it is a string, or has an element that is none.
+      TypeError: `values` is a string, or has an element that is not a string.
     """
     if values is None:
         return None

@@ -15,15 +15,16 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class LazyAdamOptimizer(AdamBase):
     """Adam whose sparse updates cost time only for the rows in the gradient (tf.contrib.opt).
 
-    Dense gradients are applied as by `tf.compat.v1.train.AdamOptimizer`, bit for bit. With a sparse
-    gradient that optimizer moves every row of the table; this one updates only the rows in the
-    gradient, and their moments. The powers of beta count all steps, also those without a gradient
-    for a row.
+    With dense gradients the results are bit for bit those of `tf.compat.v1.train.AdamOptimizer`.
+    With a sparse gradient TensorFlow's optimizer changes every row of the table, but this optimizer
+    updates only the rows in the gradient, and their moments. The powers of beta count all training
+    steps, even those without a gradient for a row.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`): `m` and `v`, with the
     variable's shape and dtype, initialized to zero. All variables share `beta1_power` and
     `beta2_power`, float32 scalars initialized to `beta1` and `beta2`. These are the variables of
-    `tf.compat.v1.train.AdamOptimizer`, so each can continue from the other's checkpoints.
+    `tf.compat.v1.train.AdamOptimizer`, so that each of the two optimizers can continue from
+    checkpoints of the other optimizer.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
@@ -31,7 +32,8 @@ class LazyAdamOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative ("epsilon hat" in the paper). For
-        float16 variables pass 1e-4 or more: the default rounds to 0 there, and 0 / 0 is NaN.
+        float16 variables pass 1e-4 or more, because the default rounds to 0 in float16, and 0 / 0
+        is NaN.
       use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
         updates are not locked.
       name: the name of the optimizer and its slots.

@@ -26,11 +26,11 @@ class NadamOptimizer(AdamBase):
 
     Unlike Keras' Nadam, it has no momentum schedule.
 
-    With a sparse gradient `m` and `v` decay in all rows, so each step reads and writes both slots
-    completely. Of the variable, only the rows in the gradient move.
+    With a sparse gradient `m` and `v` decay in all rows, so that each step reads and writes both
+    slots completely. The variable changes only in the rows in the gradient.
 
-    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`: the default name is
-    Adam's): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
+    Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
+    is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
     share `beta1_power` and `beta2_power`, float32 scalars initialized to `beta1` and `beta2`.
 
     Args:
@@ -39,7 +39,7 @@ class NadamOptimizer(AdamBase):
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or
-        more: the default rounds to 0 there, and 0 / 0 is NaN.
+        more, because the default rounds to 0 in float16, and 0 / 0 is NaN.
       use_locking: whether TensorFlow's Adam kernel locks the variables while it writes; sparse
         updates are not locked.
       name: the name of the optimizer and its slots.

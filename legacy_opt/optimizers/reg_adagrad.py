@@ -26,7 +26,7 @@ from legacy_opt.core.update import RuleResult, Update
 class RegAdagradOptimizer(RuleOptimizer):
     """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
-    In that way the gradient of a regularization term does not lower the learning rate of others::
+    Then the gradient of a regularization term does not lower the learning rate for other losses::
 
         optimizer = RegAdagradOptimizer(0.1)
         train_op = optimizer.minimize(loss)
@@ -34,8 +34,8 @@ class RegAdagradOptimizer(RuleOptimizer):
             regularize_op = optimizer.minimize(regularization_loss)
 
     It has one slot, `accumulator` (`w/RegAdagrad`), with the variable's shape and dtype,
-    initialized to `initial_accumulator_value`. Outside the context it equals
-    `tf.compat.v1.train.AdagradOptimizer` bit for bit.
+    initialized to `initial_accumulator_value`. Outside the context the results are bit for bit
+    those of `tf.compat.v1.train.AdagradOptimizer`.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
@@ -59,22 +59,23 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # A mutable object: the copy of this optimizer in a Keras bridge shares it.
+        # A mutable object, because the copy of this optimizer in a Keras bridge must share it.
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
         """A context manager in which updates do not change the slots.
 
-        It affects calls of `minimize` and `apply_gradients` inside the context: in a graph while it
-        is built, in a `tf.function` while it is traced, in eager execution in each step. An
-        operation or trace created inside the context keeps this behaviour when it runs outside, and
-        vice versa. So write two `tf.function`s if one would be called both inside and outside.
-        Contexts can be nested.
+        The context affects calls of `minimize` and `apply_gradients` inside it: in a graph while
+        the graph is built, in a `tf.function` while it is traced, in eager execution in each step.
+        An operation or trace created inside the context keeps this behaviour when it runs outside,
+        and vice versa. So do not call the same `tf.function` both inside and outside the context,
+        but write two. Contexts can be nested.
 
-        It also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from this
-        optimizer: ``with optimizer.avoid_updating_slots(): keras_optimizer.apply_gradients(…)`` in
-        your own `train_step`. (Each `apply_gradients` of Keras counts as a step.)
+        The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
+        this optimizer: in your own `train_step` write ``with optimizer.avoid_updating_slots():
+        keras_optimizer.apply_gradients(…)``. (Each `apply_gradients` of Keras counts as a training
+        step.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False
@@ -83,7 +84,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         finally:
             self._now.updates_slots = before
 
-    # Private attributes of the original, for subclasses.
+    # Private attributes that the class in tf.contrib has, for subclasses.
     _learning_rate_tensor = tensor_of("learning_rate")
     _should_update_slots = property(lambda self: self._now.updates_slots)
 

@@ -49,55 +49,59 @@ class ShampooOptimizer(RuleOptimizer):
     * `gbar`: shape and dtype of the variable, initialized to zero.
     * for each axis i: first `H_i`, a matrix initialized to the identity, only if `svd_interval` is
       not 1 and the axis has a matrix; then `Gbar_i`, a matrix or its diagonal, initialized to zero.
-      Both slots and the arithmetic are float32, or float64 for float64 variables. Each part of a
-      partitioned variable has separate matrices, which only a graph with the same partitions
-      restores.
+      Both slots and the arithmetic are float32, or float64 for float64 variables. Each partition of
+      a partitioned variable has separate matrices, which only a graph with the same partitions can
+      restore.
 
-    The default ``global_step=0`` is a constant. A step that advances is needed only if an interval
-    is not 1 or a parameter is a function of the step: then a `GlobalStepWarning` is raised. As in
-    the original the step is rounded to float32: from step 2**24 (1.7e7) on, intervals and functions
-    of the step see only every second step, from 2**25 on every fourth, and so on.
+    The default ``global_step=0`` is a constant. If an interval is not 1 or a parameter is a
+    function of the global step, a global step that the training increments is needed, and a
+    `GlobalStepWarning` is issued if it stays constant. Like in tf.contrib, the global step is
+    rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the step see only every
+    second step, from 2**25 on every fourth, and so on.
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
-    `gbar_decay` is 0. In that case only the rows in the gradient move, `mat_gbar_decay` has to be
-    1, and, as in the original, `gbar_weight` and the division by lengths of axes are left out.
+    `gbar_decay` is 0. In that case only the rows in the gradient change, and `mat_gbar_decay` has
+    to be 1. Like in tf.contrib, `gbar_weight` and the division by lengths of axes are then left
+    out.
 
-    Unlike the original, it also trains float64, float16 and bfloat16, and scalars as vectors of one
-    element; accepts a function as `svd_interval` in Python 3; and keeps ``Gbar_i`` if
-    `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, where the original uses zeros.
+    Unlike the class in tf.contrib, this class also trains float64, float16 and bfloat16 variables,
+    and treats scalars like vectors of one element. It accepts a function for `svd_interval` in
+    Python 3. If `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, it keeps ``Gbar_i``,
+    where tf.contrib uses zeros.
 
     With `use_iterative_root` the iterations stop too early if ``Gbar_i / length + epsilon * I`` is
     so small that its norm is less than the relative error of the first iteration. For example, the
     power -1/4 of 0.01 times the 25 by 25 identity has 4.73 on its diagonal instead of 3.16. The
-    original has the same error, and its results are reproduced bit for bit.
+    class in tf.contrib has the same error; its results are reproduced bit for bit.
 
     Args:
-      global_step: the scalar variable that counts steps, or a number that is not negative; None
-        means the graph's (`tf.compat.v1.train.get_global_step`).
+      global_step: the scalar variable that counts training steps, or a number that is not negative;
+        None means the graph's global step (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
       gbar_decay: a number, scalar tensor, variable, or callable that returns one. The callable has
-        either no argument or one, ``T`` as a float32 tensor. The same types are accepted for
+        no argument, or one argument: ``T``, a float32 tensor. The same types are accepted for
         `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`, `svd_interval`,
         `precond_update_interval`, `epsilon` and `alpha`.
       gbar_weight: see the formulas of this module.
       mat_gbar_decay: see the formulas of this module; not negative.
       mat_gbar_weight: see the formulas of this module; not negative.
       learning_rate: the factor of the update.
-      svd_interval: 1 or more; the powers ``H_i`` are computed in steps where T is a multiple of it.
+      svd_interval: 1 or more; the powers ``H_i`` are computed in steps where T is a multiple of
+        this number.
       precond_update_interval: 1 or more; the matrices are updated in steps where T is a multiple of
-        it, and ``mat_gbar_weight`` is multiplied by it.
+        this number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
       alpha: the sum of the exponents of all axes.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the
         singular value decomposition. Then ``rank / (2 * alpha)`` must be a whole number. The powers
         of matrices with a small norm are inexact, see above.
-      use_locking: has no effect; True raises a `UseLockingWarning`.
+      use_locking: has no effect; True gives a `UseLockingWarning`.
       name: the name of the optimizer and its slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of range; when gradients are applied, a variable's shape
-        is unknown or does not fit the arguments.
+      ValueError: an argument is NaN or out of range. Also when gradients are applied, if a
+        variable's shape is unknown or does not fit the arguments.
     """
 
     allows_constant_step = True
@@ -123,8 +127,8 @@ class ShampooOptimizer(RuleOptimizer):
         given = {} if takes_step(learning_rate) else {"learning_rate": learning_rate}
         self.full_precision = tuple(given)
         super().__init__(use_locking, name, global_step, **given)
-        # The others are plain attributes: the original computes with Python numbers, and tensors
-        # would round differently.
+        # The other parameters are plain attributes, because tf.contrib computes with Python
+        # numbers, and tensors would round differently.
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
@@ -177,7 +181,7 @@ class ShampooOptimizer(RuleOptimizer):
         return hyper
 
     def _at_time(self, name, hyper, dtype):
-        """Returns a parameter at this step: a Python number as it is, or a tensor of `dtype`."""
+        """Returns a parameter in this step: a Python number unchanged, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
         if takes_step(value):
             value = argument_checks.hyperparameter(name, value(hyper.time))
@@ -202,7 +206,7 @@ class ShampooOptimizer(RuleOptimizer):
         return self._update(grad, value, slots, hyper, rows=True)
 
     def _update(self, grad, value, slots, hyper, rows):
-        """Returns the step and the changes of the slots; see `rule`."""
+        """Returns the update and the changes of the slots; see `rule`."""
         grad.set_shape(value.shape)  # a sparse gradient that was made dense has lost its shape
         grad = tf.cast(grad if value.shape.rank else tf.reshape(grad, [1]), wide_dtype(value.dtype))
         direction, changes, rank = grad, {}, grad.shape.rank
@@ -219,8 +223,8 @@ class ShampooOptimizer(RuleOptimizer):
                 factor = self._diagonal(axis, others, grad, slots, hyper, changes, rows)
                 direction = _next_axis_first(direction)
                 if axis == rank - 1:
-                    # The order in which a Session computes the original's product. Grappler may
-                    # reorder a plain product, but not multiply_no_nan.
+                    # A Session computes tf.contrib's product in this order. multiply_no_nan is used
+                    # because Grappler may reorder a plain product.
                     direction = tf.math.multiply_no_nan(direction, rate * factor)
                     rate = None
                 else:
@@ -249,9 +253,9 @@ class ShampooOptimizer(RuleOptimizer):
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
     def _matrix(self, axis, size, grad, slots, hyper, changes):
-        """Updates the matrix of an axis and returns its power, both if this step is due.
+        """Updates the matrix of an axis if this is due in this step, and returns its power.
 
-        In steps between those of `svd_interval` it returns the power in the slot.
+        In steps where `svd_interval` requires no new power, it returns the power in the slot.
         """
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
@@ -270,7 +274,7 @@ class ShampooOptimizer(RuleOptimizer):
             )
             matrix, changes[name] = (old + added) * part, Addition(added)
         elif _is(hyper.mat_gbar_decay, 0):
-            matrix = products(part)  # as one factor: Grappler would combine two
+            matrix = products(part)  # as one factor, because Grappler would combine two factors
         else:
             added = _added(old, hyper.mat_gbar_decay, products())
             matrix, changes[name] = (old + added) * part, Addition(added)
@@ -289,7 +293,7 @@ class ShampooOptimizer(RuleOptimizer):
 
 
 class _RowsOfAPart(RowSlot):
-    """One value per row, valid only with the same partitions: another part may have a matrix."""
+    """One value per row, valid only with the same partitions: another may have a matrix."""
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return ()
@@ -357,7 +361,7 @@ def _added(old, decay, addition):
 
 
 def _reciprocal(size, dtype):
-    """Returns ``1 / size``: Grappler replaces a division by a constant by such a factor."""
+    """Returns the factor ``1 / size``, with which Grappler replaces division by a constant."""
     numpy = dtype.as_numpy_dtype
     return numpy(1) / numpy(size)
 

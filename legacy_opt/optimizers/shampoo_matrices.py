@@ -1,7 +1,7 @@
 """Matrices for Shampoo: products of a tensor's slices, and powers of such matrices.
 
 Powers are computed by the singular value decomposition, or by iterations of matrix products, which
-run faster on accelerators. Sizes are Python integers, exponents numbers or scalar tensors.
+run faster on accelerators. Sizes are Python integers; exponents are numbers or scalar tensors.
 
 Grappler combines a transposition and a matrix product into one operation, which may round
 differently. So the transposition is an argument of `tf.matmul` wherever possible.
@@ -40,7 +40,7 @@ def contract_first_axis(tensor, matrix, size):
 ITERATIONS = 100
 ACCURACY = 1e-6
 
-# Grappler replaces tf.pow with these exponents by other operations; eager execution does not.
+# In graphs Grappler replaces tf.pow with these exponents by other operations.
 _SPECIAL_POWERS = {
     -1.0: tf.math.reciprocal,
     -0.5: tf.math.rsqrt,
@@ -78,8 +78,8 @@ def power_by_svd(matrix, size, exponent, epsilon):
 def power_by_iteration(matrix, size, exponent, epsilon):
     """Returns ``(matrix + epsilon * I) ** exponent`` by iterations.
 
-    It computes the square root, then the inverse p-th root of that: ``2 * exponent`` has to be -1/p
-    for a whole number p.
+    It computes the square root, then the inverse p-th root of the square root. So ``2 * exponent``
+    has to be -1/p for a whole number p.
 
     Args:
       matrix: a symmetric matrix, ``[size, size]``.
@@ -118,7 +118,7 @@ def _square_root(matrix, size, epsilon):
         rest = tf.sqrt(tf.reduce_sum(rest * rest)) / norm
         return i + 1, better, y, tf.matmul(middle, z), rest, error
 
-    # The loop ends when the error grows; the result is the iterate before that.
+    # The loop ends when the error grows; the result is the iterate before the last one.
     y = matrix / norm
     start = [tf.constant(0), y, y, identity, norm, norm + 1.0]
     return tf.while_loop(continues, improve, start)[2] * tf.sqrt(norm)

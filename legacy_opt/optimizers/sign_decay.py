@@ -1,4 +1,4 @@
-"""Decays of AddSign's and PowerSign's sign term.
+"""Sign decays: functions that return the factor of the sign term in AddSign and PowerSign.
 
     linear:   max(0, 1 - t / decay_steps)
     cosine:   (1 + cos(2 pi num_periods t / decay_steps)) / 2
@@ -6,11 +6,11 @@
 
 where ``t = min(global_step, decay_steps)``. From Bello et al., "Neural Optimizer Search with
 Reinforcement Learning" (https://arxiv.org/abs/1709.07417); the functions are those of TensorFlow
-1's `tf.contrib.opt.python.training.sign_decay`, and return the same bits as those in a Session.
+1's `tf.contrib.opt.python.training.sign_decay`, and return the same bits as these in a Session.
 
-A Session multiplies by 1 / decay_steps in place of the division, and combines constant factors;
-eager execution does neither. Here Python combines the constants, in float32, so that Sessions,
-functions and eager execution compute the same.
+A Session multiplies by 1 / decay_steps instead of dividing, and combines constant factors; eager
+execution does neither. Here Python combines the constants, in float32, so that Sessions, functions
+and eager execution compute the same.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def get_linear_decay_fn(decay_steps: int) -> DecayFunction:
     """Returns a function of the global step that decreases linearly from 1 to 0.
 
     Args:
-      decay_steps: the number of steps after which it is 0, a positive integer.
+      decay_steps: the number of steps after which the result is 0, a positive integer.
 
     Returns:
       A function from an int32 or int64 step (tensor, variable or number) to a float32 scalar. It
@@ -49,9 +49,9 @@ def get_cosine_decay_fn(
     """Returns a function of the global step that follows a cosine from 1.
 
     Args:
-      decay_steps: the number of steps after which it is constant, a positive integer.
-      num_periods: the number of periods of the cosine in these steps; 0.5 ends at 0.
-      zero_after: the number of periods after which it is 0, or None.
+      decay_steps: the number of steps after which the result is constant, a positive integer.
+      num_periods: the number of periods of the cosine in these steps; with 0.5 it ends at 0.
+      zero_after: the number of periods after which the result is 0, or None.
 
     Returns:
       A function of the step, see `get_linear_decay_fn`.
@@ -69,11 +69,11 @@ def get_restart_decay_fn(
     """Returns a function of the global step that decreases from 1 to 0 and restarts at 1.
 
     Args:
-      decay_steps: the number of steps after which it is constant, a positive integer. The constant
-        is 1 if `num_periods` is a whole number, because the next period starts there.
-      num_periods: the number of times it decreases in these steps, each along half a period of a
+      decay_steps: the number of steps after which the result is constant, a positive integer. The
+        constant is 1 if `num_periods` is a whole number, because the next period starts then.
+      num_periods: how often the result decreases in these steps, each time along half a period of a
         cosine.
-      zero_after: the number of such decreases after which it is 0, or None.
+      zero_after: the number of such decreases after which the result is 0, or None.
 
     Returns:
       A function of the step, see `get_linear_decay_fn`.
@@ -121,7 +121,7 @@ class _LinearDecay(_Decay):
 
     def at(self, step):
         if step.dtype.is_floating:
-            step = tf.cast(step, tf.int64)  # the original casts the difference to integers
+            step = tf.cast(step, tf.int64)  # tf.contrib casts the difference to integers
         return tf.cast(self.decay_steps - step, tf.float32) * self.per_step
 
 
@@ -139,7 +139,7 @@ class _CosineDecay(_PeriodicDecay):
         half_periods = np.float32(2 * self.num_periods) * self.per_step
         if self.zero_after is None:
             return 0.5 * (1 + tf.cos(step * (pi * half_periods)))
-        # Two operations read this product, so a Session does not combine it with the next one.
+        # Two operations read this product, so a Session does not combine it with another product.
         done = step * half_periods
         decay = 0.5 * (1 + tf.cos(done * pi))
         return tf.compat.v2.where(done >= 2 * self.zero_after, 0.0, decay)
@@ -164,7 +164,7 @@ def checked(function):
     """Returns a `sign_decay_fn` argument: a callable or None.
 
     Raises:
-      TypeError: it is neither, or one of the functions above that create a decay.
+      TypeError: `function` is neither, or is one of the functions above that create a decay.
     """
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:

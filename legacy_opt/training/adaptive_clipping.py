@@ -23,17 +23,17 @@ def adaptive_clipping_fn(
 ) -> FunctionOfPairs:
     """Returns a function that clips gradients whose norm is unusually large.
 
-    It keeps moving averages of ``log(norm)`` and of its square, where `norm` is the global norm of
-    all gradients. If the norm is ``exp(mean + std_factor * std)`` or more, all gradients are scaled
-    to a norm of ``exp(mean)``. Source: Pezeshki et al., https://arxiv.org/abs/1412.1602, 3.2.1, and
-    `tf.contrib.layers.adaptive_clipping_fn`.
+    The function keeps moving averages of ``log(norm)`` and ``log(norm)**2``, where `norm` is the
+    global norm of all gradients. If the norm is ``exp(mean + std_factor * std)`` or more, all
+    gradients are scaled to a norm of ``exp(mean)``. Source: Pezeshki et al.,
+    https://arxiv.org/abs/1412.1602, 3.2.1, and `tf.contrib.layers.adaptive_clipping_fn`.
 
     Args:
-      std_factor: the number of standard deviations above the mean from which on gradients are
-        clipped, a number or tensor.
+      std_factor: gradients are clipped if the logarithm of the norm is this many standard
+        deviations above its mean; a number or tensor.
       decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
       static_max_norm: a number or tensor to which the norm is also clipped, or None.
-      global_step: a variable or tensor, or None. With it the decay factor at step n is
+      global_step: a variable or tensor, or None. If it is given, the decay factor at step n is
         ``min(decay, n / (n + 1))``, so that the averages are not biased towards zero.
       report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
       epsilon: added to the norm; also the lower bound of the variance.
@@ -79,7 +79,7 @@ def adaptive_clipping_fn(
 
 
 def _bound(norm, std_factor, decay, global_step, epsilon):
-    """Updates the averages; returns the norm to clip from, and the mean logarithm of norms."""
+    """Updates the averages; returns the norm from which to clip, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)
@@ -87,7 +87,7 @@ def _bound(norm, std_factor, decay, global_step, epsilon):
     mean = _moving_average("mean", log_norm, decay)
     square = _moving_average("sq_mean", tf.square(log_norm), decay)
     variance = square - tf.square(mean)
-    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # the original's name
+    least = tf.convert_to_tensor(epsilon, variance.dtype, name="Maximum/x")  # tf.contrib's name
     std = tf.sqrt(tf.maximum(least, variance))
     return tf.exp(mean + gradient_values.in_dtype(std_factor, std.dtype) * std), mean
 

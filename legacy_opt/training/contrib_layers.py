@@ -54,44 +54,46 @@ def optimize_loss(
 ) -> Tensor:
     """Creates an operation that runs one training step and returns the loss.
 
-    It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:
-    `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
+    Call it only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or `wrap_function`.
+    Source: `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
 
     Args:
       loss: the loss, a floating point scalar.
-      global_step: the integer variable to advance; None for the graph's global step, if it has one.
+      global_step: the integer variable to increment; None means the graph's global step, if the
+        graph has one.
       learning_rate: a number, which becomes the float32 variable `learning_rate` and is saved in
         checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
-      optimizer: one of: a name in `OPTIMIZER_CLS_NAMES`; a class, called with ``learning_rate=…``,
-        and with ``global_step=…`` if it requires one; a function of the learning rate, or without
-        arguments if that is None; a `tf.compat.v1.train.Optimizer`.
+      optimizer: one of: a name in `OPTIMIZER_CLS_NAMES`; a class, which is called with
+        ``learning_rate=…``, and with ``global_step=…`` if it requires that; a function of the
+        learning rate, or a function without arguments if `learning_rate` is None; a
+        `tf.compat.v1.train.Optimizer`.
       gradient_noise_scale: a number or tensor, or None: the factor of noise from a truncated normal
         distribution that is added to the gradients. Sparse gradients become dense.
-      gradient_multipliers: a dict from variables (or their `ref()`, or names, as `"w:0"`) to
-        numbers or tensors, the factors of their gradients. Variables that are not trained are
+      gradient_multipliers: a dict from variables (or their `ref()`, or names, for example `"w:0"`)
+        to numbers or tensors, the factors of their gradients. Variables that are not trained are
         ignored.
       clip_gradients: a number or tensor to which the global norm is clipped; or a function from a
-        list of (gradient, variable) pairs to such a list, such as `adaptive_clipping_fn` returns.
+        list of (gradient, variable) pairs to such a list, for example from `adaptive_clipping_fn`.
       learning_rate_decay_fn: a function from learning rate and global step to the learning rate to
         use. It is ignored if `learning_rate` is None.
-      update_ops: operations to run in each step; None for the collection `UPDATE_OPS`.
-      variables: the variables to train (the parts of partitioned variables); None for all trainable
-        variables.
-      name: the variable scope of everything created here; None means "OptimizeLoss", made unique.
-      summaries: some of `OPTIMIZER_SUMMARIES`; None for loss, learning rate and global norms. The
+      update_ops: operations to run in each training step; None means the collection `UPDATE_OPS`.
+      variables: the variables to train (for partitioned variables, the partitions); None means all
+        trainable variables.
+      name: the variable scope of all that is created here; None means "OptimizeLoss", made unique.
+      summaries: some of `OPTIMIZER_SUMMARIES`; None means loss, learning rate and global norms. The
         learning rate is written only with a `learning_rate_decay_fn`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
-      increment_global_step: False if something else advances `global_step`.
-      check_numerics: True or False, see `create_train_op`. The original has no such argument.
+      increment_global_step: False if something else increments `global_step`.
+      check_numerics: True or False, see `create_train_op`. tf.contrib has no such argument.
 
     Returns:
-      The loss of the step, a tensor. Evaluating it runs the training step first.
+      The loss of the step, a tensor. Evaluating this tensor runs the training step first.
 
     Raises:
       TypeError: an argument has the wrong type, or an optimizer class needs other arguments.
       ValueError: an argument is out of range; no variable has a gradient; or there is no global
         step, and the decay or the optimizer needs one.
-      RuntimeError: it is called in eager execution or in a `tf.function`.
+      RuntimeError: the function is called in eager execution or in a `tf.function`.
     """
     gradient_values.in_graphs_only("optimize_loss")
     loss = one_step.scalar_loss(loss)

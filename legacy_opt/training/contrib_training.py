@@ -39,39 +39,41 @@ def create_train_op(
 ) -> Tensor:
     """Creates an operation that runs one training step and returns the loss.
 
-    It builds a part of a TF1 graph: in a `tf.Graph`, a `model_fn`, or `wrap_function`. Source:
-    `tf.contrib.training.create_train_op`; docs/training_helpers.md lists the differences.
+    Call it only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or `wrap_function`.
+    Source: `tf.contrib.training.create_train_op`; docs/training_helpers.md lists the differences.
 
     Args:
       total_loss: the loss, a floating point tensor. If it is not a scalar, the gradients are those
         of its sum.
       optimizer: a `tf.compat.v1.train.Optimizer`.
-      global_step: the integer variable to advance; 0, the default, for the graph's global step,
-        which is created if necessary; None to advance nothing.
-      update_ops: operations to run before the loss is computed; None for the collection
-        `UPDATE_OPS`. A warning lists operations of the collection that are not among them.
-      variables_to_train: the variables to train (the parts of partitioned variables); None for all
-        trainable variables.
-      transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, such
-        as `clip_gradient_norms_fn` returns.
+      global_step: the integer variable to increment. The default, 0, means the graph's global step,
+        which is created if necessary; None means that nothing is incremented.
+      update_ops: operations to run before the loss is computed; None means the collection
+        `UPDATE_OPS`. A warning lists operations of the collection that are not in `update_ops`.
+      variables_to_train: the variables to train (for partitioned variables, the partitions); None
+        means all trainable variables.
+      transform_grads_fn: a function from a list of (gradient, variable) pairs to such a list, for
+        example from `clip_gradient_norms_fn`.
       summarize_gradients: whether to write a histogram and the norm of each gradient.
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
       check_numerics: whether to raise an InvalidArgumentError in a step in which the loss or a
-        gradient (after `transform_grads_fn`) is NaN or infinite. With True nothing is written to
-        trained variables, slots and global step before; `update_ops` may have run. Gradients of a
-        LossScaleOptimizer are not checked, because it skips such steps itself. "loss" checks only
-        the loss, as True does in the original; the variables may have been updated by then.
+        gradient (after `transform_grads_fn`) is NaN or infinite. With True, trained variables,
+        slots and global step are not changed in such a step, but `update_ops` may have run.
+        Gradients of a LossScaleOptimizer are not checked, because it skips such steps itself.
+        "loss" checks only the loss, like True in tf.contrib; then the variables may have been
+        updated before the error.
 
     Returns:
-      The loss of the step, a tensor. Evaluating it runs the training step first. It is added to the
-      collection `TRAIN_OP`.
+      The loss of the step, a tensor. Evaluating this tensor runs the training step first. It is
+      added to the collection `TRAIN_OP`.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: there is nothing to train, a variable is not trainable, or none has a gradient.
-      RuntimeError: it is called in eager execution or in a `tf.function`.
+      ValueError: there is nothing to train, a variable is not trainable, or no variable has a
+        gradient.
+      RuntimeError: the function is called in eager execution or in a `tf.function`.
     """
     gradient_values.in_graphs_only("create_train_op")
     total_loss = one_step.tensor_of_loss("total_loss", total_loss)
@@ -117,7 +119,7 @@ def create_train_op(
 
 
 def _all_update_ops(update_ops):
-    """Returns the operations to run in each step; warns about other ones of the collection."""
+    """Returns the operations to run; warns about other operations of the collection UPDATE_OPS."""
     collected = v1.get_collection(v1.GraphKeys.UPDATE_OPS)
     update_ops = one_step.operations(collected if update_ops is None else update_ops)
     others = [each for each in collected if not any(each is other for other in update_ops)]

@@ -63,7 +63,7 @@ def clip_gradient_norms_fn(max_norm: TensorLike) -> FunctionOfPairs:
 
     Raises:
       TypeError: `max_norm` has the wrong type.
-      ValueError: it is not positive.
+      ValueError: `max_norm` is not positive.
     """
     max_norm = positive_scalar("max_norm", max_norm)
     return lambda gradients_to_variables: clip_gradient_norms(gradients_to_variables, max_norm)
@@ -107,7 +107,7 @@ def multiply_gradients(
 
 
 def multiply_by_full_names(grads_and_vars, gradient_multipliers):
-    """Multiplies gradients for `optimize_loss`: names end in ":0", and gradients may be None."""
+    """Multiplies gradients for `optimize_loss`, where names end in ":0"; a gradient may be None."""
     pairs = list(grads_and_vars)
     multipliers = _multipliers(gradient_multipliers, pairs, lambda variable: variable.name)
     changed = []
@@ -124,7 +124,7 @@ def check_multipliers(multipliers):
     """Checks a dict from variables or names to multipliers.
 
     Raises:
-      TypeError: it is not a dict, or has other keys or values.
+      TypeError: `multipliers` is not a dict, or has other keys or values.
       ValueError: a number is not finite.
     """
     what = "gradient_multipliers"
@@ -151,7 +151,7 @@ def _multipliers(multipliers, pairs, name_of):
     by_identity = {id(_variable_of(key)): value for key, value in multipliers.items()}
     variables = [variable for _, variable in pairs]
     names = [name_of(variable) for variable in variables]
-    # Names of variables that are not trained are allowed, other names are not.
+    # Names of variables that are not trained are allowed; other unknown names are not.
     missing = [key for key in by_name if key not in names]
     if missing:
         others = {name_of(variable) for variable in v1.global_variables() + v1.local_variables()}
@@ -173,7 +173,7 @@ def add_gradients_summaries(grads_and_vars: GradsAndVars) -> List[Tensor]:
       grads_and_vars: a list of (gradient, variable) pairs; a gradient may be None.
 
     Returns:
-      The list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each.
+      The list of summaries: `<variable>_gradient` and `<variable>_gradient_norm` for each gradient.
 
     Raises:
       TypeError: `grads_and_vars` is not such a list.

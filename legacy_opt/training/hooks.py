@@ -20,24 +20,25 @@ _STATISTICS = {"mean": tf.reduce_mean, "min": tf.reduce_min, "max": tf.reduce_ma
 class ProgressBarHook(v1.train.SessionRunHook):
     """Shows a progress bar with the loss and the steps per second; requires tqdm.
 
-    The bar shows the global step: a resumed training continues at its step, and in a cluster each
-    worker's bar shows the steps of all workers. The bar is closed when the training ends, also by
-    an exception. A session that is recreated after an error gets a new bar.
+    The bar shows the global step. So the bar of a resumed training starts at the restored step, and
+    in a cluster the bar of each worker shows the steps of all workers. The bar is closed when the
+    training ends, even by an exception. A session that is recreated after an error gets a new bar.
 
     Args:
-      loss: the scalar tensor to show, or its name in the graph; None for the loss of an Estimator,
-        the last scalar in the collection `LOSSES`. If there is none, no loss is shown.
-      total_steps: the global step at which the training ends, as an Estimator's `max_steps`; None
+      loss: the scalar tensor to show, or its name in the graph. None means the loss of an
+        Estimator, the last scalar in the collection `LOSSES`. If the collection has no scalar, no
+        loss is shown.
+      total_steps: the global step at which the training ends, like an Estimator's `max_steps`; None
         if it is unknown.
-      **options: further arguments of `tqdm.tqdm`: ``desc="Adagrad"``, ``file=sys.stdout``, or
-        ``disable=None`` to show nothing without a terminal.
+      **options: further arguments of `tqdm.tqdm`, for example ``desc="Adagrad"``,
+        ``file=sys.stdout``, or ``disable=None`` to show nothing without a terminal.
 
     Raises:
       ImportError: tqdm is not installed.
       TypeError: an argument has the wrong type; or `options` has a name that tqdm does not accept,
-        or that is set here (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1. When the training starts: the loss is not a scalar or
-        not in the graph, or the graph has no global step.
+        or that this hook sets itself (`iterable`, `total`, `initial`).
+      ValueError: `total_steps` is below 1. Also when the training starts, if the loss is not a
+        scalar or not in the graph, or if the graph has no global step.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class ProgressBarHook(v1.train.SessionRunHook):
     ) -> None:
         step = int(session.run(self._fetches["step"]))
         self._bar = self._tqdm(initial=step, **self._options)
-        # Hooks are not called after an exception, but the session's coordinator is.
+        # After an exception hooks are not called, but the session's coordinator is called.
         coord.register_thread(_ClosesWithTheSession(self._bar))
 
     def before_run(
@@ -119,29 +120,31 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     """Writes statistics of an optimizer's slots for TensorBoard.
 
     It writes the mean, minimum and maximum of each slot after the first step, then every
-    `every_n_steps`, and at the end. The tags are ``slots/<variable>/<slot>/<statistic>``, as
-    ``slots/embeddings/accumulator/max``. The statistics are computed on the slot's device, so only
-    three numbers are transferred. They are those after the complete step under whose number they
-    are written, although other workers of a cluster may be within a step.
+    `every_n_steps` steps, and at the end. The tags are ``slots/<variable>/<slot>/<statistic>``, for
+    example ``slots/embeddings/accumulator/max``. The statistics are computed on the slot's device,
+    so that only three numbers per slot are transferred. Statistics written for step n are computed
+    after step n is complete, but other workers of a cluster may be within a step.
 
-    Only one worker should write them: the chief, as with an Estimator's `training_chief_hooks`.
+    Only one worker, the chief, should write statistics: pass the hook to an Estimator in
+    `training_chief_hooks`.
 
     Empty slots are left out, and slots that change their size (the rows that
-    `GradientAccumulationOptimizer` accumulates). Of AdagradDecay's decay counts only some elements
-    are used, for a dense variable only the first: look at the maximum, not the mean.
+    `GradientAccumulationOptimizer` accumulates). In the slot `accumulator_decay_power` of
+    AdagradDecay only some elements are used (for dense gradients only the first), so look at its
+    maximum, not its mean.
 
     Args:
       optimizer: the `tf.compat.v1.train.Optimizer` or Keras OptimizerV2 that trains in the graph.
-        It may be passed to a canned Estimator, too.
-      output_dir: the directory to write to, as an Estimator's `model_dir`.
+        The same optimizer may be passed to a canned Estimator.
+      output_dir: the directory to write to, for example an Estimator's `model_dir`.
       every_n_steps: the number of steps between two writes.
-      slots: the names of the slots, as in `optimizer.get_slot_names()`; None for all.
+      slots: the names of the slots, from `optimizer.get_slot_names()`; None means all slots.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. When the training starts:
-        the optimizer has no slots in the graph, or none with a name in `slots`, or the graph has no
-        global step.
+      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. Also when the training
+        starts, if the optimizer has no slots in the graph, or no slot with a name in `slots`, or if
+        the graph has no global step.
     """
 
     def __init__(
@@ -186,7 +189,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # Not when it first writes: that may be outside of the graph, in eager execution.
+        # Not when the hook first writes, because that may be in eager execution, outside the graph.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -206,7 +209,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The step was read in the same run that advances it: before or after it advanced.
+        # The run that returned the step also increments it; the value is from before or after that.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))
@@ -229,7 +232,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         self._writer.add_summary(v1.Summary(value=values), self._written)
 
     def _slots_in_graph(self):
-        """Returns (variable, slot name, slot) of all slots to write statistics of."""
+        """Returns (variable, slot name, slot) for all slots whose statistics are written."""
         existing = sorted(self._optimizer.get_slot_names())
         names = existing if self._slots is None else self._slots
         found = [
@@ -250,7 +253,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
 
 class _ClosesWithTheSession:
-    """Closes a bar when a session ends; registered in the session's coordinator as a thread.
+    """Closes a bar when a session ends; it is registered as a thread in the session's coordinator.
 
     Every session ends with `Coordinator.join`, which calls `is_alive` of all threads.
     """
@@ -266,7 +269,7 @@ class _ClosesWithTheSession:
 
 
 def _tqdm():
-    """Returns the class tqdm for a terminal or for a notebook, whichever runs this."""
+    """Returns the class tqdm for notebooks if the code runs in a notebook, else for terminals."""
     try:
         from tqdm.auto import tqdm
     except ImportError as error:
@@ -277,7 +280,7 @@ def _tqdm():
 
 
 def _options(tqdm):
-    """Returns the names of the arguments of a class tqdm that are not set here."""
+    """Returns the names of the arguments of a class tqdm that the hook does not set itself."""
     names = set().union(*(inspect.signature(cls.__init__).parameters for cls in tqdm.__mro__))
     return names - {"self", "args", "kwargs", "iterable", "total", "initial"}
 
@@ -294,7 +297,7 @@ def _global_step(hook):
 
 
 def _slot(optimizer, variable, name):
-    """Returns a slot, or None. Keras optimizers raise for variables that they do not train."""
+    """Returns a slot or None; Keras optimizers raise KeyError for variables they do not train."""
     try:
         return optimizer.get_slot(variable, name)
     except KeyError:

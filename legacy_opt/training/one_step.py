@@ -9,7 +9,7 @@ from legacy_opt.wrappers.nested_optimizers import all_optimizers_in, contains_sy
 v1 = tf.compat.v1
 
 
-_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # of any package
+_LOSS_SCALES = {"LossScaleOptimizer", "MixedPrecisionLossScaleOptimizer"}  # in any package
 
 
 def apply(optimizer, pairs, global_step, checked_loss, name=None):
@@ -18,9 +18,9 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer`.
       pairs: a list of (gradient, variable) pairs.
-      global_step: the variable to advance, or None.
-      checked_loss: a loss. Before anything is written, it and the gradients are checked to be
-        finite. None checks nothing.
+      global_step: the variable to increment, or None.
+      checked_loss: the loss, to check that the loss and the gradients are finite before anything is
+        written; None means no check.
       name: the name of the operation.
 
     Returns:
@@ -33,9 +33,9 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
         checked_loss, pairs, with_gradients=not is_scaled
     )
     if contains_sync_replicas(optimizer):
-        # Its queue runners run some of its operations in threads, and must not compute a loss.
+        # SyncReplicasOptimizer runs some operations in threads, which must not compute a loss.
         finite = []
-    # The dependencies also delay writes of an optimizer that do not depend on gradients.
+    # The dependencies are needed because some writes of an optimizer do not depend on gradients.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
@@ -54,7 +54,7 @@ def after(operations, tensor):
 
 
 def is_function(value):
-    """Whether an argument is a function, not a tensor or variable (some are callable)."""
+    """Whether `value` is a function and not a tensor or variable (which may be callable, too)."""
     return callable(value) and not argument_checks.is_tensor_like(value)
 
 
@@ -90,12 +90,12 @@ def scalar_loss(loss):
 
 
 def check_step(global_step, advanced):
-    """Checks the global step, which must be a variable if it is to be advanced."""
+    """Checks the global step, which must be a variable if it will be incremented."""
     argument_checks.integer_step("global_step", global_step)
-    # By its method: some variables of distribution strategies are not instances of tf.Variable.
+    # Not isinstance: some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
-    if global_step.dtype == global_step.dtype.base_dtype:  # else it is a reference to a variable
+    if global_step.dtype == global_step.dtype.base_dtype:  # otherwise it is a ref of a variable
         raise TypeError(
             "global_step must be a variable to be advanced, got the tensor "
             f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "
@@ -104,7 +104,7 @@ def check_step(global_step, advanced):
 
 
 def listed(message, values):
-    """Returns `values` as a list; raises a TypeError with this message if they are no iterable."""
+    """Returns `values` as a list; raises a TypeError with `message` if that is impossible."""
     try:
         if isinstance(values, (str, tf.Variable)):
             raise TypeError

@@ -43,16 +43,16 @@ def _shampoo(learning_rate, global_step):
     return ShampooOptimizer(global_step, learning_rate=learning_rate)
 
 
-# Functions or classes, called with learning_rate=…, and with global_step=… if they require one.
+# Functions or classes. They are called with learning_rate=…, and with global_step=… if required.
 OPTIMIZER_CLS_NAMES: Dict[str, Callable[..., V1Optimizer]] = {
-    # tf.contrib.layers.OPTIMIZER_CLS_NAMES.
+    # The entries of tf.contrib.layers.OPTIMIZER_CLS_NAMES.
     "Adagrad": v1.train.AdagradOptimizer,
     "Adam": v1.train.AdamOptimizer,
     "Ftrl": v1.train.FtrlOptimizer,
     "Momentum": _momentum,
     "RMSProp": v1.train.RMSPropOptimizer,
     "SGD": v1.train.GradientDescentOptimizer,
-    # This package's, except those that also need a weight decay.
+    # Optimizers of this package, except those that also need a weight decay.
     "AdaMax": AdaMaxOptimizer,
     "Adafactor": AdafactorOptimizer,
     "AdagradDecay": AdagradDecayOptimizer,
@@ -106,8 +106,8 @@ def make_optimizer(optimizer, learning_rate, global_step):
       A `tf.compat.v1.train.Optimizer`.
 
     Raises:
-      TypeError: a class needs other arguments, or a function returns no v1 optimizer.
-      ValueError: an optimizer requires the global step, and there is none.
+      TypeError: a class needs other arguments, or a function does not return a v1 optimizer.
+      ValueError: an optimizer requires the global step, but `global_step` is None.
     """
     if isinstance(optimizer, v1.train.Optimizer):
         return optimizer
@@ -120,7 +120,7 @@ def make_optimizer(optimizer, learning_rate, global_step):
 
 
 def _make(maker, name, learning_rate, global_step):
-    """Calls a class, or an entry of the table."""
+    """Creates an optimizer by calling a class or an entry of `OPTIMIZER_CLS_NAMES`."""
     arguments = {"learning_rate": learning_rate}
     parameters = inspect.signature(maker).parameters
     if "global_step" in parameters and parameters["global_step"].default is inspect.Parameter.empty:
@@ -141,10 +141,10 @@ def _make(maker, name, learning_rate, global_step):
 
 
 def v1_optimizer(what, value):
-    """Returns `value`, a v1 optimizer.
+    """Returns `value` if it is a v1 optimizer.
 
     Raises:
-      TypeError: it is not a v1 optimizer.
+      TypeError: `value` is not a v1 optimizer.
     """
     if not isinstance(value, v1.train.Optimizer):
         raise argument_checks.WrongTypeError(_no_optimizer(what, value))

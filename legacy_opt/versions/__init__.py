@@ -1,7 +1,7 @@
 """Differences between TensorFlow and Keras versions, in one place.
 
-The functions test for features; version numbers are for messages, and for the few differences that
-show in no feature. Private names of TensorFlow that the package needs are used here only.
+The functions test for features. Version numbers are used in messages, and for the few differences
+that no feature shows. Private names of TensorFlow are used in this subpackage only.
 """
 
 from legacy_opt.versions.call_stack import asked_by_a_checkpoint, writing_saved_model

@@ -6,7 +6,7 @@ import sys
 def writing_saved_model():
     """Whether TensorFlow's SavedModel writer is on the call stack.
 
-    No TensorFlow version tells an optimizer in which file format its slots are being saved.
+    The call stack is needed because TensorFlow does not tell an optimizer the file format.
     """
     frame = sys._getframe(1)
     while frame is not None:

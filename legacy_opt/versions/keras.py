@@ -24,7 +24,7 @@ def keras_facts():
     keras = tf.keras
     try:
         home = keras.Model.__module__.split(".")[0]
-    except (ImportError, RecursionError) as error:  # the latter if an import failed before
+    except (ImportError, RecursionError) as error:  # RecursionError if an import failed before
         raise ImportError(
             "tf.keras cannot be imported; KERAS_BACKEND is "
             f"{os.environ.get('KERAS_BACKEND')!r}. v1 optimizers need the TensorFlow backend: set "
@@ -65,7 +65,7 @@ def keras_2():
         if keras_facts()["generation"] == 2:
             return tf.keras
     except ImportError:
-        pass  # tf.keras is a Keras 3 without its backend; tf_keras does not need that
+        pass  # tf.keras is Keras 3 and its backend is missing; tf_keras does not need the backend
     try:
         return importlib.import_module("tf_keras")
     except ImportError as error:
@@ -79,7 +79,7 @@ def keras_3():
     """Returns the package keras, if it is Keras 3.
 
     Raises:
-      ImportError: Keras 3 is not installed, is too old, or has another backend than TensorFlow.
+      ImportError: Keras 3 is not installed, is too old, or has a backend other than TensorFlow.
     """
     try:
         keras = importlib.import_module("keras")
@@ -108,7 +108,7 @@ def kind_of_keras_optimizer(value):
     """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
-      ImportError: its Keras 3 is too old or has another backend than TensorFlow.
+      ImportError: `value` is of Keras 3, which is too old or has a backend other than TensorFlow.
     """
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
@@ -121,7 +121,7 @@ def kind_of_keras_optimizer(value):
 
 
 def create_optimizer_weights(optimizer, variables):
-    """Creates a Keras optimizer's state variables for `variables`, unless they exist."""
+    """Creates a Keras optimizer's state variables for `variables`, if they do not exist yet."""
     if kind_of_keras_optimizer(optimizer) == "keras3":
         optimizer.build(variables)
     elif hasattr(optimizer, "_create_all_weights"):
@@ -136,7 +136,7 @@ def create_optimizer_weights(optimizer, variables):
 def keras_3_distributes(strategy):
     """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
 
-    Measured: up to Keras 3.7 it does not, so `fit` trains with a multiple of the gradient.
+    Tests have shown that Keras up to 3.7 does not, so that `fit` trains with too large gradients.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -146,18 +146,18 @@ def keras_3_distributes(strategy):
 
 
 def is_keras_3_variable(value):
-    """Whether `value` is a variable of Keras 3, which is no `tf.Variable` but contains one."""
-    # Not isinstance(value, keras.Variable): up to Keras 3.6 it is False for layers' variables.
+    """Whether `value` is a Keras 3 variable (an object that contains a `tf.Variable`)."""
+    # Not isinstance(value, keras.Variable): up to Keras 3.6 that is False for layers' variables.
     return isinstance(getattr(value, "dtype", None), str)
 
 
 def tf_variable(value):
-    """Returns the `tf.Variable` inside a variable of Keras 3; anything else unchanged."""
+    """Returns the `tf.Variable` inside a Keras 3 variable; returns other objects unchanged."""
     return value.value if is_keras_3_variable(value) else value
 
 
 def value_of(variable):
-    """Returns a variable's value as an array; in a TF1 graph it is read in Keras' session."""
+    """Returns a variable's value as an array; in a TF1 graph Keras' session reads it."""
     variable = tf_variable(variable)
     if for_a_session():
         return np.asarray(keras_2().backend.get_value(variable))
@@ -165,7 +165,7 @@ def value_of(variable):
 
 
 def assign_to(variable, value):
-    """Assigns a value to a variable; in a TF1 graph in Keras' session."""
+    """Assigns a value to a variable; in a TF1 graph Keras' session does it."""
     variable = tf_variable(variable)
     if for_a_session():
         keras_2().backend.set_value(variable, value)

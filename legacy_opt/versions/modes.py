@@ -9,7 +9,7 @@ EAGER, FUNCTION, GRAPH, CONTROL_FLOW = "eager", "function", "graph", "control fl
 
 
 def building():
-    """Returns the mode in which operations are created; it decides how to build a condition.
+    """Returns the mode in which operations are created, which decides how to build a condition.
 
     Returns:
       EAGER when executing eagerly; FUNCTION inside `tf.function`, `wrap_function` and the branches
@@ -27,14 +27,14 @@ def building():
 def runs_in_order():
     """Whether reads and writes of variables run in program order.
 
-    They do when executing eagerly and in `tf.function`, not in TF1 graphs and `wrap_function`.
+    They do in eager execution and in `tf.function`, but not in TF1 graphs and `wrap_function`.
     """
     graph = tf.compat.v1.get_default_graph()
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
 def for_a_session():
-    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
+    """Whether the outermost context is a TF1 graph; True inside its functions and branches, too."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -42,7 +42,7 @@ def for_a_session():
 @contextlib.contextmanager
 def v1_control_flow():
     """Scope in which `tf.cond` builds Switch and Merge, which work with ref variables."""
-    with tf.Graph().as_default():  # inside a function the answer is always True
+    with tf.Graph().as_default():  # inside a function control_flow_v2_enabled() is always True
         v2 = tf.compat.v1.control_flow_v2_enabled()
     if v2:
         tf.compat.v1.disable_control_flow_v2()
@@ -77,7 +77,7 @@ def has_estimator():
 
 
 def has_contrib():
-    """Whether this TensorFlow ships `tf.contrib`; one added by patching does not count."""
+    """Whether TensorFlow itself contains `tf.contrib`; False if patching added `tf.contrib`."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
@@ -87,10 +87,11 @@ def speaks_v1():
 
 
 def plain_module(module):
-    """Returns the module inside TensorFlow's deprecation wrapper; other modules unchanged.
+    """Returns the module inside TensorFlow's deprecation wrapper, or another module unchanged.
 
-    Names must be set and deleted there: the wrapper caches attributes set on itself, in some
-    versions even after they are deleted, but not attributes of the wrapped module.
+    Names must be set and deleted in the returned module, because the wrapper caches attributes that
+    are set on itself, in some versions even after they are deleted. It does not cache attributes of
+    the wrapped module.
     """
     return getattr(module, "_tfmw_wrapped_module", module)
 
@@ -112,9 +113,9 @@ def compiling_with_xla():
 
 @functools.lru_cache(maxsize=None)
 def xla_compiles_unique():
-    """Whether XLA can compile `tf.unique`, which sparse gradients need; tried once."""
+    """Whether XLA can compile `tf.unique` (needed for sparse gradients); this is tried once."""
     with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # the latter before TensorFlow 2.5
+        for name in ("jit_compile", "experimental_compile"):  # the second before TensorFlow 2.5
             try:
                 compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
                 compiled(tf.constant([1, 1]))
@@ -125,7 +126,7 @@ def xla_compiles_unique():
 
 
 def is_symbolic(value):
-    """Whether `value` is a symbolic tensor of a graph, not an eager one."""
+    """Whether `value` is a symbolic tensor of a graph, not an eager tensor."""
     return isinstance(value, (tf.Tensor, tf.IndexedSlices)) and hasattr(value, "op")
 
 
@@ -133,8 +134,8 @@ def regroups_constant_factors():
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
     If so, a hyperparameter read from a variable gives other last bits than the same number as a
-    constant in a TF1 graph. Measured: 1.15, 2.0 and 2.2 do, 2.3 and later do not. (All regroup
-    ``(x * y) * c``.)
+    constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup, and 2.3 and
+    later do not. (All versions regroup ``(x * y) * c``.)
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 
@@ -142,8 +143,8 @@ def regroups_constant_factors():
 def lock_global_step_increment(operation):
     """Makes the operation that increments a ref global step hold the variable's lock.
 
-    TensorFlow's optimizers increment it without the lock, so that increments of concurrent threads
-    can be lost. A resource variable always adds under its lock.
+    TensorFlow's optimizers increment the variable without the lock, so that increments of
+    concurrent threads can be lost. A resource variable is always incremented under its lock.
 
     Args:
       operation: the operation that `apply_gradients` returned.

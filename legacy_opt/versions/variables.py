@@ -6,13 +6,13 @@ import tensorflow as tf
 
 
 class Part(NamedTuple):
-    """The position of a part in its partitioned variable.
+    """The position of a part (one of the partitions) in its partitioned variable.
 
     Attributes:
       full_name: the name of the whole variable.
       full_shape: the shape of the whole variable, a list.
-      shape: the part's shape, a list.
-      offset: the part's first index along each axis, a list.
+      shape: the shape of the part, a list.
+      offset: the first index of the part along each axis, a list.
     """
 
     full_name: str
@@ -22,13 +22,13 @@ class Part(NamedTuple):
 
     @property
     def axis(self):
-        """The axis along which the variable is partitioned; None if it has one part only."""
+        """The axis along which the variable is partitioned; None if it has only one part."""
         sizes = enumerate(zip(self.shape, self.full_shape))
         return next((axis for axis, (size, full) in sizes if size != full), None)
 
     @property
     def place(self):
-        """The part's name, made from the rows that it contains: "w/rows_0_to_3_of_7"."""
+        """A name of the part that says which rows it contains: "w/rows_0_to_3_of_7"."""
         if self.axis is None:
             return self.full_name
         unit = {0: "rows", 1: "columns"}.get(self.axis, f"axis_{self.axis}")
@@ -37,7 +37,7 @@ class Part(NamedTuple):
 
 
 def part_of(variable):
-    """Returns a variable's `Part`; None if the variable belongs to no partitioned variable."""
+    """Returns a variable's `Part`; None if it is not a part of a partitioned variable."""
     whole = getattr(variable, "_save_slice_info", None)
     if whole is None:
         return None
@@ -47,7 +47,7 @@ def part_of(variable):
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Makes a Saver save a variable as a separate tensor, under another name than in the graph."""
+    """Makes a Saver save a variable as a separate tensor, under a name other than its own."""
 
     spec = ""
 
@@ -58,13 +58,13 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     TensorFlow copies the slice info of the variable, which is wrong for slots of other shapes. A
     slot that has the axis along which the variable is partitioned is saved as a slice of one
     tensor, like the variable. Any other slot is saved separately for each part, under a name with
-    the part's position, so that a graph with other partitions does not restore it.
+    the position of the part, so that a graph with other partitions does not restore it.
 
     Args:
       slot: the slot variable.
       variable: the part that the slot belongs to.
-      axes: for each axis of the slot, the axis of the variable that it corresponds to; () if there
-        are none; None if the slot belongs to all parts and is stored with one of them.
+      axes: for each axis of the slot, the corresponding axis of the variable; () if no axes
+        correspond; None if the slot belongs to all parts and is stored with one of them.
       part_by_part: whether to save each part's slot separately, under its name in the graph.
     """
     part = part_of(variable)
@@ -82,14 +82,15 @@ def fit_slice_info(slot, variable, axes, part_by_part=False):
     if not part_by_part:
         place = part.full_name if axes is None else part.place
         name = name.replace(variable.op.name, place, 1)
-    # Slice info, even of the whole tensor, makes the Saver compare shapes; it needs a known shape.
+    # Slice info, even of the whole tensor, makes the Saver compare shapes, so the shape must be
+    # known.
     shape = slot.shape.as_list() if slot.shape.is_fully_defined() else []
     kind = tf.Variable.SaveSliceInfo if shape else _Unsliced
     slot._set_save_slice_info(kind(name, shape, [0] * len(shape), shape))
 
 
 def own_aggregator(optimizer):
-    """Returns the `gradient_aggregator` passed to a Keras 2 optimizer; None for the default."""
+    """Returns the `gradient_aggregator` that a Keras 2 optimizer was given, or None."""
     aggregator = getattr(optimizer, "gradient_aggregator", None)
     by_default = getattr(aggregator, "__name__", None) == "all_reduce_sum_gradients"
     return None if by_default else aggregator
@@ -101,7 +102,7 @@ def awaits_restoration(trackable):
 
 
 def own_component(variable):
-    """Returns the current replica's component of a distributed variable; others unchanged.
+    """Returns the current replica's component of a distributed variable, or another unchanged.
 
     Call it in replica or update context only.
     """
@@ -118,7 +119,7 @@ def saveable(name, variable):
     """Returns the value for the key `name` in a v1 Saver's dict that saves `variable`."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
-        if callable(factory):  # of a distributed variable, which a Saver does not accept itself
+        if callable(factory):  # a Saver does not accept the distributed variable itself
             return factory(name)
     return variable
 
@@ -128,7 +129,8 @@ def distributed_variable(variable):
     container = getattr(variable, "_distributed_container", None)
     distributed = getattr(tf.distribute, "DistributedValues", ())
     if container is None and not isinstance(variable, distributed):
-        # Newer TensorFlow stores it at the handle. A distributed variable's `handle` may raise.
+        # Newer TensorFlow stores the container at the handle. A distributed variable's `handle` may
+        # raise an error.
         container = getattr(getattr(variable, "handle", None), "_distributed_container", None)
     whole = container() if callable(container) else None
     return variable if whole is None else whole

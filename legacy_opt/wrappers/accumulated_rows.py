@@ -1,4 +1,4 @@
-"""Slots that store the rows of sparse gradients, more after each call."""
+"""Slots that collect the rows of sparse gradients over several calls of `apply_gradients`."""
 
 import collections
 
@@ -12,11 +12,12 @@ from legacy_opt.core.variable_access import is_resource
 class GrowingSlot(Slot):
     """A slot whose first dimension changes; it is created with no rows.
 
-    The rows of a variable that is partitioned by rows are in one slot, which belongs to one part.
+    If a variable is partitioned by rows, one slot, that of its first partition, has all rows.
 
     Args:
-      of_rows: whether the slot contains rows of the variable's shape; otherwise scalars.
-      dtype: the slot's dtype; None means the variable's.
+      of_rows: whether the slot contains rows like those of the variable; if not, it contains
+        scalars.
+      dtype: the slot's dtype; None means the dtype of the variable.
     """
 
     def __init__(self, of_rows, dtype=None):
@@ -47,28 +48,28 @@ class GrowingSlot(Slot):
 
 
 class Homes:
-    """Maps each variable to its home, the variable that has the slots with its rows.
+    """Maps each variable to its home, the variable whose slots contain its rows.
 
-    The home of a part of a partitioned variable is the first part that was added; any other
-    variable is its own home.
+    The home of a partition of a partitioned variable is the first partition that was added; any
+    other variable is its own home.
     """
 
     def __init__(self):
         self._parts = {}  # by graph and the name of the whole variable
 
     def add(self, part):
-        """Adds a part of a partitioned variable; returns its home."""
+        """Adds a partition of a partitioned variable; returns its home."""
         key = part.graph, versions.part_of(part).full_name
         self._parts.setdefault(key, []).append(part)
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns the added parts of a part's partitioned variable; [] for other variables."""
+        """Returns the added partitions of a partition's variable; [] for other variables."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
     def of(self, variable):
-        """Returns the home of a variable: the variable itself, unless it was added."""
+        """Returns the home of a variable: that of an added partition, else the variable itself."""
         together = self.together(variable)
         return together[0] if any(variable is part for part in together) else variable
 
@@ -82,7 +83,7 @@ class Homes:
 
 
 def ids_and_rows(grad, variable):
-    """Returns a gradient's ids, counted in the whole of a partitioned variable, and its rows."""
+    """Returns a gradient's ids (row numbers in the whole, unpartitioned variable) and its rows."""
     if isinstance(grad, tf.IndexedSlices):
         ids, rows = tf.cast(grad.indices, tf.int64), grad.values
     else:
@@ -91,13 +92,13 @@ def ids_and_rows(grad, variable):
 
 
 def is_cut_by_rows(variable):
-    """Whether this is a part of a variable that is partitioned by rows."""
+    """Whether `variable` is a partition of a variable that is partitioned by rows."""
     part = versions.part_of(variable)
     return part is not None and part.axis in (None, 0)
 
 
 def rows_shape(variable):
-    """Returns the static shape of an unknown number of a variable's rows: ``[None, …]``."""
+    """Returns the static shape of any number of rows of a variable: ``[None, …]``."""
     if variable.shape.rank is None:
         return variable.shape
     return tf.TensorShape([None]).concatenate(variable.shape[1:])

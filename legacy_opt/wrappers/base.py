@@ -20,24 +20,24 @@ class OptimizerWrapper(v1.train.Optimizer):
     """An optimizer that passes gradients to inner optimizers: changed, divided or accumulated.
 
     The wrapper calls only `compute_gradients` and `apply_gradients` of the inner optimizers, so
-    that any v1 optimizer can be inside, also another wrapper. Slots of inner optimizers keep their
-    names; slots that a wrapper adds have its own name.
+    that any v1 optimizer, even another wrapper, can be inside. Slots of inner optimizers keep their
+    names; slots that a wrapper adds have the wrapper's name.
 
     In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
-    `optimizer_0`, `optimizer_1`, … of the wrapper, and their slots belong to them.
+    `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
 
     Args:
       wrapped: an iterable of the inner optimizers.
-      use_locking: as for `tf.compat.v1.train.Optimizer`; a wrapper itself locks nothing.
+      use_locking: see `tf.compat.v1.train.Optimizer`; a wrapper itself locks nothing.
       name: the wrapper's name.
 
     Raises:
-      TypeError: an inner optimizer is no v1 optimizer; the name is no string.
+      TypeError: an inner optimizer is not a v1 optimizer, or the name is not a string.
       ValueError: the name is empty.
     """
 
     def __init_subclass__(cls, **kwargs):
-        """Turns AutoGraph off: converting takes seconds, and in TensorFlow 1.15 breaks code."""
+        """Turns AutoGraph off, because it takes seconds and breaks code in TensorFlow 1.15."""
         super().__init_subclass__(**kwargs)
         for name in ("compute_gradients", "apply_gradients"):
             if name in vars(cls):
@@ -57,7 +57,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         self.track_wrapped()
 
     def track_wrapped(self) -> None:
-        """Adds the inner optimizers to object-based checkpoints; to be called on a copy, too."""
+        """Adds the inner optimizers to object-based checkpoints; call it on a copy, too."""
         for number, inner in enumerate(self._wrapped):
             self._track_trackable(inner, f"optimizer_{number}")
 
@@ -69,7 +69,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     def compute_gradients(
         self, loss: Loss, var_list: Optional[Iterable[Variable]] = None, *args: Any, **kwargs: Any
     ) -> List[GradAndVar]:
-        """Computes gradients as the wrapped optimizer does."""
+        """Computes gradients with the wrapped optimizer."""
         (inner,) = self._wrapped
         gradient_pairs.check_variables(type(self).__name__, var_list)
         return inner.compute_gradients(loss, var_list, *args, **kwargs)
@@ -87,16 +87,16 @@ class OptimizerWrapper(v1.train.Optimizer):
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Creates the slots of all inner optimizers, for other libraries' wrappers that call it."""
+        """Creates the slots of all inner optimizers; wrappers of other libraries call it."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 
     def own_slot(self, var: Variable, name: str) -> Optional[Variable]:
-        """Returns a slot of the wrapper itself; None if there is none."""
+        """Returns a slot of the wrapper itself, or None if the wrapper has no such slot."""
         return super().get_slot(var, name)
 
     def get_slot(self, var: Variable, name: str) -> Optional[Variable]:
-        """Returns a slot of the wrapper or of an inner optimizer; None if there is none."""
+        """Returns a slot of the wrapper or of an inner optimizer, or None if it does not exist."""
         slot = self.own_slot(var, name)
         for inner in self._wrapped:
             slot = inner.get_slot(var, name) if slot is None else slot
@@ -105,7 +105,7 @@ class OptimizerWrapper(v1.train.Optimizer):
     def get_slot_names(self) -> List[str]:
         """Returns the sorted slot names of the wrapper and of the inner optimizers, each once."""
         names = set(super().get_slot_names())
-        if not versions.asked_by_a_checkpoint():  # which calls the inner optimizers itself
+        if not versions.asked_by_a_checkpoint():  # a checkpoint calls the inner optimizers itself
             names.update(*(inner.get_slot_names() for inner in self._wrapped))
         return sorted(names)
 
@@ -124,7 +124,7 @@ def check_step_to_advance(global_step):
     """Checks that a global step is None or a variable.
 
     Raises:
-      TypeError: it is something else.
+      TypeError: `global_step` is something else.
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
@@ -136,17 +136,17 @@ def check_step_to_advance(global_step):
 
 @contextlib.contextmanager
 def parts_of_a_step(global_step):
-    """Scope in which inner optimizers apply gradients without advancing the step; see `whole_step`.
+    """Scope in which inner optimizers apply gradients but do not increment the global step.
 
-    Rules that depend on the global step read `global_step`, not yet advanced. The operations of the
-    inner optimizers are not added to the collection TRAIN_OP: some programs run its first operation
-    as the whole step.
+    Call `whole_step` afterwards. Rules that depend on the global step read `global_step` before it
+    is incremented. The operations of the inner optimizers are not added to the collection TRAIN_OP,
+    because some programs run its first operation as the whole training step.
 
     Args:
-      global_step: the variable that will be advanced afterwards, or None.
+      global_step: the variable that will be incremented afterwards, or None.
 
     Raises:
-      TypeError: `global_step` is no variable.
+      TypeError: `global_step` is not a variable.
     """
     check_step_to_advance(global_step)
     with advancing(global_step):
@@ -160,11 +160,11 @@ def parts_of_a_step(global_step):
 
 
 def whole_step(parts, global_step, name):
-    """Advances the global step by one after all parts of a step.
+    """Increments the global step after all inner optimizers have applied their gradients.
 
     Args:
       parts: the operations that the inner optimizers returned.
-      global_step: the variable to advance, or None.
+      global_step: the variable to increment, or None.
       name: the name of the returned operation.
 
     Returns:
@@ -186,7 +186,7 @@ def whole_step(parts, global_step, name):
 
 
 def _advance(global_step, parts):
-    """Returns an operation that increments the step after `parts`, once for all replicas."""
+    """Returns an operation that increments `global_step` after `parts`, once for all replicas."""
     if not tf.distribute.has_strategy():
         with after(*parts), v1.colocate_with(global_step):
             # Without the lock, increments of a ref variable by concurrent threads can be lost.

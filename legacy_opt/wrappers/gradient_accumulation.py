@@ -1,11 +1,11 @@
-"""Gradient accumulation: several small batches train as one large batch, up to rounding.
+"""Gradient accumulation: several small batches train like one large batch, up to rounding.
 
     total += g                                        in each batch
     optimizer.apply_gradients(total / steps)          in each batch of number steps, 2 * steps, …
     total = 0
 
-Source: a technique with many names: `MultistepAdamOptimizer` of tensor2tensor, the gradient
-aggregation of Lingvo, "accumulated SGD". This one wraps any v1 optimizer.
+The technique has many names: `MultistepAdamOptimizer` of tensor2tensor, the gradient aggregation of
+Lingvo, "accumulated SGD". This implementation wraps any v1 optimizer.
 """
 
 from __future__ import annotations
@@ -47,45 +47,48 @@ _NO_SYNC_REPLICAS = (
 class GradientAccumulationOptimizer(OptimizerWrapper):
     """Applies the mean of `steps` gradients, in every `steps`-th call of `apply_gradients`.
 
-    In the calls between, the inner optimizer does not run: its slots, powers of beta and the
-    variables do not change. `global_step` counts updates, not batches; so decays, schedules and
-    `max_steps` of an Estimator count updates, too. ``steps=1`` behaves like the inner optimizer.
+    In the other calls the inner optimizer does not run: its slots, its powers of beta and the
+    variables do not change. `global_step` counts updates, not batches, so that learning rate
+    schedules and `max_steps` of an Estimator count updates, too. With ``steps=1`` this optimizer
+    behaves like the inner optimizer.
 
-    Dense gradients are summed, those of 16-bit variables in float32. The ids and rows of sparse
-    gradients are stored, and passed on as one `tf.IndexedSlices`, as one large batch would give.
+    Dense gradients are summed, in float32 if the variable has 16 bits. The ids and rows of sparse
+    gradients are stored, and passed on as one `tf.IndexedSlices`, like that of one large batch.
     Memory and time of a call depend on the number of rows since the last update, not on the size of
     the table. Rows that only an earlier batch touched are updated, too.
 
-    A variable whose gradient is None in all calls is left out. If it has a gradient in some calls,
-    None counts as zero in the others. All calls need the same variables: to train two lists of
-    variables in turns, create two optimizers.
+    A variable whose gradient is None in all calls is left out. If a variable has a gradient in some
+    calls, None counts as zero in the other calls. All calls need the same variables: to train two
+    lists of variables in turns, create two optimizers.
 
     The sums are slots and are saved in checkpoints, so that a restart in the middle of an
     accumulation loses nothing. These slots are added to those of the inner optimizer, under this
     optimizer's name (`w/GradientAccumulation/…`):
 
-    * `gradient_sum`, for variables with dense gradients: the variable's shape and dtype (float32
-      for 16-bit variables).
-    * `gradient_ids` and `gradient_rows`, for variables with sparse gradients: ``[n]``, int64, and
-      ``[n, …]``, of the variable's dtype. They are empty after each update. If a variable is
-      partitioned by rows, its first part has the ids and rows of all parts, so that a graph with
-      other partitions can restore them.
+    * `gradient_sum`, for variables with dense gradients, has the variable's shape and dtype
+      (float32 for 16-bit variables).
+    * `gradient_ids` and `gradient_rows`, for variables with sparse gradients, are ``[n]``, int64,
+      and ``[n, …]``, of the variable's dtype. They are empty after each update. If a variable is
+      partitioned by rows, its first partition has the ids and rows of all partitions, so that a
+      graph with other partitions can restore them.
 
     The number of accumulated gradients is one more variable, `GradientAccumulation/count`.
 
-    Do not use it with asynchronous workers that share variables: they would share the sums, which
-    nothing locks. SyncReplicasOptimizer accumulates itself: raise its `replicas_to_aggregate`.
+    Do not use this optimizer with asynchronous workers that share variables, because they would
+    share the sums without locks. SyncReplicasOptimizer accumulates gradients itself: raise its
+    `replicas_to_aggregate` instead.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: the number of gradients in a mean, a positive integer. Training may continue from a
         checkpoint with another number above 1: the next update takes the mean of all accumulated
-        gradients, as soon as they are at least `steps`. With 1 the accumulated gradients of a
+        gradients, as soon as there are at least `steps`. With 1 the accumulated gradients of a
         checkpoint are not read.
       name: the name of this optimizer and its slots.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, `steps` no integer, `name` no string.
+      TypeError: `optimizer` is not a v1 optimizer, `steps` is not an integer, or `name` is not a
+        string.
       ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
     """
 
@@ -117,18 +120,18 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable to advance by one with each update, or None.
+          global_step: the variable to increment with each update, or None.
           name: the name of the returned operation.
 
         Returns:
           An operation that does both, for a Session; None when executing eagerly.
 
         Raises:
-          TypeError: a gradient's dtype is not its variable's; a variable is one of Keras 3; or
-            `global_step` is no variable.
+          TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
+            or `global_step` is not a variable.
           ValueError: no variable has a gradient; a gradient's shape does not fit its variable; the
-            variables are not those of earlier calls; it is called in a distribution strategy or by
-            SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
+            variables are not those of earlier calls; the method is called in a distribution
+            strategy or by SyncReplicasOptimizer; or XLA would have to compile sparse gradients.
         """
         if self._steps == 1:
             return super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
@@ -166,7 +169,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self._create_non_slot_variable(np.int64(0), self._count_name(), colocate_with=first)
 
     def _create_own_slots(self, pairs, eagerly):
-        """Creates the slots for gradients and the count, unless they exist."""
+        """Creates the slots for gradients, and the count, if they do not exist yet."""
         if self.only_dense:
             self._check_dense(pairs)
             return
@@ -195,7 +198,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self._create_count(accumulated)
 
     def _check_dense(self, pairs):
-        """Checks that the gradients are dense, and the variables those of the first call."""
+        """Checks that all gradients are dense, and for the same variables as in the first call."""
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         for grad, variable in trained:
             if isinstance(grad, tf.IndexedSlices):
@@ -247,7 +250,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     # One call.
 
     def _accumulate(self, pairs):
-        """Accumulates the gradients; returns the number of accumulated gradients, this included."""
+        """Accumulates the gradients; returns how many batches have been accumulated by now."""
         added = []
         for home, members in self._homes.group(pair for pair in pairs if pair[0] is not None):
             with tf.device(home.device):
@@ -288,7 +291,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not self._accumulates(variable):
             return None
         dtype = variable.dtype.base_dtype
-        # Not by the constant `steps`: graphs replace that by a product, with other last bits.
+        # Not the constant `steps`: graphs replace division by a constant by a product, which rounds
+        # differently.
         divisor = tf.cast(count, wide_dtype(dtype))
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:
@@ -311,7 +315,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         return tf.ensure_shape(ids, [None]), tf.ensure_shape(rows, rows_shape(variable))
 
     def _stored_rows_of(self, variable):
-        """Returns a variable's ids and rows; of a part only those that belong to it."""
+        """Returns a variable's stored ids and rows; for a partition only those in its range."""
         home = self._homes.of(variable)
         with tf.device(home.device):
             ids, rows = self._stored_rows(home)
@@ -388,7 +392,7 @@ def _graph_of_variables():
 def _choose_in_a_graph(due, flush):
     """Builds `flush` in a TF1 graph so that it runs only if `due`; returns a tensor to wait for.
 
-    It uses a Switch because tf.cond does not accept ref variables when v2 control flow is on.
+    A Switch is used because tf.cond does not accept ref variables when v2 control flow is on.
     Operations that depend on `output_true` run only if `due` is true.
     """
     switch = tf.raw_ops.Switch(data=due, pred=due)
@@ -401,7 +405,7 @@ def _choose_in_a_graph(due, flush):
 
 
 def _choose_in_a_function(due, flush):
-    """Like `_choose_in_a_graph`, in `tf.function` and the like: all variables are resources."""
+    """Like `_choose_in_a_graph`, for functions, where all variables are resource variables."""
 
     def flushed():
         with after(flush()):

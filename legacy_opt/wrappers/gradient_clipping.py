@@ -27,7 +27,7 @@ class GradientClipping(OptimizerWrapper):
 
     Args:
       optimizer: the optimizer that applies the clipped gradients.
-      name: the name; None means the name of the class and that of `optimizer`.
+      name: the name; None means the class name without "Optimizer", and the name of `optimizer`.
       sum_duplicates: whether to sum the rows of duplicate ids before clipping.
     """
 
@@ -68,11 +68,11 @@ class ClipByValueOptimizer(GradientClipping):
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_value_min: the smallest value, a number, scalar tensor, variable, or callable that
         returns one.
-      clip_value_max: the largest value, likewise.
+      clip_value_max: the largest value, of the same types.
       name: the name of the optimizer; None means "ClipByValue" and the name of `optimizer`.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, or a limit is no number, tensor, variable or
+      TypeError: `optimizer` is not a v1 optimizer, or a limit is not a number, tensor, variable or
         callable without arguments.
       ValueError: a limit is NaN or infinite, or the first is not less than the second.
     """
@@ -85,7 +85,7 @@ class ClipByValueOptimizer(GradientClipping):
         name: Optional[str] = None,
     ) -> None:
         super().__init__(optimizer, name)
-        # A limit too large for the gradient's dtype limits nothing, as with `tf.clip_by_value`.
+        # Like in `tf.clip_by_value`, a limit too large for the gradient's dtype has no effect.
         self._clip_value_min = argument_checks.hyperparameter(
             "clip_value_min", clip_value_min, math.inf
         )
@@ -107,7 +107,7 @@ class ClipByValueOptimizer(GradientClipping):
             limits = [gradient_values.in_dtype(limit, values.dtype) for limit in (low, high)]
             return tf.clip_by_value(values, *limits)
 
-        def rows_within(rows):  # zero rows also stand for rows summed into another one
+        def rows_within(rows):  # a row is also zero if it was summed into another row of its id
             return tf.compat.v1.where(tf.equal(rows, 0), rows, within(rows))
 
         return [
@@ -134,8 +134,8 @@ class ClipByNormOptimizer(GradientClipping):
       name: the name of the optimizer; None means "ClipByNorm" and the name of `optimizer`.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
-        callable without arguments.
+      TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
+        or callable without arguments.
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
@@ -159,7 +159,8 @@ class ClipByNormOptimizer(GradientClipping):
 class ClipByGlobalNormOptimizer(GradientClipping):
     """Clips gradients by their global norm with `tf.clip_by_global_norm` before they are applied.
 
-    Gradients may have different dtypes; the norm is then computed in the widest of them.
+    Gradients may have different dtypes; the norm is then computed in float32, or in float64 if one
+    of the gradients is float64.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
@@ -168,11 +169,11 @@ class ClipByGlobalNormOptimizer(GradientClipping):
       name: the name of the optimizer; None means "ClipByGlobalNorm" and the name of `optimizer`.
       sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
         that the norm is that of the gradient. With False each occurrence of an id counts as a
-        separate row, as in `tf.clip_by_global_norm`.
+        separate row, like in `tf.clip_by_global_norm`.
 
     Raises:
-      TypeError: `optimizer` is no v1 optimizer, or `clip_norm` no number, tensor, variable or
-        callable without arguments.
+      TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
+        or callable without arguments.
       ValueError: `clip_norm` is NaN, infinite or not above zero.
     """
 
@@ -196,10 +197,10 @@ def clip_gradients_by_norm(
 ) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
-    Bit for bit the function of `tf.contrib.estimator`. Despite its name it clips by the global norm
-    of all gradients, with `tf.clip_by_global_norm`: each occurrence of a duplicate id in a sparse
-    gradient counts as a separate row. The name of the returned optimizer is "ClipByNorm" and the
-    name of `optimizer`, whose slots it has.
+    The results are bit for bit those of the function in `tf.contrib.estimator`. Despite its name it
+    clips by the global norm of all gradients, with `tf.clip_by_global_norm`: each occurrence of a
+    duplicate id in a sparse gradient counts as a separate row. The name of the returned optimizer
+    is "ClipByNorm" and the name of `optimizer`. Its slots are those of `optimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

@@ -1,6 +1,6 @@
 """Computes moving averages of the trained variables, and saves them under the variables' names.
 
-    the step of the inner optimizer
+    the update of w by the inner optimizer
     average -= (1 - average_decay) * (average - w)
 
 Source: `tf.contrib.opt.MovingAverageOptimizer`, whose constructor, arithmetic, variable names and
@@ -47,32 +47,33 @@ class MovingAverageOptimizer(OptimizerWrapper):
         saver = optimizer.swapping_saver()     # for training: also when training is continued
 
     The average of `w` is the variable ``w/ExponentialMovingAverage`` of the same shape and dtype,
-    not trainable; `average(w)` returns it. Its initial value is that of the variable; in eager
-    execution and in a `tf.function`, the variable's value before the first step. With a sparse
-    gradient the averages of all rows are updated, too.
+    not trainable; `average(w)` returns it. Its initial value is the initial value of `w`; in eager
+    execution and in a `tf.function` it is the value of `w` before the first training step. With a
+    sparse gradient the averages of all rows are updated, too.
 
-    Differences from the original: with `sequential_update=False` there is no race; it has slots, a
-    name and `variables()` like any optimizer; a second call of `apply_gradients` with other
-    variables does not forget those of the first; the saver swaps by variable, so that a dict with
-    other names and a `tf.distribute` strategy work; and it runs eagerly, and with ref variables
-    under v2 control flow.
+    Differences from the class in tf.contrib: with `sequential_update=False` there is no race; this
+    optimizer has slots, a name and `variables()` like any optimizer; a second call of
+    `apply_gradients` with other variables keeps the averages of the first call; the saver swaps by
+    variable, so that a dict with other names and a `tf.distribute` strategy work; and this
+    optimizer runs eagerly, and with ref variables under v2 control flow.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
-      average_decay: the decay of the average in each step, at least 0 and less than 1: a number,
-        scalar tensor, variable, or callable that returns one.
+      average_decay: the decay factor of the average in each step, at least 0 and less than 1: a
+        number, scalar tensor, variable, or callable that returns one.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor, variable, or callable that returns one. It limits the decay to
+        tensor, variable, or callable that returns one. It limits the decay factor to
         ``(1 + num_updates) / (10 + num_updates)``, so that averages follow faster in early steps.
-      sequential_update: whether averages use the values after the step. If not, they use those
-        before it, are updated in parallel with the step, and lag behind by one step.
+      sequential_update: whether averages use the variables' values after the training step. If
+        not, they use the values before the step, are updated in parallel with the variables, and
+        lag behind by one step.
 
     Raises:
-      TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
+      TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.
       ValueError: a number is out of its range, NaN or infinite.
     """
 
-    _optimizer = property(lambda self: self._wrapped[0])  # the original's attribute
+    _optimizer = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
 
     def __init__(
         self,
@@ -108,7 +109,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
     def _apply_and_average(self, grads_and_vars, global_step, name):
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
         if not versions.for_a_session():
-            self._get_or_create_averages(variables)  # with the values before the first step
+            self._get_or_create_averages(variables)  # before the first step changes the values
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
@@ -133,7 +134,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return differences
 
     def _rate(self):
-        """Returns 1 minus the decay of this step; a number is cast to float32, as in TensorFlow."""
+        """Returns 1 minus this step's decay factor; casts a number to float32, like TensorFlow."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
@@ -163,7 +164,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         with tf.init_scope():
             for variable in variables:
                 if self.average(variable) is None:
-                    with versions.v1_control_flow():  # for the tf.cond that TensorFlow adds, too
+                    with versions.v1_control_flow():  # TensorFlow adds a tf.cond, too
                         value = first_value(variable)
                         self._get_or_make_slot(variable, value, _AVERAGE, _OP_NAME)
                     if versions.for_a_session():
@@ -184,8 +185,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
     ) -> Saver:
         """Returns a Saver that saves each average under its variable's name, and vice versa.
 
-        It swaps in restoring, too, so that training continues with the same values. Use it for
-        training, and a plain Saver for evaluation. Call it after all variables have been created.
+        The Saver also swaps when it restores, so that training continues with the same values. Use
+        it for training, and a plain Saver for evaluation. Call this method after all variables have
+        been created.
 
         Args:
           var_list: the variables to save: a list, or a dict from names in the checkpoint to
@@ -197,9 +199,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
           A `tf.compat.v1.train.Saver`.
 
         Raises:
-          RuntimeError: the averages have not been created yet in this graph; or it is called
-            eagerly or in a function, where TensorFlow 1's Savers do not work.
-          TypeError: an item of `var_list` is no variable.
+          RuntimeError: the averages have not been created yet in this graph; or the method is
+            called eagerly or in a function, where TensorFlow 1's Savers do not work.
+          TypeError: an item of `var_list` is not a variable.
           ValueError: `var_list` has a variable without its average, or vice versa.
         """
         if versions.building() not in (versions.GRAPH, versions.CONTROL_FLOW):
@@ -241,7 +243,7 @@ def _subtract(average, difference):
 
 
 def _in_all_replicas(update, variable, value):
-    """Updates all components of a distributed variable; the replicas pass equal values."""
+    """Updates all components of a distributed variable; all replicas must pass equal values."""
 
     def merge(strategy, variable, value):
         value = strategy.extended.reduce_to(tf.distribute.ReduceOp.MEAN, value, variable)
@@ -260,7 +262,7 @@ def _value_now(value):
 
 
 def _by_name(var_list):
-    """Returns a dict from names in a checkpoint to variables or lists of a variable's parts."""
+    """Returns a dict from names in a checkpoint to variables or lists of partitions."""
     if isinstance(var_list, dict):
         return {key: _parts(value) for key, value in var_list.items()}
     found = {}

@@ -47,40 +47,40 @@ class MultiOptimizer(OptimizerWrapper):
         )
         train_op = optimizer.minimize(loss, global_step=global_step)
 
-    There is one backward pass for all variables. All optimizers read the same global step, which
-    advances by one after all updates. Every variable with a gradient must go to exactly one
-    optimizer; otherwise an error names the variables. An optimizer is not called in a step in which
-    none of its variables has a gradient.
+    There is one backward pass for all variables. All optimizers read the same global step, which is
+    incremented once, after all updates. Every variable with a gradient must go to exactly one
+    optimizer; otherwise an error names the variables. An optimizer is not called in a training step
+    in which none of its variables has a gradient.
 
     Each optimizer trains as it would alone with the same gradients. Slots, and shared variables
     such as Adam's powers of beta, have the same names as in a program that calls `apply_gradients`
-    of each optimizer, in the order of the routes, so that checkpoints can be exchanged with it.
-    (The powers of a second Adam are `beta1_power_1` and `beta2_power_1`: the names depend on the
-    order of the routes.)
+    of each optimizer in the order of the routes. Checkpoints can be exchanged with such a program.
+    (The powers of beta of a second Adam are `beta1_power_1` and `beta2_power_1`, so the names
+    depend on the order of the routes.)
 
-    An inner optimizer with its own `compute_gradients` (one that scales the loss, or sums over
-    workers) computes the gradients of its variables in a separate backward pass. If possible, put
-    such an optimizer around this one; `SyncReplicasOptimizer` must be outside.
+    An inner optimizer with its own `compute_gradients` (because it scales the loss, or sums over
+    workers) computes the gradients of its variables in a separate backward pass. If possible, wrap
+    the MultiOptimizer in such an optimizer instead. A `SyncReplicasOptimizer` must be outside.
 
     Args:
       routes: a list of pairs (optimizer, which). `which` is one of
 
-        * a string: a regular expression that the variable's name must begin with, as `scope` of
-          `tf.compat.v1.get_collection`: "wide" means `wide/…` and `wide_dense:0`;
-        * a variable, or a list or tuple of variables (partitioned ones mean their parts);
+        * a string: a regular expression that must match the beginning of the variable's name, like
+          `scope` of `tf.compat.v1.get_collection`: "wide" matches `wide/…` and `wide_dense:0`;
+        * a variable, or a list or tuple of variables (for a partitioned variable, its partitions);
         * `MultiOptimizer.collection("name")`: the variables that are in the graph's collection of
           that name when gradients are applied;
         * a function that takes a variable and returns whether the optimizer trains it.
 
         An optimizer may have several routes.
       default: the optimizer of all variables that no route matches, or None.
-      name: the name of the operation that runs the whole step.
+      name: the name of the operation that runs the whole training step.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: there is no route; a `which` is empty or no regular expression; an optimizer is
-        nested in several of the inner optimizers, each of which would advance its powers of beta;
-        or one is a `SyncReplicasOptimizer`.
+      ValueError: there is no route; a `which` is empty or an invalid regular expression; an
+        optimizer is nested in several of the inner optimizers, so that it would run several times
+        in a step; or an inner optimizer is a `SyncReplicasOptimizer`.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ class MultiOptimizer(OptimizerWrapper):
         """Returns the configuration for `from_config`, which saved Keras models need (`to_keras`).
 
         Raises:
-          ValueError: a route is no regular expression.
+          ValueError: a route's `which` is not a regular expression.
         """
         numbers = {id(inner): number for number, inner in enumerate(self._wrapped)}
         for route in self._routes:
@@ -139,8 +139,8 @@ class MultiOptimizer(OptimizerWrapper):
           var_list: a list of variables.
 
         Returns:
-          A list of pairs (optimizer, list of its variables): each optimizer once, in the order of
-          the routes.
+          A list of pairs (optimizer, list of its variables). Each optimizer occurs once, in the
+          order of the routes.
 
         Raises:
           ValueError: a variable goes to no optimizer or to several, or is given twice.
@@ -190,7 +190,7 @@ class MultiOptimizer(OptimizerWrapper):
         """See `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          TypeError: see `legacy_opt.RuleOptimizer.apply_gradients`; or `global_step` is no
+          TypeError: see `legacy_opt.RuleOptimizer.apply_gradients`; or `global_step` is not a
             variable.
           ValueError: a variable with a gradient goes to no optimizer or to several, or is given
             twice; or no variable has a gradient.
@@ -209,7 +209,7 @@ class MultiOptimizer(OptimizerWrapper):
             return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name that regular expressions are matched with; bridges override it."""
+        """Returns the name that regular expressions are matched with; Keras bridges override it."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def _create_slots(self, var_list):  # all variables, or some of them
@@ -227,7 +227,7 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _matched(self, variables):
-        """Like `routes_of`; if there is a default, warns of routes that match no variable."""
+        """Like `routes_of`, but with a default warns of routes that match no variable."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
         unused = [str(route) for route in self._routes if id(route) not in used]
@@ -244,8 +244,8 @@ class MultiOptimizer(OptimizerWrapper):
 
         Args:
           matched: the result of `_matched` for the variables.
-          items: the items, in the order of the variables; those of variables with no optimizer or
-            with several are left out.
+          items: the items, in the order of the variables. Items of variables that have no optimizer
+            or several optimizers are left out.
 
         Returns:
           A list of pairs (optimizer, its items).
@@ -267,7 +267,7 @@ def _computes_gradients_itself(optimizer):
 
 
 def _check_nesting(class_name, optimizers):
-    """Refuses SyncReplicasOptimizer, and optimizers that are nested in several of `optimizers`."""
+    """Raises a ValueError for SyncReplicasOptimizer and for an optimizer that is nested twice."""
     nested = [each for optimizer in optimizers for each in all_optimizers_in(optimizer)]
     for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):

@@ -34,7 +34,7 @@ class Route(NamedTuple):
 
     Attributes:
       optimizer: the optimizer.
-      which: a string, a `Collection`, a tuple of variables, or a function of a variable; None for
+      which: a string, a `Collection`, a tuple of variables, or a function of a variable; None means
         the variables that no other route matches.
     """
 
@@ -45,7 +45,7 @@ class Route(NamedTuple):
         which = self.which
         if which is None:
             how = "by default"
-        elif isinstance(which, Collection):  # before tuple: it is a NamedTuple
+        elif isinstance(which, Collection):  # tested before tuple, because it is a NamedTuple
             how = f"collection {which.name!r}"
         elif isinstance(which, tuple):
             how = "a list of variables"
@@ -54,7 +54,7 @@ class Route(NamedTuple):
         return f"{type(self.optimizer).__name__} ({how})"
 
     def selection(self, name_of):
-        """Returns a function from a variable to whether this route matches it.
+        """Returns a function that takes a variable and tells whether this route matches it.
 
         Args:
           name_of: a function from a variable to its name.
@@ -80,7 +80,7 @@ def make_routes(class_name, pairs):
 
     Raises:
       TypeError: `pairs` is something else.
-      ValueError: `pairs` is empty, or a `which` is empty or no regular expression.
+      ValueError: `pairs` is empty, or a `which` is empty or an invalid regular expression.
     """
     if not isinstance(pairs, (list, tuple)):
         raise TypeError(
@@ -148,7 +148,7 @@ def _name(variable):
 
 
 def _key(variable):
-    """Returns a key that identifies a variable; in a graph, several objects may represent one."""
+    """Returns a key that identifies a variable, even if several objects represent it in a graph."""
     variable = versions.distributed_variable(versions.tf_variable(variable))
     return (variable.graph, variable.name) if versions.for_a_session() else id(variable)
 
@@ -167,7 +167,7 @@ def check_matched(class_name, routes, matched):
       matched: a list of pairs (variable, the routes that match it).
 
     Raises:
-      ValueError: names all variables for which this is not so.
+      ValueError: a variable goes to no optimizer or to several, or is listed twice.
     """
     keys = [_key(variable) for variable, _ in matched]
     twice = [variable for i, (variable, _) in enumerate(matched) if keys[i] in keys[:i]]

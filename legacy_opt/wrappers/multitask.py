@@ -34,29 +34,30 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     """Skips the update of variables and slots whose gradient is all zeros (tf.contrib.opt).
 
     In a batch without examples of a task, the gradients of variables that only this task uses are
-    zeros. Momentum, Adam and the like would still decay their moments and change the variables.
-    NaN is not zero. A sparse gradient is all zeros if its rows are, after rows of equal ids have
-    been summed. The global step, and variables that are shared, such as Adam's powers of beta,
-    advance in every step.
+    zeros. Momentum, Adam and similar optimizers would still decay their moments and change the
+    variables. NaN is not zero. A sparse gradient is all zeros if its rows are zeros after rows of
+    equal ids have been summed. The global step, and shared variables such as Adam's powers of beta,
+    still change in every training step.
 
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
-    original recommends.
+    documentation of tf.contrib's class recommends.
 
-    The update methods of the inner optimizer (in a wrapper, of the optimizers nested in it) are
-    replaced while `apply_gradients` runs, and restored afterwards. The original changes the
-    optimizer permanently, silently ignores wrappers, is no `tf.compat.v1.train.Optimizer` itself,
-    and fails for ref variables on TensorFlow 2. As in the original, public attributes of the inner
-    optimizer are attributes of this one.
+    While `apply_gradients` runs, the update methods of the inner optimizer are replaced (if it is a
+    wrapper, those of the optimizers nested in it). Afterwards they are restored. The class in
+    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
+    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in that class,
+    public attributes of the inner optimizer are attributes of the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
 
     Raises:
-      TypeError: `opt` is no v1 optimizer; or it, or an optimizer nested in it, updates variables in
-        its own `apply_gradients`, not in the methods that TensorFlow calls for each variable.
+      TypeError: `opt` is not a v1 optimizer; or `opt` or an optimizer nested in it updates
+        variables in its own `apply_gradients`, not in the methods that TensorFlow calls for each
+        variable.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # the original's attribute
+    _opt = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
 
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
@@ -67,11 +68,11 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                     "which updates all variables in its own apply_gradients, not in the methods "
                     "_apply_dense and so on."
                 )
-        self._replaced = []  # while a step is built: (attributes, new methods, original ones)
+        self._replaced = []  # while a step is built: (attributes, new methods, replaced methods)
         self._steps_being_built = 0
 
     def __getattr__(self, name):
-        # Private attributes are not passed on: TensorFlow stores some on every optimizer.
+        # Private attributes are not passed on, because TensorFlow stores some on every optimizer.
         if name.startswith("_") or "_wrapped" not in vars(self):
             raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
         return getattr(self._wrapped[0], name)
@@ -93,8 +94,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     def _conditional_updates(self):
         """Scope in which the update methods do nothing for zero gradients.
 
-        Replicas are threads that enter it at the same time: the first replaces the methods, and the
-        last restores them.
+        Replicas are threads that may be in this scope at the same time: the first thread replaces
+        the methods, and the last thread restores them.
         """
         self._steps_being_built += 1
         if self._steps_being_built == 1:
@@ -119,7 +120,7 @@ def _conditional_methods(optimizer):
     """Returns a dict of an optimizer's update methods, made to do nothing for zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
     methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
-    if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
+    if hasattr(optimizer, "prepare_step"):  # would change slots before the condition is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
 
@@ -166,8 +167,8 @@ def clip_gradients_by_global_norm(
 ) -> Tuple[List[GradAndVar], Tensor]:
     """Clips gradients by their global norm, to which all-zero gradients contribute nothing.
 
-    It is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit those
-    of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are allowed, too.
+    This is `tf.clip_by_global_norm` for (gradient, variable) pairs. The results are bit for bit
+    those of `tf.contrib.opt`; sparse gradients and gradients of different dtypes are also allowed.
 
     Args:
       gradients_variables: a list of (gradient, variable) pairs; a gradient may be None.

@@ -1,4 +1,4 @@
-"""Finds optimizers nested in another optimizer, also in other people's wrappers."""
+"""Finds optimizers nested in another optimizer, even in wrappers of other libraries."""
 
 import tensorflow as tf
 
@@ -9,7 +9,7 @@ v1 = tf.compat.v1
 
 
 def inner_optimizers(optimizer):
-    """Returns the v1 optimizers in an optimizer's attributes, also in lists and tuples."""
+    """Returns the v1 optimizers in an optimizer's attributes, also those in lists and tuples."""
     if isinstance(optimizer, OptimizerWrapper):
         return list(optimizer.wrapped)
     found = []

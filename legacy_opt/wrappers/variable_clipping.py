@@ -1,6 +1,6 @@
 """Clips the norm of variables, not of gradients, after each update.
 
-    the step of the inner optimizer
+    the update of w by the inner optimizer
     w *= max_norm / max(|w|, max_norm)               |w| along the given dimensions
 
 Source: `tf.contrib.opt.VariableClippingOptimizer`, whose constructor and arithmetic are kept.
@@ -28,18 +28,18 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     After a sparse gradient, only the rows that it touches are clipped, even if the inner optimizer
     changes all rows. If one of the dimensions is 0, the whole table is clipped, which is slow. A
-    variable without a gradient is not clipped in that step. To use another norm for other
-    variables, put one such optimizer inside another.
+    variable without a gradient is not clipped in that training step. To use another norm for other
+    variables, wrap one VariableClippingOptimizer in another.
 
-    The original has these defects: it subtracts the surplus of a row n times if the gradient has
-    its id n times, so that the row may change its direction; it does not accept negative dimensions
-    with sparse gradients; it never clips partitioned variables; and it may read rows of ref
-    variables before they are updated.
+    The class in tf.contrib has these defects: it subtracts the surplus of a row n times if the
+    gradient has its id n times, so that the row may change its direction; it does not accept
+    negative dimensions with sparse gradients; it never clips partitioned variables; and it may read
+    rows of ref variables before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
       vars_to_clip_dims: a dict from variables to lists of the dimensions along which the norm is
-        taken: ``{table: [1]}`` clips each row. Where variables cannot be keys, as on TensorFlow 2,
+        taken: ``{table: [1]}`` clips each row. Where variables cannot be keys (on TensorFlow 2),
         write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
       max_norm: the largest norm, above zero: a number, scalar tensor, variable, or callable that
         returns one.
@@ -48,12 +48,12 @@ class VariableClippingOptimizer(OptimizerWrapper):
       name: the name of the optimizer.
 
     Raises:
-      TypeError: `opt` is no v1 optimizer, or another argument has the wrong type.
+      TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.
       ValueError: `max_norm` is NaN, infinite or not above zero; a variable is listed twice, has no
         such dimension, or is partitioned along it.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # the original's attribute
+    _opt = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
 
     def __init__(
         self,
@@ -92,7 +92,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         """Applies gradients, then clips; see `tf.compat.v1.train.Optimizer.apply_gradients`.
 
         Raises:
-          ValueError: it is called in a distribution strategy.
+          ValueError: the method is called in a distribution strategy.
         """
         if tf.distribute.has_strategy():
             raise ValueError(
@@ -123,7 +123,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
             access = Rows(tf.unique(grad.indices)[0])
         values = None
         if access.indices is not None:
-            with tf.device(variable.device):  # a parameter server then sends only the rows
+            with tf.device(variable.device):  # so that a parameter server sends only these rows
                 if is_resource(variable):
                     values = access.read(variable)
                 else:  # tf.gather(variable, …) might read the value from before the update
