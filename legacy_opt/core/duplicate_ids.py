@@ -13,9 +13,10 @@ def summed(slices):
 def gathered(grads_and_vars):
     """Puts the sum of all rows of an id into the first of them, and zeros into the other rows.
 
-    Clipping each occurrence of an id separately would let the sum, which is the real gradient of
-    the row, exceed the limit. Duplicate ids are kept, because optimizers call tf.unique themselves.
-    XLA pads the result of tf.unique with zeros, so a second call would take the padding for id 0.
+    If each occurrence of an id were clipped separately, the sum, which is the real gradient of the
+    row, could exceed the limit. Duplicate ids are kept, because optimizers call tf.unique
+    themselves. XLA pads the result of tf.unique with zeros, so that a second call would take the
+    padding for rows of id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

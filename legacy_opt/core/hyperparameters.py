@@ -40,8 +40,8 @@ def alias_of(name: str) -> Any:
 def tensor_of(name):
     """Returns a property of a `RuleOptimizer`: a hyperparameter's tensor, created by `_prepare`.
 
-    The replaced TensorFlow 1 classes keep these tensors in attributes, which subclasses and users'
-    summaries read, even after a training step. Before the first step the tensors are None.
+    The optimizers of TensorFlow 1 keep these tensors in attributes. Subclasses and users' summaries
+    read these attributes, even after a training step. Before the first step they are None.
     """
 
     def read(self):

@@ -92,8 +92,8 @@ class AdamBase(RuleOptimizer):
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        For sparse gradients, even if they were made dense, it returns `NotImplemented`, because the
-        classes in TensorFlow compute them without the kernel, which rounds differently.
+        For sparse gradients, even if they were made dense, it returns `NotImplemented`, because
+        TensorFlow's classes do not use the kernel for sparse gradients, and it rounds differently.
 
         Args:
           update: the `Update`.

@@ -40,7 +40,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     optimizer of TensorFlow 1. If both lines stay, every step counts twice: the training ends after
     half of its steps, and the learning rate falls twice as fast. If the lines cannot be deleted,
     pass no `global_step`. `legacy-opt audit` reports such lines. (In BERT's code the two lines race
-    with the schedule, which mostly reads the next step: docs/weight_decay.md.)
+    with the learning rate schedule, and it mostly reads the next step: docs/weight_decay.md.)
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
     dtype, initialized to zero. There are no variables for powers of beta. Checkpoints of BERT's

@@ -159,7 +159,7 @@ class PowerSignOptimizer(_SignOptimizer):
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.
       base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
-        Python computes the logarithm, which is then rounded to the variable's dtype.
+        Python computes the logarithm, and the result is rounded to the variable's dtype.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: see `AddSignOptimizer`.
       use_locking: see `AddSignOptimizer`.

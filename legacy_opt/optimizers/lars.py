@@ -42,7 +42,7 @@ class LARSOptimizer(RuleOptimizer):
     like in tf.contrib: train such variables in float32.
 
     Unlike in tf.contrib, a dense update also accepts a callable `learning_rate`, and tensors whose
-    dtype differs from the variable's.
+    dtype differs from that of the variable.
 
     Args:
       learning_rate: a number, scalar tensor, variable, or callable that returns one.

@@ -1,9 +1,9 @@
 """Matrices for Shampoo: products of a tensor's slices, and powers of such matrices.
 
-Powers are computed by the singular value decomposition, or by iterations of matrix products, which
-run faster on accelerators. Sizes are Python integers; exponents are numbers or scalar tensors.
+Powers are computed by the singular value decomposition, or by iterations of matrix products (faster
+on accelerators). Sizes are Python integers; exponents are numbers or scalar tensors.
 
-Grappler combines a transposition and a matrix product into one operation, which may round
+Grappler combines a transposition and a matrix product into one operation that may round
 differently. So the transposition is an argument of `tf.matmul` wherever possible.
 """
 

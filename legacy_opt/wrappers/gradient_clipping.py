@@ -123,9 +123,9 @@ def _is_sparse(grad):
 class ClipByNormOptimizer(GradientClipping):
     """Clips each gradient by its own norm with `tf.clip_by_norm` before it is applied.
 
-    Rows of a sparse gradient that have the same id are summed first. Despite its name, which comes
-    from tf.contrib, `clip_gradients_by_norm` clips by the global norm: see
-    `ClipByGlobalNormOptimizer`.
+    Rows of a sparse gradient that have the same id are summed first. The function
+    `clip_gradients_by_norm`, despite its name from tf.contrib, does not use this class but clips by
+    the global norm: see `ClipByGlobalNormOptimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

@@ -148,7 +148,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs of a variable and its dimensions, which are not negative.
+    """Returns a list of pairs of a variable and its dimensions, as numbers from 0 on.
 
     Raises:
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
