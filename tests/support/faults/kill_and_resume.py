@@ -31,7 +31,8 @@ from tests.support.faults.checkpoints import kill_in_a_save, unfinished
 from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
-# Every fifth process is a new Python process. 5 is odd, so these are killed in both ways.
+# Every fifth process is a new Python process. 5 is odd, so new processes, too, are killed
+# alternately at any moment and in the middle of a save.
 NEW_PYTHON = 5
 
 
@@ -64,7 +65,7 @@ class Run:
     def __init__(self, name, directory, moments, forget):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
         self.lives, self.in_a_save = [], 0
-        # Seconds until the first save, by whether the process is a new Python; guessed at first.
+        # Seconds until the first save in forked (False) and new (True) processes; guessed at first.
         self._to_first_save = {False: 0.5, True: 5.0}
 
     def kill_once(self, number):

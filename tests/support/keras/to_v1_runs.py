@@ -60,7 +60,7 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Whether Keras' apply_gradients ignores clipnorm, as up to TensorFlow 2.3."""
+    """Whether Keras' apply_gradients ignores clipnorm, which it does up to TensorFlow 2.3."""
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
     return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
