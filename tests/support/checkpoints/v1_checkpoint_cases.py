@@ -270,7 +270,7 @@ def trained_in_keras(one_problem, make, api, way="function", **options):
 
 
 def assert_goes_on_in_v1(path, training, make, way="function", config=None, **options):
-    """Restores a checkpoint in a graph with `options`; asserts that both continue equally."""
+    """Restores a checkpoint in a graph; asserts that the graph continues like `training`."""
     saved, steps, end = training.state(), training.train(BEFORE, END, way), training.state()
     with v1_training(training.problem, make, config=config, **options) as session:
         session.restore(path)

@@ -137,7 +137,7 @@ class V1Training:
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
-        """Returns a dict from names to the variables of the graph; parts have their own names."""
+        """Returns a dict from names to the variables of the graph; each partition has its own."""
         return {variable.op.name: variable for variable in v1.global_variables()}
 
     def put(self, state):

@@ -223,7 +223,7 @@ def chief_killed(name, kills, moments):
 
 
 def check_against_one_process(name, chiefs):
-    """Compares all states that chiefs have sent with one process; returns their number."""
+    """Compares all states sent by chiefs with those of one process; returns how many they are."""
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
     def live(send):

@@ -74,7 +74,7 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first time, wait at least for one checkpoint, which could then be lost.
+                # In the first of these runs, wait for a checkpoint, so that there is one to lose.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)

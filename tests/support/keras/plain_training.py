@@ -1,4 +1,4 @@
-"""Trains with a bridged optimizer, then with its translation to one of Keras' own."""
+"""Trains with a bridged optimizer, then with its translation to an optimizer of Keras."""
 
 import numpy as np
 import pytest

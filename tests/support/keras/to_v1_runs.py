@@ -174,7 +174,7 @@ def _cell(name):
 
 
 def passed(api, make):
-    """Returns the argument for `to_v1`: a constructor for Keras 3, which fails inside a graph."""
+    """Returns the argument for `to_v1`: for Keras 3, a constructor to call outside the graph."""
     return make if api is KERAS_3 else make()
 
 
