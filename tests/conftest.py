@@ -93,7 +93,7 @@ def no_garbage_collection_of_keras(request):
 
 @pytest.fixture(autouse=True)
 def no_global_step_is_left():
-    """Removes a global step that a test created in eager execution, for the tests after it."""
+    """Removes a global step that a test created in eager execution; later tests must not see it."""
     yield
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

@@ -1,4 +1,4 @@
-"""RuleOptimizer: stock optimizers written as rules, slot layouts, hyperparameters, errors."""
+"""RuleOptimizer: TensorFlow's optimizers as rules, slot layouts, hyperparameters, errors."""
 
 import inspect
 import textwrap

@@ -94,7 +94,7 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """The bar ignores them in the collection, and refuses one that is passed."""
+    """The bar ignores such losses in the collection, and raises an error if one is passed."""
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -157,7 +157,8 @@ def test_all_hooks_at_once(part, tmp_path):
     ways.assert_holds(path, expected)
     assert len(glob.glob(str(tmp_path / "timeline-*.json"))) >= 2
     numbers = written(tmp_path)
-    # SummarySaverHook reads the step in the run that advances it: all but the first may be 1 off.
+    # SummarySaverHook reads the step in the run that increments it, so all but the first may be 1
+    # off.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
         scope = f"slots/{ways.scope(each.name)}/"

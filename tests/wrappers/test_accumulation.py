@@ -33,8 +33,8 @@ v1 = tf.compat.v1
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
     # Eager execution is the cheapest reference, but differs from functions, whose graphs are
-    # rewritten, and from ref variables: in old versions (2.4), sparse SGD rounds the learning rate
-    # to float32 for these only.
+    # rewritten, and from ref variables, because in old versions (2.4) sparse SGD rounds the
+    # learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -43,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """Includes beta powers and the global step; accumulation does not change their names."""
+    """All includes beta powers and the global step; accumulation does not change their names."""
     problem = problems.everything(only=("matrix", "bias", "cube"), steps=2 * BATCHES)
     large = FedTraining(clipped_and_routed, large_batches(problem), use_resource)
     small = FedTraining(accumulated(clipped_and_routed), problem, use_resource)
