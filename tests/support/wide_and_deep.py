@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def no_global_step_warnings():
-    """Fails on GlobalStepWarning: all trainings with this model increment it."""
+    """Fails on GlobalStepWarning, because all trainings with this model increment the step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield

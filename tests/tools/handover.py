@@ -12,7 +12,7 @@ checkpoint, trains as many further steps, and asserts that
 
 * every restored tensor is bit-equal,
 * each further step equals, bit for bit, TensorFlow's own Adagrad on this TensorFlow version,
-started from the checkpoint's arrays, with accumulator decays computed between the steps in NumPy,
+  started from the checkpoint's arrays, with accumulator decays computed between steps in NumPy,
 * the final values are within `bound` of the run that never moved.
 
 It prints the largest differences, writes them to `report.txt`, and saves a checkpoint and

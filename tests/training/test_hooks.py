@@ -144,7 +144,7 @@ def test_errors_of_the_bar(monkeypatch):
 
 @pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
 def test_all_hooks_at_once(part, tmp_path):
-    """Every class computes the same bits as in a plain Session; a fifth of them per test."""
+    """Every class computes the same bits as in a plain Session; a test has a fifth of them."""
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
         made = ways.models(kinds)
@@ -186,7 +186,7 @@ def all_hooks(made, directory, last):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_training(checked, tmp_path):
-    """NanTensorHook notices it after the step and after the savers, `check_numerics` before."""
+    """NanTensorHook sees the loss after the step and after the savers, `check_numerics` before."""
     with tf.Graph().as_default():
         w, step = stepping.variable("w", [1.0, 1.0]), v1.train.get_or_create_global_step()
         factor = tf.where(tf.equal(step.read_value(), 2), np.float32(np.nan), np.float32(1))

@@ -113,7 +113,7 @@ def v1_control_flow():
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("variables", ["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
-    """Training operations inside tf.cond and tf.while_loop, as in wrappers of other libraries."""
+    """Training operations run inside tf.cond and tf.while_loop, like in some libraries."""
     kinds = {
         name: use_resource
         for name, use_resource in KINDS[kind].items()
@@ -203,7 +203,7 @@ WITHOUT_V2 = """
 
 
 def test_a_program_without_v2_behavior(tmp_path):
-    """The default graph of a program that calls disable_v2_behavior, as migrated scripts do."""
+    """A program calls disable_v2_behavior, like migrated scripts, and uses the default graph."""
     path = str(tmp_path / "state.npz")
     done = programs.run("-c", textwrap.dedent(WITHOUT_V2), path, seconds=120)
     assert done.returncode == 0, done.stderr[-3000:]

@@ -88,7 +88,7 @@ def gradients(random):
 
 
 def mean(first, second):
-    """Returns the mean of two workers' gradients: of each row over the workers that have it."""
+    """Returns the mean of two workers' gradients; for each row, of the workers with this row."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]

@@ -32,7 +32,7 @@ def test_a_restart_keeps_accumulated_gradients(use_resource, tmp_path):
         expected += training.train(first, last)
         paths.append(training.save(str(tmp_path / (f"after-{last}"))))
     restarted = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
-    for saved_after, path in zip(stopping, paths):  # the second time over the first run's state
+    for saved_after, path in zip(stopping, paths):  # the second overwrites the first's state
         restarted.restore(path)
         for one, other in zip(restarted.train(saved_after, 8), expected[saved_after:]):
             assert_equal(one, other)

@@ -183,7 +183,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages the gradients of several towers, as Horovod's does for processes, and delegates."""
+    """Averages the gradients of several towers (Horovod: of processes) and then delegates."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(

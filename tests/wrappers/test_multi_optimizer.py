@@ -41,7 +41,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """Does what scripts do without MultiOptimizer: a train_op for each optimizer, then the step."""
+    """Does what scripts do without MultiOptimizer: train_ops, then a step increment."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")

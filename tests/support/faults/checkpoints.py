@@ -20,7 +20,7 @@ def newest(directory):
 
 
 def files(directory):
-    """Returns a directory's files as tuples (name, inode, mtime), which differ when rewritten."""
+    """Returns a directory's files as (name, inode, mtime); rewriting a file changes its tuple."""
     found = set()
     with os.scandir(str(directory)) as entries:
         for entry in entries:

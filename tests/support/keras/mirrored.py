@@ -94,7 +94,7 @@ def check_v1(strategy):
 
 
 def multi(step):
-    """Returns moving averages around three optimizers; one of these and the averages use `step`."""
+    """Makes moving averages around three optimizers; one optimizer and the averages use `step`."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
     several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
     return MovingAverageOptimizer(several, 0.75, num_updates=step)

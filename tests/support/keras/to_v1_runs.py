@@ -168,7 +168,7 @@ def each_case(*names):
 
 
 def _cell(name):
-    """Returns a case as a pytest.param; on every lane if `clips_in_minimize_only` may differ."""
+    """Returns a case as a pytest.param, for every lane if `clips_in_minimize_only` may differ."""
     marks = pytest.mark.every_lane if name == "SGD clipnorm" else ()
     return pytest.param(name, marks=marks)
 
