@@ -1,4 +1,4 @@
-"""Error messages for user mistakes: wrong arguments and files, exceptions without text."""
+"""Error messages for user mistakes: wrong arguments and paths, exceptions without text."""
 
 import numpy as np
 import pytest
