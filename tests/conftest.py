@@ -33,7 +33,7 @@ def pytest_ignore_collect(collection_path):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks cells with the parameter "keras3"; drops cells whose library is not installed."""
+    """Marks tests with the parameter "keras3"; drops tests whose library is not installed."""
     for item in items:
         values = getattr(item, "callspec", NO_CELL).params.values()
         if any(isinstance(value, str) and value == "keras3" for value in values):
@@ -93,7 +93,7 @@ def no_garbage_collection_of_keras(request):
 
 @pytest.fixture(autouse=True)
 def no_global_step_is_left():
-    """Removes a global step that a test created in eager execution, for the tests after it."""
+    """Removes a global step that a test created in eager execution; later tests must not see it."""
     yield
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

@@ -94,7 +94,7 @@ PLUGGED = {
     "functions": (lambda: v1.train.FtrlOptimizer(0.1), adagrad_decay),
 }
 SLOTS = {
-    # LazyAdam's slots are named Adam.
+    # The slots of LazyAdam are named Adam.
     "instances": ({"Adam", "Adam_1"}, {"AdamAsync", "AdamAsync_1"}),
     "functions": ({"Ftrl", "Ftrl_1"}, {"AdagradDecay", "AdagradDecay_1"}),
 }

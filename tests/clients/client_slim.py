@@ -33,7 +33,7 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns batches of ids, some repeated, numbers, and labels that depend on both."""
+    """Returns batches of ids (some repeated), numbers, and labels that depend on both."""
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []
@@ -50,7 +50,8 @@ def model():
     ids = v1.placeholder(tf.int64, [None])
     numbers = v1.placeholder(tf.float32, [None, NUMBERS])
     labels = v1.placeholder(tf.float32, [None])
-    # Resource variables: with ref variables, results would depend on the order of reads and writes.
+    # Resource variables, because with ref variables results would depend on the order of reads and
+    # writes.
     with v1.variable_scope("", use_resource=True):
         initial = v1.random_normal_initializer(stddev=0.1, seed=3)
         table = v1.get_variable("deep/table", [IDS, 4], initializer=initial)
@@ -100,8 +101,8 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert variables["global_step"] == updates
 
 
-# A new process without eager execution: the threads of slim's Supervisor need the default graph,
-# and a `with` block around the graph does not apply to them.
+# Runs in a new process without eager execution, because the threads of slim's Supervisor need the
+# default graph, and a `with` block around the graph does not apply to these threads.
 LOOP = """
 import sys
 import tensorflow as tf
@@ -128,5 +129,5 @@ def test_slims_loop_trains_and_writes_checkpoints(tmp_path):
     assert last < 0.9 * np.log(2)
     saved = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(tmp_path)))
     assert saved.get_tensor("global_step") == 30
-    # Three decays in 30 steps: the first is due at global step 9.
+    # Three accumulator decays in 30 steps; the first is due at global step 9.
     assert saved.get_tensor("weights/AdagradDecay_1").max() == 3

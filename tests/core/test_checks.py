@@ -1,4 +1,4 @@
-"""Very large and very small hyperparameters: which ones constructors refuse, which they round."""
+"""Very large and very small hyperparameters: constructors raise errors or round them."""
 
 import numpy as np
 import pytest

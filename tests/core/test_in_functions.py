@@ -128,7 +128,7 @@ def assert_same(found, expected, name, exactly=True):
 
 @pytest.mark.parametrize("name", cells(COMPOSED, 5))
 def test_conditions_and_loops_change_nothing(name, full):
-    """Only rounding may differ, if graphs regroup products in TensorFlow's own sparse Adam."""
+    """Only rounding may differ, where graphs regroup products in TensorFlow's own sparse Adam."""
     training = Training(name)
     expected = training.run(training.apply)  # eagerly
     number = list(MAKERS).index(name)
@@ -139,14 +139,15 @@ def test_conditions_and_loops_change_nothing(name, full):
         assert_same(found, expected, construct.__name__, exactly=not regrouped)
 
 
-# Without a global step argument, optimizers cannot know whether the step is advanced, and warn.
+# Without a global step argument, optimizers cannot know whether the step is incremented, so they
+# warn.
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_the_global_step_is_created_in_the_function(name):
-    """The first trace creates the global step, later ones reuse it; nothing advances it."""
+    """The first trace creates the global step, later traces reuse it; nothing increments it."""
     found = {}
     for construct in plain, in_a_condition:
-        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # that of eager execution
+        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # the step of eager execution
         training = Training(name, with_step=False)
         found[construct.__name__] = training.run(tf.function(construct(training)))
     training = Training(name, with_step=False)

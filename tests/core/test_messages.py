@@ -1,4 +1,4 @@
-"""Error messages for user mistakes: swapped arguments, the wrong Keras, exceptions without text."""
+"""Error messages for user mistakes: wrong arguments and paths, exceptions without text."""
 
 import numpy as np
 import pytest
@@ -91,7 +91,7 @@ def test_from_config_that_raises():
 
 @pytest.mark.defect(21)
 def test_a_gradient_transformer_that_raises():
-    """A user's gradient transformer (Keras 2) that fails with sparse gradients."""
+    """Here a user's gradient transformer (Keras 2) fails with sparse gradients."""
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
         return
 

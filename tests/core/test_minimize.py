@@ -1,4 +1,4 @@
-"""Every argument of `minimize`, with every class: bit-equal to apply_gradients."""
+"""`minimize`, with each argument and every class, is bit-equal to apply_gradients."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ MINIMIZE = {
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# The train_op of these has another name, as in tf.contrib.opt.
+# The train_op of these optimizers has another name, the same as in tf.contrib.opt.
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 

@@ -1,4 +1,4 @@
-"""RuleOptimizer: stock optimizers written as rules, slot layouts, hyperparameters, errors."""
+"""RuleOptimizer: TensorFlow's optimizers as rules, slot layouts, hyperparameters, errors."""
 
 import inspect
 import textwrap
@@ -14,7 +14,7 @@ from tests.support import problems, rules, running
 
 v1 = tf.compat.v1
 
-# epsilon=1e-3, because 1e-8 is 0 in float16: stock Adam would divide 0 by 0, too.
+# epsilon=1e-3, because 1e-8 is 0 in float16, and TensorFlow's Adam would divide 0 by 0, too.
 PAIRS = {
     "adagrad": (lambda _: rules.AdagradRule(0.3), lambda _: v1.train.AdagradOptimizer(0.3)),
     "momentum": (
@@ -46,8 +46,8 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
     if way == "eager" and kind == "dense":
         running.assert_same(actual, stock)
         return
-    # 2 ulps per step: graph rewriting may regroup a rule's products, and the sparse kernels compute
-    # row by row, in another order than vectorized code.
+    # 2 ulps per step, because graph rewriting may regroup a rule's products, and the sparse kernels
+    # compute row by row, in another order than vectorized code.
     assert set(actual.slots) == set(stock.slots)
     eps = float(np.finfo(dtype).eps)
     for number, (ours, theirs) in enumerate(zip(actual.steps, stock.steps)):

@@ -1,4 +1,4 @@
-"""v1's learning rate decays in bridged optimizers: at late steps, set, loaded, back in to_v1."""
+"""TF1 learning rate decays in bridged optimizers: at late steps, set later, loaded, in to_v1."""
 
 import numpy as np
 import pytest
@@ -88,7 +88,7 @@ def test_decays_at_late_steps(api, decay, late, how):
 @pytest.mark.parametrize("name", ["learning_rate", "lr"])
 @EVERY_API
 def test_a_decay_that_is_set_depends_on_iterations(api, name):
-    """The step variable that the decay was created with is never advanced."""
+    """The step variable that the decay was created with is never incremented."""
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     setattr(optimizer, "learning_rate" if api == "keras3" else name, halving(new_step()))
     again = type(optimizer).from_config(optimizer.get_config())

@@ -22,7 +22,7 @@ class DiffGrad(oracles.Oracle):
     def __init__(self, value):
         super().__init__(value)
         self.slots = {name: np.zeros_like(value) for name in ("m", "v", "prev_grad")}
-        self.powers = np.float32(0.9), np.float32(0.999)  # float32, like those of stock Adam
+        self.powers = np.float32(0.9), np.float32(0.999)  # float32, like those of TensorFlow's Adam
 
     def apply(self, gradient, step):
         super().apply(gradient, step)
@@ -250,9 +250,9 @@ def test_which_versions_document_the_wrong_names():
     text = inspect.getdoc(base)
     wrong = [bool(re.search(rf"- {name}\b", text)) for name in WRONG_NAMES]
     right = [bool(re.search(rf"- `_{name}`", text)) for name in WRONG_NAMES]
-    if not hasattr(base, "_create_all_weights"):  # to 2.1
+    if not hasattr(base, "_create_all_weights"):  # up to TensorFlow 2.1
         assert all(wrong)
-    if hasattr(base, "_transform_gradients"):  # from 2.4 on
+    if hasattr(base, "_transform_gradients"):  # from TensorFlow 2.4 on
         assert all(right)
     assert [not name for name in wrong] == right
 

@@ -78,7 +78,7 @@ def test_links_lead_somewhere():
                 assert (page.parent / target).exists(), (page.name, target)
 
 
-# From, to.
+# The table of docs/from_to.md.
 
 
 def from_to():

@@ -1,4 +1,4 @@
-"""Compares optimizers with their oracles for random dtypes, shapes, ids and hyperparameters.
+"""Compares optimizers with NumPy oracles for random dtypes, shapes, ids and hyperparameters.
 
 tests/project/test_fuzz.py runs a few cases; `python -m tests.fuzz --cases 100000` runs many.
 """

@@ -50,9 +50,9 @@ UNIT = (0.01, 0.99)  # the range of all other hyperparameters
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
-    # svd_interval: the original's stopping rule, kept bit for bit, ends the iteration for the root
-    # of a small matrix before its first step; with the case's own interval no root is computed in
-    # so few steps. alpha: only some exponents are computed by iteration.
+    # svd_interval: the stopping rule of tf.contrib.opt's Shampoo, kept bit for bit, ends the
+    # iteration for the root of a small matrix before its first step; with the case's own interval
+    # no root is computed in so few steps. alpha: only some exponents are computed by iteration.
     ITERATIVE: ("svd_interval", "alpha"),
     "Adafactor factored=False": ("decay_rate",),  # the case passes a function that the oracle has
 }
@@ -143,7 +143,8 @@ def oracle_arguments(name):
 def numbers_of(name):
     """Returns a dict from hyperparameters that may be numbers to usual values.
 
-    Only those that this package checks: an extended optimizer of TensorFlow checks its own.
+    It has only those that this package checks, because an extended optimizer of TensorFlow checks
+    its own.
     """
     case = CASES[name]
     signature = inspect.signature(case.optimizer.__init__).parameters

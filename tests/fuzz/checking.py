@@ -1,4 +1,4 @@
-"""Checks a case: it must be refused by name, fail without side effects, or follow the oracle."""
+"""Checks a case: it must raise a clear error, fail without side effects, or follow the oracle."""
 
 import collections
 import warnings
@@ -29,7 +29,8 @@ def check(case):
 
     Returns:
       A Counter of the trainings' outcomes: "compared"; "compared loosely" if the bound exceeds
-      `SHARP`; or "failed cleanly". If the case is refused, it has only one "refused".
+      `SHARP`; or "failed cleanly". If the constructor raises an error, the only outcome is one
+      "refused".
 
     Raises:
       Finding: a result is wrong, or an error does not name its cause.
@@ -47,7 +48,7 @@ def check(case):
 
 
 def refused(case):
-    """Whether the constructor refuses the hyperparameters; its error must name the argument."""
+    """Whether the constructor raises an error, which must name the argument."""
     try:
         with tf.Graph().as_default():
             case.make(None)
@@ -68,7 +69,7 @@ def refuses_the_variable(case, error):
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
-        # The error of stock Adagrad's kernel, which our optimizer calls.
+        # The error of TensorFlow's Adagrad kernel, which our optimizer calls.
         or (0 in case.shape and "Inner dimension should be greater than zero" in str(error))
     )
 
@@ -141,7 +142,7 @@ def compare(expected, number, state):
 
 
 def is_never_written(case, key):
-    """Whether the optimizer, like the original, skips writing this slot since nothing reads it."""
+    """Whether the optimizer never writes this slot, because nothing reads it."""
     return case.arguments.get("mat_gbar_decay") == 0 and key.startswith("Gbar_")
 
 

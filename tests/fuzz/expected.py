@@ -15,7 +15,7 @@ from tests.support.problems import Rows
 
 SEEDS = (1, 2, 3)  # for the oracle's nudged runs
 ENLARGED = 16  # the allowed difference, as a multiple of the nudged runs' differences
-# These compute float16 in float32.
+# These optimizers compute float16 in float32.
 WIDE_INSIDE = (legacy_opt.ShampooOptimizer, legacy_opt.AdafactorOptimizer)
 
 
@@ -77,7 +77,7 @@ def units(case):
     eps = float(np.finfo(case.dtype).eps)
     if not issubclass(optimizer, WIDE_INSIDE):
         return ulps * eps
-    # They compute in float32 or float64, and round the result to the variable's dtype.
+    # These optimizers compute in float32 or float64, and round the result to the variable's dtype.
     wide = float(np.finfo(np.promote_types(case.dtype, np.float32)).eps)
     if issubclass(optimizer, legacy_opt.AdafactorOptimizer):
         # step + beta1 * (m - step): where m is 0, the result has the error of the whole step.
@@ -131,9 +131,9 @@ def with_other_betas(case, seed):
     """Returns the case's arguments; with a seed, small betas are changed by 2 * eps.
 
     TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0 and the old v is
-    large, the result, g * g, has the rounding error of the old v, as if beta2 were eps. It is 2 *
-    eps here because `nudged` may undo one. With some seeds it is negative, so that the square root
-    is NaN, and nothing is compared, where g * g may be nothing but rounding error.
+    large, the result, g * g, has the rounding error of the old v, as if beta2 were eps. The change
+    is 2 * eps because `nudged` may undo one eps. With some seeds the change is negative, so that
+    the square root is NaN, and nothing is compared, where g * g may be nothing but rounding error.
     """
     if seed is None:
         return case.arguments
@@ -158,8 +158,8 @@ def nudged(array, size, random):
     """Returns an array with each number changed by one unit in the last place, of random sign.
 
     The unit is that of the number, or of `size` if it is larger. `size` is the old state: computing
-    m + (g - m) * (1 - beta) has an error of a unit of the old m, however small the new one is. No
-    number changes its sign, because the oracles take roots of some.
+    m + (g - m) * (1 - beta) has an error of a unit of the old m, however small the new m is. No
+    number changes its sign, because the oracles take roots of some numbers.
     """
     if not np.issubdtype(array.dtype, np.floating):
         return array

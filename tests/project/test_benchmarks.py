@@ -51,7 +51,7 @@ def test_contestants_take_turns_and_each_starts_a_round():
 
     def step(name):
         calls.append(name)
-        time.sleep(0.03)  # longer than a block, which then is one step
+        time.sleep(0.03)  # longer than a block of steps, so a block is one step
 
     times = timing.alternate({name: functools.partial(step, name) for name in "ab"}, 4)
     assert "".join(calls[-8:]) == "abbaabba"
@@ -106,7 +106,8 @@ def test_workloads_and_goals():
     }
 
 
-# Their sparse step touches the whole table by definition, so its growth has no goal.
+# A sparse step of these optimizers touches the whole table by definition, so there is no goal for
+# its growth.
 WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
 WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
@@ -265,7 +266,7 @@ SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
 def trained(kind, generation, name, optimizer, steps=3):
-    """Returns the variables after some steps, and the number of steps that Keras or v1 counted."""
+    """Returns the variables after some steps, and the count in the optimizer's step variable."""
     contestant = keras_bridge.contestant(SMALL[name], keras_bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
@@ -404,7 +405,7 @@ def test_the_bridge_is_measured_with_every_installed_keras():
 
 
 def test_the_bridge_of_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
-    """Here the other checkout is this one."""
+    """The other checkout is here the tested checkout itself."""
     monkeypatch.setattr(keras_bridge, "DENSE", [keras_bridge.DENSE[1]])
     monkeypatch.setattr(keras_bridge, "ways", lambda workload: [keras_bridge.Way("step", 2)])
     path = tmp_path / "speed.json"

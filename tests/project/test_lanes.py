@@ -1,4 +1,4 @@
-"""The table of lanes, the sharing of tests between lanes, and the report of a run."""
+"""The table of lanes (TensorFlow versions), the sharing of tests between them, a run's report."""
 
 import itertools
 import json
@@ -165,7 +165,7 @@ class Item:
 
 @pytest.fixture
 def lanes_of(tmp_path, monkeypatch):
-    """Returns a function from tests and their seconds to the lanes, of five, that run each test."""
+    """Returns a function of tests and their seconds: which of five lanes run each test."""
 
     def find(items, cost):
         costs = dict.fromkeys(map(turns.test_of, items), cost)

@@ -10,9 +10,10 @@ from tests.support.processes import programs
 pytestmark = pytest.mark.once
 
 OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
-# The packages and modules that each may import besides itself. Names in compat begin with a dot.
+# The packages and modules that each package may import besides itself. Names in compat begin with a
+# dot.
 ALLOWED = {
-    "_checkout": [".compat"],  # names it, to find it in a checkout
+    "_checkout": [".compat"],  # contains this name, to find compat in a checkout
     "versions": [],
     "core": ["versions"],
     "optimizers": ["core", "versions"],

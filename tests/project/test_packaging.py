@@ -198,10 +198,10 @@ def lane_packages():
 
 
 def add_tensorflow(python):
-    """Adds this lane's packages to an environment, after its own; returns the folder of its own."""
+    """Adds this lane's packages to an environment; returns the folder of its previous packages."""
     script = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = Path(succeed(python, "-c", script).strip())
-    # From Python 3.12 on, old TensorFlows need the copy of distutils in setuptools.
+    # From Python 3.12 on, old TensorFlow versions need the copy of distutils in setuptools.
     shim = "import importlib.util as u; u.find_spec('_distutils_hack') and "
     shim += "__import__('_distutils_hack').add_shim()"
     (folder / "lane.pth").write_text("\n".join(sorted(lane_packages()) + [shim, ""]))

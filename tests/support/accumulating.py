@@ -1,4 +1,4 @@
-"""Problems for GradientAccumulationOptimizer: small batches, and the equal large batches."""
+"""Problems for GradientAccumulationOptimizer: small batches, and large batches with their means."""
 
 import functools
 
@@ -16,7 +16,8 @@ from tests.support import problems, running
 
 v1 = tf.compat.v1
 
-# Sessions run without graph rewriting, which regroups products depending on the rest of the graph.
+# Sessions run without graph rewriting, because it regroups products, depending on the rest of the
+# graph.
 WAYS = dict(
     running.WAYS,
     **{
@@ -54,7 +55,7 @@ def accumulated(make, steps=BATCHES, **arguments):
 
 
 def small_problem(kind, dtype, name):
-    """Returns a problem of a few batches: all variables for a MultiOptimizer, else only two."""
+    """Returns a problem of a few batches with two variables, or all for a MultiOptimizer."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:
         return problem

@@ -1,4 +1,4 @@
-"""The cases of all public optimizers; a test fails if a public class has no case."""
+"""The cases (class and arguments) of all public optimizers; a test fails if a class has no case."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ CASES: Any = {
 def public_optimizers_with_cases():
     """Returns the classes of all cases, without those that have no public name."""
     classes = {case.optimizer for case in CASES.values()}
-    # Classes returned by extend_with_decoupled_weight_decay have none.
+    # Classes returned by extend_with_decoupled_weight_decay have no public name.
     return {each for each in classes if "base_optimizer" not in vars(each)}
 
 

@@ -1,4 +1,4 @@
-"""NumPy oracles of gradient clipping, and of gradient descent with clipped gradients."""
+"""NumPy references of gradient clipping, and of gradient descent with clipped gradients."""
 
 import numpy as np
 

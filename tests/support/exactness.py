@@ -1,9 +1,10 @@
 """The matrix of docs/keras_exactness.md: does the Keras bridge compute the same as v1 optimizers?
 
-    python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow
+    python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow version
     python tests/support/exactness.py PAGE.md JSON…       writes the page from the lanes' results
 
-`make matrix` does both.
+`make matrix` does both. A cell is a case (optimizer and arguments), trained in one way with one
+dtype.
 """
 
 import functools
@@ -59,10 +60,10 @@ nothing but rounding errors, which the matrix power amplifies.
 # Allowed differences in `fit`, where Keras builds the graph that computes the gradients:
 # (start of the case's name, dtypes, largest difference).
 KNOWN_IN_FIT = (
-    # Rank-deficient matrices: their smallest singular values are nothing but rounding errors.
+    # The smallest singular values of rank-deficient matrices are nothing but rounding errors.
     ("Shampoo", ("float32",), 1e-4),
     ("Shampoo", ("float64",), 1e-12),
-    # Stock Adam's sparse update in 16 bits: tf.function computes it differently than a Session.
+    # In 16 bits, tf.function computes the sparse update of TensorFlow's Adam differently.
     ("AdamW", ("float16", "bfloat16"), 1e-2),
     # Norms round differently on TensorFlow 1.15.
     ("LAMB bias_correction=False", ("float64",), 1e-15),
@@ -114,7 +115,8 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
     # On TensorFlow 1.15, some operations run only in Sessions (on their XLA device), and others
-    # only eagerly (Sigmoid of bfloat16): compare also with v1 in a function, or eagerly.
+    # only eagerly (Sigmoid of bfloat16). So compare also with the v1 optimizer in a function, or
+    # eagerly.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"

@@ -1,4 +1,4 @@
-"""Stock optimizers for tests to wrap."""
+"""TensorFlow's own optimizers for tests to wrap."""
 
 import tensorflow as tf
 

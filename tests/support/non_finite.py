@@ -63,7 +63,7 @@ class Damage(NamedTuple):
       variable: the extent in the variable, one of `_EXTENTS`.
       state: the worst extent in its slots.
       other: whether any other variable is not finite.
-      error: the name of the error that the step raised, if any; the rest is empty then.
+      error: the name of the error that the step raised, if any; the other fields are empty then.
     """
 
     variable: str = ""
@@ -134,7 +134,7 @@ class Training:
             self.graph = graph
 
     def step(self, kind="", value=None):
-        """Trains a step; puts `value` into one element of the gradient of this kind, if any."""
+        """Trains a step; with a `kind`, puts `value` into one element of that gradient."""
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
             fed[kind][ROW if kind == "dense" else IDS.index(ROW), COLUMN] = value
@@ -153,8 +153,8 @@ class Training:
     def measure(self, kind, value):
         """Returns the damage right after a step with the value, and after further finite gradients.
 
-        Each measurement has a new session: in a used one, the initializer of a moving average
-        might read its variable's old value.
+        Each measurement has a new session, because in a used session the initializer of a moving
+        average might read its variable's old value.
         """
         with v1.Session(graph=self.graph) as self.session:
             self.session.run(self.initializer)

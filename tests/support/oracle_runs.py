@@ -1,4 +1,4 @@
-"""Runs NumPy oracles and compares optimizers with them."""
+"""Runs NumPy references (oracles) and compares optimizers with them."""
 
 import numpy as np
 

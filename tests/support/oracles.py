@@ -1,4 +1,4 @@
-"""NumPy oracles: each optimizer's formula, computed in the variable's dtype."""
+"""NumPy references (oracles): each optimizer's formula, computed in the variable's dtype."""
 
 import numpy as np
 
@@ -13,7 +13,7 @@ def sum_duplicates(values, ids):
 
 
 class Oracle:
-    """One variable under one optimizer.
+    """One variable that one optimizer trains.
 
     Attributes:
       value: the variable.

@@ -21,7 +21,7 @@ class Problem(NamedTuple):
       sparse: the names of the variables with sparse gradients.
       dtype: the name of the variables' dtype.
       global_step: the name of the global step's dtype.
-      batches: how many steps the optimizer accumulates before it advances the global step.
+      batches: how many steps the optimizer accumulates before it increments the global step.
     """
 
     values: dict

@@ -53,8 +53,8 @@ def save(path, recorded):
         dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
-        # One array for all, because each array adds a few hundred bytes to the file. float32 is
-        # exact for integer slots too, since they are small counts.
+        # One array for all values, because each array adds a few hundred bytes to the file. float32
+        # is exact for integer slots too, since they are small counts.
         arrays[each.name + "/values"] = np.stack(
             [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
         )

@@ -1,4 +1,4 @@
-"""Stock optimizers written as subclasses of RuleOptimizer, to compare with the originals."""
+"""TensorFlow's optimizers as subclasses of RuleOptimizer, to compare with TensorFlow's classes."""
 
 import tensorflow as tf
 
@@ -135,7 +135,7 @@ class AccumulatedSGDOptimizer(RuleOptimizer):
     def apply_update(self, update):
         variable, total, everything = update.variable, update.slots.total, update.access.whole
         due = tf.equal(update.hyper.remaining, 0)
-        if update.sparse:  # when due, all rows, touched or not; otherwise no rows, to save time
+        if update.sparse:  # all rows if an update is due; otherwise none, to save time
             everything = Rows(tf.range(tf.where(due, tf.shape(variable)[0], 0)))
         with tf.control_dependencies([update.access.add(total, update.grad)]):
             summed = everything.read(total)

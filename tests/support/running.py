@@ -9,7 +9,8 @@ import tensorflow as tf
 from tests.support.problems import Rows
 
 v1 = tf.compat.v1
-# Turns graph rewriting off: the Session computes each operation as written, like eager execution.
+# Turns graph rewriting off, so that the Session computes each operation as written, like eager
+# execution.
 AS_WRITTEN = v1.ConfigProto()
 AS_WRITTEN.graph_options.rewrite_options.disable_meta_optimizer = True
 AS_WRITTEN.graph_options.optimizer_options.opt_level = v1.OptimizerOptions.L0

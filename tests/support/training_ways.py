@@ -1,4 +1,4 @@
-"""Models of every optimizer class, for tests that train as TensorFlow 1 programs do."""
+"""Models of every optimizer class, for tests that train like TensorFlow 1 programs."""
 
 import contextlib
 import functools
@@ -72,7 +72,7 @@ def models(kinds, ids=None):
 
 
 def minimize(made, wrap=lambda optimizer: optimizer):
-    """Returns an operation that trains one step of all models and advances the global step."""
+    """Returns an operation that trains one step of all models and increments the global step."""
     train_ops = []
     for each in made:
         with named(each.name):

@@ -1,6 +1,7 @@
 """Selects the cells of a run: all combinations of parameters, pairs, or one lane's share.
 
-A run of one lane has all daily cells. If all lanes run, each gets its number (`--turn 2/5`: the
+A cell is a test with one combination of parameters; a lane is one TensorFlow version. A run of one
+lane has all cells of the daily run. If all lanes run, each gets its number (`--turn 2/5`: the
 second of five), and the cells of tests that take longer than `BUDGET` are divided among the lanes:
 each cell runs on as many lanes as the budget allows, but at least on one. Tests marked `every_lane`
 are never divided. Cells of one optimizer and dtype run on the same lanes, because they are compared
@@ -29,7 +30,7 @@ TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
 # The parameters that select the Session that a cell is compared with.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
-# Cells that exist on some lanes only are not divided: they run on each of these lanes.
+# Cells that exist on some lanes only are not divided, but run on each of these lanes.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
 
 
@@ -83,7 +84,7 @@ def pairwise(axes):
 
 
 def in_turn(axes):
-    """Returns each value of the first axis once, with the combinations of the others rotating."""
+    """Returns each value of the first axis once, combined in turn with the other axes."""
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
     return [
@@ -121,7 +122,7 @@ def share(items, number, total):
         times = int(BUDGET * lanes / cost) if cost else lanes
         if item.get_closest_marker("once"):
             times = 1
-        # Computed from names alone: a lane does not know which cells other lanes have.
+        # Computed from names alone, because a lane does not know which cells other lanes have.
         position = _number(file_of(item.nodeid))
         if not fixture_seconds:
             position += _number(_compared_by(item))

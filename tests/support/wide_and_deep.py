@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def no_global_step_warnings():
-    """Fails on GlobalStepWarning: all trainings with this model advance their global step."""
+    """Fails on GlobalStepWarning, because all trainings with this model increment the step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield
@@ -36,7 +36,7 @@ def wide_and_deep():
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        # Resource variables: a gradient might read a ref variable after its update.
+        # Resource variables, because a gradient might read a ref variable after its update.
         value = random.randn(*shape).astype("f")
         return v1.get_variable(name, initializer=value, use_resource=True)
 

@@ -28,7 +28,7 @@ class Replacement(NamedTuple):
     """An optimizer of this package and its nearest counterparts among Keras' own.
 
     Attributes:
-      v1: the expression that creates it; `step` is the global step.
+      v1: the expression that creates the optimizer of this package; `step` is the global step.
       keras_2: the expression for Keras 2, with names of `tf_keras.optimizers`; None if there is no
         counterpart.
       keras_3: the expression for Keras 3, with names of `keras.optimizers`, or None.

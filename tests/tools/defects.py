@@ -55,7 +55,7 @@ class Recorder:
     def pytest_runtest_logreport(self, report):
         if report.failed or (report.passed and report.when == "call"):
             numbers = dict(report.user_properties).get("defects", [])
-            # If a process crashes during a test, `when` is none of the phases: use the outcome.
+            # If a process crashes during a test, `when` is none of the phases, so use the outcome.
             end = report.when if report.when in ("setup", "teardown") else report.outcome
             self._ends[report.nodeid] = [numbers, end]
 

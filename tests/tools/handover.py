@@ -11,8 +11,8 @@ that step, and the values after training further on the same TensorFlow. `contin
 checkpoint, trains as many further steps, and asserts that
 
 * every restored tensor is bit-equal,
-* each further step equals, bit for bit, stock Adagrad on this TensorFlow, started from the
-  checkpoint's arrays, with the decays computed between the steps in NumPy,
+* each further step equals, bit for bit, TensorFlow's own Adagrad on this TensorFlow version,
+  started from the checkpoint's arrays, with accumulator decays computed between steps in NumPy,
 * the final values are within `bound` of the run that never moved.
 
 It prints the largest differences, writes them to `report.txt`, and saves a checkpoint and
@@ -80,7 +80,7 @@ class Model:
 
     Attributes:
       step: the global step variable.
-      train_op: trains all variables and advances the step.
+      train_op: trains all variables and increments the global step.
       variables: a dict from name to variable.
       optimizers: a dict from a variable's name to its optimizer.
     """
@@ -172,7 +172,7 @@ def leave_checkpoint(model, sess, directory):
 
 
 def continue_from(directory, out):
-    """Continues from a checkpoint, asserts all that this module promises, saves one in `out`.
+    """Continues from a checkpoint, asserts what this module promises, saves one in `out`.
 
     Returns:
       The report, one line.
@@ -204,7 +204,7 @@ def continue_from(directory, out):
 
 
 def stock_steps(checkpoint):
-    """Trains with stock Adagrad, and decays in NumPy, from a checkpoint's arrays.
+    """Trains with TensorFlow's Adagrad from a checkpoint's arrays; decays accumulators in NumPy.
 
     legacy_opt is not involved.
 
@@ -284,9 +284,10 @@ def bound(value):
 
     TensorFlow versions round differently: each step may differ by one or two units in the last
     place (ulps) of the largest value. Rounding errors have random signs, so n steps add up to about
-    sqrt(n) of them, and gradient descent on a convex loss shrinks differences. The times of decays
-    depend on integers alone. Measured: up to 2.2 ulps between 1.15 and 2.4, 2.10, 2.15, 2.21; the
-    bound is 20. One decay too many would make a difference of 40 percent.
+    sqrt(n) of them, and gradient descent on a convex loss shrinks differences. The steps at which
+    accumulators decay depend on integers alone. Measured: up to 2.2 ulps between 1.15 and 2.4,
+    2.10, 2.15, 2.21; the bound is 20. One accumulator decay too many would make a difference of 40
+    percent.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0

@@ -400,10 +400,10 @@ def run_tests(root, words):
 
 
 def run(mutations):
-    """Runs the tests without mutations, which must pass, and with each, which must fail.
+    """Runs the tests without mutations (they must pass) and with each one (they must fail).
 
     Returns:
-      Whether all did.
+      Whether all tests passed or failed as they must.
     """
     row = f"%-{max(len(mutation.name) for mutation in mutations)}s %-10s %s"
     print(row % ("mutation", "", "tests"))

@@ -18,7 +18,7 @@ from legacy_opt.compat.old_names.patching import Patch
 from tests.support.paths import ROOT
 
 PAGE = ROOT / "docs" / "public_api.txt"
-# Classes that public functions return, and those of their attributes.
+# Classes that public functions return, and the classes of their attributes.
 RESULTS = (
     *(Comparison, Report, Transfer, Leftover, Patch),
     *(Translation, TranslationReport, Moved, Measurement),

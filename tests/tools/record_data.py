@@ -6,8 +6,8 @@ From the checkout's root::
 
 Each checkpoint has a file `<name>.npz` with its values, the gradients of five further steps, and
 the values after these. The loss is linear in the variables, with fed coefficients, so that the
-gradients are the same on every TensorFlow. `build` rebuilds the graphs on any TensorFlow; that of
-`tf.contrib.layers.optimize_loss` only with tf.contrib.
+gradients are the same on every TensorFlow. `build` rebuilds the graphs on any TensorFlow version,
+but the graph of `tf.contrib.layers.optimize_loss` only with tf.contrib.
 """
 
 import os

@@ -29,7 +29,7 @@ def record(name, make, trained=()):
     training = FedTraining(make, problem)
     values = training.train(0, recorded.STEPS)
     for each in values:
-        del each["global_step"]  # the optimizers of BERT and ALBERT do not advance it
+        del each["global_step"]  # the optimizers of BERT and ALBERT do not increment it
     moments = tuple(values[number - 1] for number in recorded.MOMENTS)
     assert all(np.all(np.isfinite(value)) for value in moments[-1].values()), name
     return recorded.Recorded(
@@ -71,7 +71,7 @@ def of_others():
         arguments.pop("bias_correction", None)  # ALBERT's optimizer has no such argument
 
         def make(step, original=original, arguments=arguments):
-            if callable(arguments.get("decay_rate")):  # the original takes a tensor
+            if callable(arguments.get("decay_rate")):  # tensor2tensor's optimizer takes a tensor
                 arguments = dict(arguments, decay_rate=adafactor.adafactor_decay_rate_adam(0.95))
             return original(**arguments)
 

@@ -17,8 +17,8 @@ def of_all_cells(report):
     """Returns the seconds of each shared fixture, and of all daily cells of each test, on a lane.
 
     Args:
-      report: the JSON report of a run. Cells that it left to other lanes are estimated with the
-        mean of the test's other cells.
+      report: the JSON report of a run. Cells that the run left to other lanes are estimated with
+        the mean of the test's other cells.
     """
     seconds, cells = collections.Counter(), collections.Counter()
     for name, each in report["seconds_of_tests"].items():

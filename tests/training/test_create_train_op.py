@@ -1,4 +1,4 @@
-"""`create_train_op` and its gradient functions by hand; both helpers with wrappers and replicas."""
+"""`create_train_op` and its gradient functions; it and `optimize_loss` with wrappers, replicas."""
 
 import numpy as np
 import pytest
@@ -83,7 +83,7 @@ def test_a_loss_that_is_no_scalar_and_untrainable_variables_in_the_collection(st
     assert after["frozen"] == -1 and np.array_equal(losses[0], [2, 0])
 
 
-# Both helpers, with wrappers and with replicas.
+# `create_train_op` and `optimize_loss` with wrappers and with replicas.
 
 
 @pytest.mark.parametrize("helper", [optimize_loss, create_train_op])

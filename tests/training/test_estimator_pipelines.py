@@ -111,7 +111,7 @@ def in_a_session(make, steps):
 
 
 def wrapped(step):
-    """Two nested wrappers around an optimizer that reads the step."""
+    """Two nested wrappers around an optimizer that reads the global step."""
     inner = decays_every_two_steps(step)
     return legacy_opt.MultiOptimizer(
         [(legacy_opt.clip_gradients_by_norm(inner, 0.05), "table")],
@@ -136,20 +136,20 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
             few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
         ),
     )
-    # The hook reads the step in the run that advances it: before or after it advanced.
+    # The hook reads the global step in the run that increments it, before or after the increment.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
     assert_same(state(estimator.latest_checkpoint()), in_a_session(make, steps))
     assert_serves(exported[0], estimator)
 
-    # An Estimator restarts its input: skip the batches that were used.
+    # An Estimator restarts its input, so skip the batches that were used.
     again = custom(tmp_path, make)
     again.train(lambda: input_fn().skip(steps), max_steps=12)
     assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
 
 
 def assert_serves(directory, estimator):
-    """Asserts that the exported model has no slots, and predicts as the Estimator."""
+    """Asserts that the exported model has no slots, and predicts the same as the Estimator."""
     rows = estimator.predict(few_inputs)
     expected = np.array([row["probability"] for row in rows])
     with tf.Graph().as_default(), v1.Session() as session:
@@ -189,7 +189,7 @@ def everything(trained, directory):
 
 
 def variables_alone(trained, directory):
-    """The slots are new: a string selects trainable variables only, whatever it matches."""
+    """The slots are new, because a string selects only trainable variables."""
     before, after = state(trained), warm_started(trained, directory, ".*", 1)
     assert after["global_step"] == 1
     assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))
@@ -197,7 +197,7 @@ def variables_alone(trained, directory):
 
 
 def slots_but_no_counts(trained, directory):
-    """A new global step starts new counts of decays."""
+    """With a new global step, the counts of accumulator decays are new."""
     before = state(trained)
     assert before["table/AdagradDecay_1"].max() == 3
     after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
@@ -272,7 +272,7 @@ def options_of(kind, optimizer, parted):
 
 def advanced_elsewhere():
     made = decays_every_two_steps()
-    made.global_step_is_advanced = True  # by the estimator, after both optimizers
+    made.global_step_is_advanced = True  # the estimator increments it after both
     return made
 
 
@@ -328,7 +328,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Checks the decay counts after 4 steps, and 3 more with restarted input."""
+    """Checks the decay counts after 4 steps, and after 3 more with restarted input."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),
@@ -349,7 +349,7 @@ def check_decays(variables, kind):
 
 
 def decays(visits):
-    """Returns the number of decays of each of 9 rows, at most one per update."""
+    """Returns the number of accumulator decays of each of 9 rows, at most one per update."""
     counts = np.zeros(9, int)
     for step, ids in enumerate(visits):
         for row in np.unique(ids):

@@ -94,7 +94,7 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """The bar ignores them in the collection, and refuses one that is passed."""
+    """The bar ignores such losses in the collection, and raises an error if one is passed."""
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -144,7 +144,7 @@ def test_errors_of_the_bar(monkeypatch):
 
 @pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
 def test_all_hooks_at_once(part, tmp_path):
-    """Every class computes the same bits as in a plain Session; a fifth of them per test."""
+    """Every class computes the same bits as in a plain Session; a test has a fifth of them."""
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
         made = ways.models(kinds)
@@ -157,7 +157,8 @@ def test_all_hooks_at_once(part, tmp_path):
     ways.assert_holds(path, expected)
     assert len(glob.glob(str(tmp_path / "timeline-*.json"))) >= 2
     numbers = written(tmp_path)
-    # SummarySaverHook reads the step in the run that advances it: all but the first may be 1 off.
+    # SummarySaverHook reads the step in the run that increments it, so all but the first may be 1
+    # off.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
         scope = f"slots/{ways.scope(each.name)}/"
@@ -185,7 +186,7 @@ def all_hooks(made, directory, last):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_training(checked, tmp_path):
-    """NanTensorHook notices it after the step and after the savers, `check_numerics` before."""
+    """NanTensorHook sees the loss after the step and after the savers, `check_numerics` before."""
     with tf.Graph().as_default():
         w, step = stepping.variable("w", [1.0, 1.0]), v1.train.get_or_create_global_step()
         factor = tf.where(tf.equal(step.read_value(), 2), np.float32(np.nan), np.float32(1))

@@ -35,7 +35,8 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
-# The classes share one global step; some warn, since they read another one or are passed none.
+# The classes share one global step; some warn, because they read another step variable or are
+# passed none.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
@@ -49,7 +50,7 @@ def state_of(state, kinds):
 
 
 def monitored(full):
-    """Returns the classes to test: with --full all, daily those that no Estimator trains."""
+    """Returns the classes to test: with --full all, otherwise those that no Estimator trains."""
     return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
 
 
@@ -95,7 +96,8 @@ def test_estimator_trains_and_resumes(kind, full, tmp_path):
 def v1_control_flow():
     """Switches to the control flow of TensorFlow 1, if it is not enabled.
 
-    With that of TensorFlow 2, stock optimizers cannot train ref variables in a condition.
+    With the control flow of TensorFlow 2, TensorFlow's own optimizers cannot train ref variables in
+    a condition.
     """
     enabled = v1.control_flow_v2_enabled()
     if enabled:
@@ -111,7 +113,7 @@ def v1_control_flow():
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("variables", ["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
-    """Training operations inside tf.cond and tf.while_loop, as in wrappers of other libraries."""
+    """Training operations run inside tf.cond and tf.while_loop, like in some libraries."""
     kinds = {
         name: use_resource
         for name, use_resource in KINDS[kind].items()
@@ -173,7 +175,7 @@ def test_inside_sync_replicas(kind):
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
         variables = global_variables()
-        # At the end a thread still waits for gradients: do not wait for that thread.
+        # At the end a thread still waits for gradients, so do not wait for that thread.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
         ) as sess:
@@ -201,7 +203,7 @@ WITHOUT_V2 = """
 
 
 def test_a_program_without_v2_behavior(tmp_path):
-    """The default graph of a program that calls disable_v2_behavior, as migrated scripts do."""
+    """A program calls disable_v2_behavior, like migrated scripts, and uses the default graph."""
     path = str(tmp_path / "state.npz")
     done = programs.run("-c", textwrap.dedent(WITHOUT_V2), path, seconds=120)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -211,7 +213,7 @@ def test_a_program_without_v2_behavior(tmp_path):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_the_switches_of_tensorflow_2(on):
-    """A compat.v1 graph in a TensorFlow 2 program, with TensorFlow 2's behaviours on and off."""
+    """A compat.v1 graph trains in a TensorFlow 2 program, with its behaviours on and off."""
     switches = ("control_flow_v2", "resource_variables")
     before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
     try:

@@ -60,14 +60,15 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
     # 1 + 2^2, 1 + 3^2 and a row without gradient; 1 + 1^2 and 1 + 5^2.
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
-    # (step + 1) // 2 of the steps 0, 1, 2, 3 is 0, 1, 1, 2: two decays by the fourth step.
+    # (step + 1) // 2 of the steps 0, 1, 2, 3 is 0, 1, 1, 2, so there are two accumulator decays by
+    # the fourth step.
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
     # A dense gradient counts in the first element only.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """They are written at once, although the step may be lower than at the last write."""
+    """Statistics are written at once, although the step may be lower than at the last write."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)
@@ -131,7 +132,7 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
         train_op = in_parts(optimizer)
         hook = legacy_opt.SlotSummaryHook(optimizer, str(tmp_path), slots=["accumulator"])
         monitored(train_op, [hook], 1)
-    # One of 3 rows has the gradient 1, and one of 2 rows.
+    # One of the 3 rows of part_0 has the gradient 1, and one of the 2 rows of part_1.
     means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
     assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
         f"slots/{name}/{part}/accumulator/mean": mean
@@ -155,7 +156,7 @@ def test_statistics_of_a_nested_optimizer(make, tmp_path):
 
 
 def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
-    """With eager execution, the default of TensorFlow 2, no writer can be created there."""
+    """With eager execution, no summary writer can be created outside of the graph."""
     model, adam = stepping.Stepping(), legacy_opt.LazyAdamOptimizer(0.1)
     with model.graph.as_default():
         train_op = adam.minimize(model.loss, global_step=model.step)
@@ -167,7 +168,7 @@ def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
 
 
 def test_a_slot_is_read_on_its_device(tmp_path):
-    """On its parameter server, although the worker builds the graph with other devices."""
+    """The slot is read on its parameter server, although the worker's graph has other devices."""
     for use_resource in False, True:
         adam, devices = legacy_opt.LazyAdamOptimizer(0.1), set()
         setter = v1.train.replica_device_setter(ps_tasks=3)

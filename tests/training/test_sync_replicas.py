@@ -19,7 +19,8 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
-# The classes share one global step; some warn, since they read another one or are passed none.
+# The classes share one global step; some warn, because they read another step variable or are
+# passed none.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
@@ -52,7 +53,7 @@ def build(part, wrap):
 
 
 class Worker:
-    """A worker with its graph and session; the first is the chief."""
+    """A worker with its graph and session; the first worker is the chief."""
 
     def __init__(self, cluster, number, part, replicas):
         with tf.Graph().as_default() as graph, cluster.placing(number):
@@ -87,7 +88,7 @@ def gradients(random):
 
 
 def mean(first, second):
-    """Returns the mean of two workers' gradients: of each row over the workers that have it."""
+    """Returns the mean of two workers' gradients; for each row, of the workers with this row."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]
@@ -158,7 +159,7 @@ def hooks_of(optimizer, loss, is_chief, bar, folder):
 
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_hooks_around_two_workers(use_resource, tmp_path):
-    """The chief's summaries and both bars cover the steps of both workers."""
+    """The chief's summaries and both progress bars cover the steps of both workers."""
     cluster, bars = LocalCluster(ps=1, worker=2), [io.StringIO(), io.StringIO()]
     created = threading.Event()
 
@@ -173,7 +174,7 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
                 train_op = optimizer.minimize(loss, step)
             hooks = hooks_of(optimizer, loss, number == 0, bars[number], str(tmp_path))
             if number:
-                assert created.wait(SECONDS)  # else it would wait half a minute for the chief
+                assert created.wait(SECONDS)  # otherwise it would wait half a minute for the chief
             with v1.train.MonitoredTrainingSession(
                 cluster.servers["worker", number].target,
                 is_chief=number == 0,

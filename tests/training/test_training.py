@@ -1,4 +1,4 @@
-"""`optimize_loss` by hand, argument by argument, in Sessions."""
+"""Each argument of `optimize_loss` in Sessions, with expected values computed by hand."""
 
 import warnings
 
@@ -120,7 +120,8 @@ def test_a_class_that_requires_a_global_step_gets_it(stepping):
     step = variable("my_step", 0, dtype=tf.int64, trainable=False)
     after = optimized(stepping, optimizer=Fast, global_step=step, steps=2)
     assert after["my_step"] == 2 and after["global_step"] == 0
-    # The first decay keeps 16, the lower bound; the second is 25 = 16 + 3 * 3 to 22.5.
+    # The first accumulator decay keeps 16, the lower bound; the second changes 25 = 16 + 3 * 3 to
+    # 22.5.
     np.testing.assert_allclose(after["OptimizeLoss/w/AdagradDecay"][0], 22.5 + 9, rtol=1e-6)
 
 
@@ -300,7 +301,7 @@ def test_names_and_some_variables(stepping):
             optimized(stepping, name=name, learning_rate=0.5 + number)
     assert [each.op.name for each in v1.global_variables("outer")] == [
         "outer/learning_rate",
-        "outer//learning_rate",  # as in the original
+        "outer//learning_rate",  # the same as in tf.contrib
     ]
 
 

@@ -33,8 +33,8 @@ v1 = tf.compat.v1
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
     # Eager execution is the cheapest reference, but differs from functions, whose graphs are
-    # rewritten, and from ref variables: in old versions (2.4), sparse SGD rounds the learning rate
-    # to float32 for these only.
+    # rewritten, and from ref variables, because in old versions (2.4) sparse SGD rounds the
+    # learning rate to float32 for ref variables only.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -43,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """Includes beta powers and the global step; accumulation does not change their names."""
+    """The variables include beta powers and the global step; accumulation keeps their names."""
     problem = problems.everything(only=("matrix", "bias", "cube"), steps=2 * BATCHES)
     large = FedTraining(clipped_and_routed, large_batches(problem), use_resource)
     small = FedTraining(accumulated(clipped_and_routed), problem, use_resource)
@@ -65,7 +65,7 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_values_computed_by_hand(way):
-    """Row 0 has a gradient in the first batch only; row 1 in both, with a repeated id in one."""
+    """Row 0 has a gradient in the first batch only; row 1 in both, once with a repeated id."""
 
     def rows(values, ids):
         return problems.Rows(np.array(values, "f")[:, None], np.array(ids, np.int64))
@@ -226,7 +226,7 @@ def test_schedules_of_the_global_step_count_updates(way):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_inside_clipping_and_itself(use_resource):
-    """Clipping around it clips each batch; accumulating 2 times 3 batches updates every 6."""
+    """Clips each batch in a clipping wrapper; 2 times 3 batches update every 6 batches."""
     problem = only(problems.make("dense", steps=6), ["vector"])
     small = problem._replace(
         gradients=[{k: np.clip(g, -0.5, 0.5) for k, g in s.items()} for s in problem.gradients]

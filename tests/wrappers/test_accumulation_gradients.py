@@ -58,7 +58,7 @@ def test_float16_gradients_are_summed_in_float32():
 
 
 class RememberingOptimizer(v1.train.Optimizer):
-    """Only stores the gradients; TensorFlow 1.15 has no optimizer for complex ones."""
+    """Only stores the gradients; TensorFlow 1.15 has no optimizer for complex gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         self.gradients = [grad.numpy().tolist() for grad, _ in grads_and_vars]
@@ -99,7 +99,7 @@ def test_xla():
 
 
 def compiled(function):
-    for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
+    for name in ("jit_compile", "experimental_compile"):  # the latter before TensorFlow 2.5
         try:
             return tf.function(function, autograph=False, **{name: True})
         except TypeError:
@@ -157,7 +157,7 @@ def test_a_wrong_global_step_raises_at_once():
 
 
 def test_another_list_of_variables_is_refused():
-    """Two steps would share the count, but neither would apply all accumulated gradients."""
+    """Two train_ops would share the count, but neither would apply all accumulated gradients."""
     message = "one optimizer for each list of variables"
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     with tf.Graph().as_default():

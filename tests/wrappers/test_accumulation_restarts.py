@@ -32,7 +32,7 @@ def test_a_restart_keeps_accumulated_gradients(use_resource, tmp_path):
         expected += training.train(first, last)
         paths.append(training.save(str(tmp_path / (f"after-{last}"))))
     restarted = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
-    for saved_after, path in zip(stopping, paths):  # the second time over the first run's state
+    for saved_after, path in zip(stopping, paths):  # the second overwrites the first's state
         restarted.restore(path)
         for one, other in zip(restarted.train(saved_after, 8), expected[saved_after:]):
             assert_equal(one, other)
@@ -41,7 +41,7 @@ def test_a_restart_keeps_accumulated_gradients(use_resource, tmp_path):
 class SavesAtTheEnd(v1.train.SessionRunHook):
     """Saves a checkpoint at the end, even if there is one of this global step.
 
-    TensorFlow's own hook does not save a second one.
+    TensorFlow's own hook does not save a second checkpoint of the same global step.
     """
 
     def __init__(self, saver, folder):
@@ -104,7 +104,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # restores before any variable exists, then over other sums
+    for before in 0, 2:  # restores before any variable exists, then overwrites other sums
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -151,7 +151,7 @@ def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource,
 def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
-    It is the mean of 4 batches, after `changed_after` batches that of `steps` batches.
+    Each gradient is the mean of 4 batches, or of `steps` batches after the first `changed_after`.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):

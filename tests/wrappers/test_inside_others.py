@@ -90,7 +90,7 @@ def trained_alone(name, use_resource):
 
 
 def find(values, name):
-    """Returns a value by name; non-slot variables may be in a name scope, as with TensorFlow's."""
+    """Returns a value by name; non-slot variables may be in a name scope, like TensorFlow's."""
     (found,) = [key for key in values if key == name or key.endswith("/" + name)]
     assert found == name or name.split("/")[0] not in VALUES
     return values[found]
@@ -183,7 +183,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages the gradients of several towers, as Horovod's does for processes, and delegates."""
+    """Averages the gradients of several towers (Horovod: of processes) and then delegates."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(
@@ -248,11 +248,11 @@ OTHERS = [
 
 
 def cells():
-    """Yields all combinations; the daily run has either ref or resource variables in each."""
+    """Yields all combinations; in the daily run, each has either ref or resource variables."""
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):
-                continue  # refused, because SyncReplicas accumulates gradients itself
+                continue  # an error, because SyncReplicas accumulates gradients itself
             for use_resource, kind in (False, "ref"), (True, "resource"):
                 daily = name in DAILY and use_resource == bool((number + place) % 2)
                 marks = () if daily else pytest.mark.full

@@ -19,7 +19,7 @@ v1 = tf.compat.v1
 
 @pytest.mark.parametrize("overflowing", [None, 2], ids=["", "overflow"])
 def test_inside_dynamic_loss_scaling(overflowing):
-    """With and without a step whose gradients overflow, which all optimizers must skip."""
+    """If the gradients of a step overflow, all optimizers must skip this step."""
     scaling = v1.train.experimental
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
@@ -100,8 +100,8 @@ def of_two(linear, dnn):
 
 
 def two_of_ours():
-    decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # decays after 100,000 steps
-    # The estimator advances the step itself, after both optimizers.
+    decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # accumulators decay after 100,000 steps
+    # The estimator increments the global step itself, after both optimizers.
     decay.global_step_is_advanced = True
     return of_two(decay, legacy_opt.LazyAdamOptimizer(0.01))
 

@@ -1,4 +1,4 @@
-"""MultiOptimizer trains each variable as the variable's optimizer alone would."""
+"""MultiOptimizer trains each variable like the variable's optimizer alone would."""
 
 import collections
 import re
@@ -41,7 +41,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """Does what scripts do without MultiOptimizer: a train_op for each optimizer, then the step."""
+    """Does what scripts do without MultiOptimizer: train_ops, then a step increment."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")
@@ -95,7 +95,7 @@ FIFTHS = [
 
 @pytest.mark.parametrize("fifth, use_resource", FIFTHS)
 def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_path):
-    """The names of all variables are also equal, so that each restores the other's checkpoints."""
+    """The names of all variables are also equal, so each can restore the other's checkpoints."""
     makers = {name: ALL[name] for name in list(ALL)[fifth::5]}
     problem = problems.everything(only=("matrix", "table"), steps=6)
     problem = problem._replace(global_step="int32" if use_resource else "int64")
@@ -125,8 +125,8 @@ OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "sessi
 
 @pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
-    # Fewer in functions: they are slow to build, and in a wrap_function of newer TensorFlow all
-    # optimizers would share one beta1_power.
+    # Fewer optimizers in functions, because functions are slow to build, and in a wrap_function of
+    # newer TensorFlow all optimizers would share one beta1_power.
     names = ("Decay", "Adam") if "function" in way else FOUR
     problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(names))
     separate, together = both_ways({name: FOUR[name] for name in names})
@@ -231,7 +231,7 @@ def test_rules_that_use_the_global_step_warn_without_one():
 
 
 def test_rules_read_the_global_step_before_it_advances():
-    """The step passed to apply_gradients is 3 when rules read it, and advances afterwards."""
+    """The step passed to apply_gradients is 3 when rules read it, and is incremented afterwards."""
     steps = []
 
     def decay_fn(step):

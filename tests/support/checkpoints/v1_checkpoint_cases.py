@@ -28,14 +28,14 @@ from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
-# The first case of each class, and cases with more slots: the checkpoints of other cases are like
-# these, and those of tf.contrib.opt like this package's.
+# The first case of each class, and cases with more slots. Other cases are left out because their
+# checkpoints are like these, and checkpoints of tf.contrib.opt are like those of this package.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
 EVERY_OPTIMIZER = [
     name if name in DAILY else pytest.param(name, marks=pytest.mark.full) for name in ALL
 ]
-PARTS = 3  # the number of parts of a partitioned variable
+PARTS = 3  # the number of partitions of a partitioned variable
 USED = ("fresh", "trained")
 DECAYING = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}
 END = BEFORE + AFTER
@@ -50,7 +50,7 @@ def momentum(step=None):
 
 
 def layout(number):
-    """Returns a function that makes AdagradDecay with this layout of its counts, 1 or 2."""
+    """Returns a function that makes AdagradDecay with this layout of its decay counts, 1 or 2."""
     return lambda step: DECAYING[number](0.3, step, 0.2, 3, 0.5)
 
 
@@ -59,7 +59,7 @@ def problem_for(case, dtype="float32"):
 
 
 def assert_goes_on(path, training, expected, way="function", **options):
-    """Loads a checkpoint and continues training; asserts that all equals `continued_in_v1`."""
+    """Loads a checkpoint and continues training; asserts that values equal `continued_in_v1`."""
     restored, steps, end = expected
     report = load_v1_checkpoint(path, training.variables, training.optimizer, **options)
     assert report.complete
@@ -70,7 +70,7 @@ def assert_goes_on(path, training, expected, way="function", **options):
 
 
 def round_trip(path, one_problem, make, api, options=None, make_keras=None, **loading):
-    """Trains in v1; asserts that training continues in Keras as in an equal graph."""
+    """Trains in a TF1 graph; asserts that training continues equally in Keras and in a graph."""
     options = options or {}
     path = trained_in_v1(path, one_problem, make, **options)
     options = {name: value for name, value in options.items() if name != "saver"}
@@ -81,7 +81,7 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 def way_of(name):
     """Returns a way to train in Keras, and the configuration of a Session with equal results."""
-    # Their graphs are optimized differently if the learning rate is not a constant.
+    # The graphs of these two are optimized differently if the learning rate is not a constant.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -108,7 +108,7 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
     """Trains partitioned variables and saves them.
 
     Returns:
-      The checkpoint's path, and its state with the parts of variables joined.
+      The checkpoint's path, and its state with the partitions of variables joined.
     """
     with v1_training(one_problem, make, parts=number, **options) as training:
         training.train(0, BEFORE)
@@ -122,9 +122,9 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
 
 
 def counted_by_the_whole(counts, number=PARTS):
-    """Converts the V1 layout of AdagradDecay's counts of a partitioned variable to that of a whole.
+    """Converts AdagradDecay's counts (V1 layout) of a partitioned variable to those of a whole one.
 
-    In each part, the count of its row r is element r of the flat part.
+    In each partition, the count of the partition's row r is element r of the flat partition.
     """
     rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
     whole = np.zeros_like(counts)
@@ -141,7 +141,7 @@ def moved(name):
 
 
 class Net:
-    """A model of one of three kinds with layers of one Keras."""
+    """A model of one of three kinds with layers of Keras 2 or of Keras 3."""
 
     SHAPES = {
         "dense/kernel": (4, 3),
@@ -171,7 +171,7 @@ class Net:
 
     @staticmethod
     def v1_name(name):
-        """Returns the v1 name of a variable from its name in Keras.
+        """Returns a variable's name in a TF1 graph from its name in Keras.
 
         Some versions of Keras put the name of a Sequential or subclassed model first; TensorFlow
         1.15 numbers the layers of functional models.
@@ -179,7 +179,7 @@ class Net:
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 
     def trained(self):
-        """Returns the trainable variables, a dict from v1 names."""
+        """Returns a dict from names in a TF1 graph to trainable variables."""
         return {
             "dense/kernel": self.dense.kernel,
             "dense/bias": self.dense.bias,
@@ -226,7 +226,7 @@ AVERAGES = {
 }
 
 
-# Refused checkpoints and arguments.
+# Checkpoints and arguments for which loading raises an error.
 
 FRESH_AND_TRAINED = pytest.mark.parametrize("used", USED)
 
@@ -270,7 +270,7 @@ def trained_in_keras(one_problem, make, api, way="function", **options):
 
 
 def assert_goes_on_in_v1(path, training, make, way="function", config=None, **options):
-    """Restores a checkpoint in a graph with `options`; asserts that both continue equally."""
+    """Restores a checkpoint in a graph; asserts that the graph continues like `training`."""
     saved, steps, end = training.state(), training.train(BEFORE, END, way), training.state()
     with v1_training(training.problem, make, config=config, **options) as session:
         session.restore(path)

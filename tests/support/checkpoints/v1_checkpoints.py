@@ -1,8 +1,9 @@
 """TF1 graphs that save and restore Saver checkpoints, and Keras trainings of the same variables.
 
 `V1Training` gives the expected values: variables, an optimizer and TensorFlow's Saver in a Session.
-`KerasTraining` has the same variables, as zeros, and the bridged optimizer. The `state` of both has
-the same keys: ``(variable,)``, ``(variable, slot)``, ``("shared", name)``, ``("step",)``.
+`KerasTraining` has the same variables, initially zero, and the bridged optimizer (made by
+`to_keras`). The `state` of both has the same keys: ``(variable,)``, ``(variable, slot)``,
+``("shared", name)``, ``("step",)``.
 """
 
 import contextlib
@@ -44,10 +45,10 @@ class V1Training:
       scope: a function that returns the scope in which the optimizer is made.
       step: the name of the global step; None for a graph without one.
       step_dtype: the dtype of the global step.
-      parts: the number of parts of each variable, by rows; 0 for unpartitioned variables.
+      parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
       extra: values by name of further variables that are not trained.
       only: the names of the variables that `make`'s optimizer trains; None for all.
-      other: like `make`, for another optimizer that trains the rest; or None.
+      other: like `make`, for another optimizer that trains the other variables; or None.
     """
 
     def __init__(
@@ -136,7 +137,7 @@ class V1Training:
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
-        """Returns a dict from names to the variables of the graph; parts have their own names."""
+        """Returns a dict from names to the variables of the graph; each partition has its own."""
         return {variable.op.name: variable for variable in v1.global_variables()}
 
     def put(self, state):
@@ -205,7 +206,7 @@ def _parts(variable):
 
 @contextlib.contextmanager
 def v1_training(*args, config=None, **options):
-    """A scope with a `V1Training` in its own graph and Session."""
+    """Makes a `V1Training` in its own graph and Session, for a `with` block."""
     with tf.Graph().as_default(), v1.Session(config=config):
         training = V1Training(*args, **options)
         training.start()
@@ -242,7 +243,7 @@ def continued_from(state, *args, **options):
     """Trains the steps after the checkpoint in a new Session that starts from a `state`.
 
     Returns:
-      As `continued_in_v1`.
+      The same as `continued_in_v1`.
     """
     with v1_training(*args, **options) as training:
         training.put(state)
@@ -254,9 +255,9 @@ class KerasTraining:
 
     Args:
       problem: the `Problem`.
-      make: a function from None to the v1 optimizer.
+      make: called with None, returns the v1 optimizer.
       api: the `api` of `to_keras`.
-      variables: the variables by name; None makes them.
+      variables: the variables by name; None to create them.
       start: a factor for the problem's values; 0 gives variables that are zeros.
       **arguments: further arguments of `to_keras`.
     """

@@ -20,20 +20,20 @@ def newest(directory):
 
 
 def files(directory):
-    """Returns a directory's files as tuples (name, inode, mtime), which differ when rewritten."""
+    """Returns a directory's files as (name, inode, mtime); rewriting a file changes its tuple."""
     found = set()
     with os.scandir(str(directory)) as entries:
         for entry in entries:
             try:
                 state = entry.stat()
-            except FileNotFoundError:  # renamed or deleted meanwhile
+            except FileNotFoundError:  # renamed or deleted since it was listed
                 continue
             found.add((entry.name, state.st_ino, state.st_mtime_ns))
     return found
 
 
 def unfinished(directory):
-    """Returns temporary files and those of checkpoints newer than `newest`, as `files` does."""
+    """Returns those of `files` that are temporary or of a checkpoint newer than `newest`."""
     good, found = newest(directory), files(directory)
     numbers = {each: re.search(r"ckpt-(\d+)", each[0]) for each in found}
     return {

@@ -2,10 +2,10 @@
 
     python -m tests.support.faults.cluster FAULT
 
-FAULT is a key of `FAULTS`. Each starts two parameter servers, a chief and in one case workers.
-They train a small model with `tf.compat.v1.train.Server`, `replica_device_setter` and
-`MonitoredTrainingSession`. If the chief trains alone, training is deterministic: variables, slots
-and global step must equal those of a single process, bit for bit.
+FAULT is a key of `FAULTS`. The check of each fault starts two parameter servers and a chief, and
+one check also starts workers. They train a small model with `tf.compat.v1.train.Server`,
+`replica_device_setter` and `MonitoredTrainingSession`. If the chief trains alone, training is
+deterministic: variables, slots and global step must equal those of a single process, bit for bit.
 """
 
 import argparse
@@ -67,7 +67,8 @@ class Cluster:
         """Starts a chief or worker that trains with a `Learner`."""
 
         def live(send):
-            # Without the filter, a session waits for all workers and never starts if one is dead.
+            # Without the filter, a session waits for all workers and never starts if one of them is
+            # dead.
             filters = ["/job:ps", "/job:" + job]
             config = v1.ConfigProto(device_filters=filters, **CONFIG)
             server = v1.train.Server(self.spec, job, 0, config=config)
@@ -197,7 +198,7 @@ def ps_killed(name, kills, moments):
 
 
 def chief_killed(name, kills, moments):
-    """Kills the chief while it writes a checkpoint; the next one restores the checkpoint before."""
+    """Kills the chief while it writes a checkpoint; the next chief restores the one before."""
     left = good = 0
     with Cluster(ps=2, chief=1) as cluster:
         cluster.serve_all()
@@ -222,7 +223,7 @@ def chief_killed(name, kills, moments):
 
 
 def check_against_one_process(name, chiefs):
-    """Compares all states that chiefs have sent with one process; returns their number."""
+    """Compares all states sent by chiefs with those of one process; returns how many they are."""
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
     def live(send):

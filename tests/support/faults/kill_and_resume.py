@@ -31,7 +31,8 @@ from tests.support.faults.checkpoints import kill_in_a_save, unfinished
 from tests.support.faults.lives import SECONDS, Life, sender
 from tests.support.faults.training import EVERY, NAMES, Training
 
-# Every fifth process is a new Python process. 5 is odd, so these are killed in both ways.
+# Every fifth process is a new Python process. 5 is odd, so new processes, too, are killed
+# alternately at any moment and in the middle of a save.
 NEW_PYTHON = 5
 
 
@@ -64,7 +65,7 @@ class Run:
     def __init__(self, name, directory, moments, forget):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
         self.lives, self.in_a_save = [], 0
-        # Seconds until the first save, by whether the process is a new Python; guessed at first.
+        # Seconds until the first save in forked (False) and new (True) processes; guessed at first.
         self._to_first_save = {False: 0.5, True: 5.0}
 
     def kill_once(self, number):
@@ -73,7 +74,7 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # The first time, wait at least for one checkpoint, which could then be lost.
+                # In the first of these runs, wait for a checkpoint, so that there is one to lose.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)

@@ -67,8 +67,8 @@ class Life:
     def wait_for(self, seconds, event=None):
         """Waits until a new message with this event arrives, or the process ends.
 
-        Messages that arrive together with it are received too, so that the next call waits for
-        later ones.
+        Messages that arrive together with this message are received too, so that the next call
+        waits for later messages.
 
         Returns:
             The message; None after a timeout or if the process has ended.
@@ -126,7 +126,7 @@ class Life:
         Returns:
             Whether the process was alive.
         """
-        os.kill(self.pid, signal.SIGKILL)  # the process is not reaped yet: no other has its pid
+        os.kill(self.pid, signal.SIGKILL)  # the process is not reaped yet, so no other has its pid
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():
             pass

@@ -11,7 +11,7 @@ import legacy_opt
 
 v1 = tf.compat.v1
 BATCH, FIELDS, ROWS, WIDTH = 16, 4, 5000, 8
-EVERY = 20  # batches between checkpoints; no multiple of ACCUMULATED
+EVERY = 20  # batches between checkpoints; not a multiple of ACCUMULATED
 ACCUMULATED = 3
 CONFIG = {"intra_op_parallelism_threads": 1}  # several threads could sum in a different order
 
@@ -53,7 +53,8 @@ class Model(NamedTuple):
 def build(name):
     """Builds a model with sparse and dense gradients, and the optimizer with this name.
 
-    Initial values are seeded, so that every process without a checkpoint starts with the same.
+    Initial values are seeded, so that every process without a checkpoint starts with the same
+    values.
     """
     step = v1.train.get_or_create_global_step()
     ids = v1.placeholder(tf.int32, [None, FIELDS])
@@ -76,7 +77,7 @@ def _variable(name, shape, seed):
 def batch_of(position):
     """Returns the number of trained batches, from the values of `Model.position`.
 
-    They are the global step and, with GradientAccumulationOptimizer, the number of batches
+    The values are the global step and, with GradientAccumulationOptimizer, the number of batches
     accumulated since the last update.
     """
     step, *accumulated = map(int, position)
@@ -142,8 +143,8 @@ class Training:
             self.saver.recover_last_checkpoints(state.all_model_checkpoint_paths)
 
     def _save(self, session, batch):
-        # Numbered by batches, not by the global step, which does not change during accumulation:
-        # rewriting files of the same name would not be atomic.
+        # Checkpoints are numbered by batches, because the global step does not change during
+        # accumulation, and rewriting files of the same name would not be atomic.
         path = os.path.join(self.directory, "model.ckpt")
         self.saver.save(session, path, global_step=batch, write_meta_graph=False)
 

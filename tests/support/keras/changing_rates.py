@@ -1,4 +1,4 @@
-"""Trains in Sessions with hyperparameters that change between steps, as references."""
+"""Trains in Sessions with hyperparameters that change between steps, for comparison."""
 
 import numpy as np
 import pytest

@@ -94,7 +94,7 @@ def _load_whole(home, make):
 
 
 def _save_h5(model, home):
-    # Save a copy as .h5: Keras would no longer save the optimizer of such a model in .keras.
+    # Save a copy as .h5, because Keras does not save the optimizer in .keras after saving as .h5.
     model.save(str(home / "model.keras"))
     KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 

@@ -43,7 +43,7 @@ class KerasApi:
         return to_keras(optimizer, api=self.name, **arguments)
 
     def variable(self, value, **arguments):
-        """Creates a variable of the class that layers of this Keras use."""
+        """Creates a variable of the class that layers of this Keras API use."""
         make = tf.compat.v2.Variable if self.name == "optimizer_v2" else self.keras.Variable
         return make(value, **arguments)
 
@@ -111,7 +111,7 @@ def _classes(keras):
         """Outputs a loss of the problem's variables; its gradients are the layer's inputs."""
 
         def __init__(self, values, constraint=None, **kwargs):
-            # In TensorFlow 1.15 the default is the dtype of the first input.
+            # In TensorFlow 1.15 a layer's default dtype is that of the first input.
             super().__init__(dtype="float32", **kwargs)
             self.values = values
             self.constraint = constraint
@@ -175,7 +175,7 @@ def of_each(arguments, optimizer_v2=(), keras3=()):
 
 
 OPTIMIZER_V2, KERAS_3 = KerasApi("optimizer_v2"), KerasApi("keras3")
-# Cells marked keras3 are left out where Keras 3 is not installed.
+# Tests marked keras3 are left out where Keras 3 is not installed.
 EVERY = [
     pytest.param(OPTIMIZER_V2, id="optimizer_v2"),
     pytest.param(KERAS_3, id="keras3", marks=pytest.mark.keras3),

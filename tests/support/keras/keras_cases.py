@@ -58,7 +58,8 @@ def _accepts_beta():
 
 
 _STRENGTHS = {"l1_regularization_strength": 0.02, "l2_regularization_strength": 0.1}
-# The default arguments do not work in 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
+# The default arguments do not work in 16 bits, because 1e-8 is 0 in float16 and 0.999 is 1 in
+# bfloat16.
 _ADAM = {"beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 TENSORFLOW: Any = {
@@ -95,7 +96,8 @@ OURS: Any = {name: KerasCase(case.optimizer, case.make) for name, case in cases.
 # A user's own rule with non-slot variables, from docs/write_an_optimizer.md.
 COMPOSED: Any = {"DiffGrad (your own rule)": _case(rules.MyDiffGradOptimizer, 0.05, **_ADAM)}
 
-# On TensorFlow 1.15. The prefix distinguishes them from this package's classes of the same names.
+# The classes of tf.contrib.opt, on TensorFlow 1.15. The prefix distinguishes them from this
+# package's classes of the same names.
 CONTRIB: Any = {}
 OF_CONTRIB = "contrib.opt "
 
@@ -175,14 +177,14 @@ CASES: Any = {**TENSORFLOW, **OURS, **COMPOSED, **CONTRIB}
 
 
 def ways_of_the_day(name, ways, count):
-    """Returns the ways in which a case runs daily, rotating over the cases.
+    """Returns the ways to train a case in the daily run; they rotate over the cases.
 
-    The full run has all ways.
+    The full run (tests with --full) has all ways.
 
     Args:
-      name: the case. Our optimizers have two ways, because tests/optimizers/test_every_optimizer.py
-        tests them without Keras. Those of `tf.contrib.opt` have one, because ours equal them bit
-        for bit (tests/contrib/test_contrib.py).
+      name: the case. Cases of our optimizers have two ways, because
+        tests/optimizers/test_every_optimizer.py tests them without Keras. Cases of `tf.contrib.opt`
+        have one way, because our optimizers equal them bit for bit (tests/contrib/test_contrib.py).
       ways: all ways.
       count: the number of ways of all other cases.
     """
@@ -196,5 +198,5 @@ def ways_of_the_day(name, ways, count):
 
 
 def number_of(name):
-    """Returns a checksum of a case's name: unlike its position, it is the same on every lane."""
+    """Returns a checksum of a case's name: unlike its position, it is the same on all lanes."""
     return zlib.crc32(name.encode())

@@ -1,4 +1,4 @@
-"""Optimizers and decays for the tests of saved configs, of both Keras bridges."""
+"""Optimizers and learning rate decays for the tests of saved configs, of both Keras bridges."""
 
 import textwrap
 

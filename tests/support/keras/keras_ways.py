@@ -1,8 +1,8 @@
-"""Ways to train with a bridged v1 optimizer, each with the Session that it must equal.
+"""Ways to train with a bridged v1 optimizer, and for each the Session that it must equal.
 
-All return a `running.Trace`. Besides the final slots, its `slots` contain the values before each
-step but the first: slots under ``(step, variable's name, slot)``, non-slot variables (the powers of
-beta) under ``(step, "shared", name)``.
+All return a `running.Trace`. The `slots` of the trace contain the final slots and also the state
+before each step except the first: slots under ``(step, variable's name, slot)``, non-slot variables
+(the powers of beta) under ``(step, "shared", name)``.
 """
 
 import contextlib
@@ -186,7 +186,7 @@ class Model(NamedTuple):
 
 
 def small_model(dtype, only=(), steps=24):
-    """Returns a `Model`; `only` has names of similar variables of `mixed`, empty to train all."""
+    """Returns a `Model`; `only` names variables of `mixed`; the similar weights are trained."""
     random = np.random.RandomState(3)
     cast = problems.numpy_dtype(dtype)
     values = {"table": random.randn(9, 2), "kernel": random.randn(6, 1), "bias": random.randn(1)}
@@ -280,7 +280,7 @@ class Way(NamedTuple):
       task: called with a dtype and a case's `only`, returns a `Problem` or a `Model`.
       run: called with the task and a case's `make`, trains through the bridge, returns the `Trace`.
       reference: like `run`, with the v1 optimizer in a Session.
-      own: like `run`, with the v1 optimizer in the same way without Keras; None if there is none.
+      own: like `run`, but with the v1 optimizer without Keras; None if there is no such way.
       dtypes: the supported dtypes. Layers of some Keras 2 versions do not support 16 bits.
     """
 

@@ -19,7 +19,7 @@ from tests.support.keras import keras_ways
 v1 = tf.compat.v1.train
 DENSE = ("matrix", "vector")
 FEW = ("matrix", "table")
-# Patterns for variable names: in `keras_ways.mixed`, the Session's small model and Keras layers.
+# Patterns for variable names in `keras_ways.mixed`, in the Session's model and in Keras layers.
 BIASES, TABLES = ".*(vector|bias)", "table|cube|embedding"
 
 

@@ -72,14 +72,14 @@ def two_devices(**arguments):
 
 
 def check_bridge(strategy):
-    """Bridged optimizers in a custom loop equal v1 in a Session."""
+    """Bridged optimizers (made by `to_keras`) in a custom loop equal v1 optimizers in a Session."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
         print("bridge", name)
 
 
 def check_v1(strategy):
-    """v1 optimizers without the bridge, in a custom loop, equal v1 in a Session."""
+    """v1 optimizers without the bridge compute the same in a custom loop as in a Session."""
     batches = data()
     for name in SOME:
         make = OPTIMIZERS[name]
@@ -88,20 +88,20 @@ def check_v1(strategy):
         loop.train(batches, expected.steps)
         loop.check_slots(expected)
         assert_everywhere(strategy, loop.step, np.int64(STEPS), "global_step")
-        # `variables()` omits distributed non-slot variables, also those of TensorFlow's optimizers.
+        # `variables()` omits distributed non-slot variables, even those of TensorFlow's optimizers.
         check_powers(strategy, loop.optimizer._non_slot_variables(), POWERS.get(name, ()))
         print("v1", name)
 
 
 def multi(step):
-    """Returns moving averages around three optimizers; one of these and the averages use `step`."""
+    """Makes moving averages around three optimizers; one optimizer and the averages use `step`."""
     makers = {"table": "adagrad decay v2", "matrix": "adam", "scalar": "diffgrad"}
     several = MultiOptimizer([(OPTIMIZERS[name](step), key) for key, name in makers.items()])
     return MovingAverageOptimizer(several, 0.75, num_updates=step)
 
 
 def check_multi(strategy):
-    """Moving averages around a MultiOptimizer, in a custom loop, equal v1 in a Session."""
+    """Moving averages around a MultiOptimizer are the same in a custom loop as in a Session."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)
@@ -111,7 +111,7 @@ def check_multi(strategy):
 
 
 def check_names(strategy):
-    """Patterns for variable names match on all replicas, also those for the end of a name."""
+    """Patterns for variable names match on all replicas, even patterns for the end of a name."""
     batches = data()
     makers = {
         "bert": lambda step: AdamWeightDecayOptimizer(
@@ -143,7 +143,7 @@ def check_learning_rate(strategy):
 
 
 def check_made_outside(strategy):
-    """An optimizer created outside the strategy's scope works with Keras 2; Keras 3 refuses it."""
+    """An optimizer created outside the strategy's scope works in Keras 2, not in Keras 3."""
     optimizer = bridged(OPTIMIZERS["adam"])(None)
     if not KERAS_3:
         check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
@@ -183,9 +183,9 @@ def check_own_sum(strategy):
 
 
 def check_clipping(strategy):
-    """Keras 2 clips the summed gradient; its versions that clip before the sum are refused.
+    """Keras 2 clips the summed gradient; versions that clip before the sum raise an error.
 
-    Keras 3 clips the gradient of each replica, then sums them.
+    Keras 3 clips the gradient of each replica, then sums the clipped gradients.
     """
     batches, make = data(), OPTIMIZERS["momentum"]
     loop = Loop(strategy, bridged(make, clipvalue=0.5), apply_bridged)
@@ -254,7 +254,7 @@ class OverridingOptimizer(v1.train.GradientDescentOptimizer):
 
 
 def check_refusal(strategy):
-    """A class that overrides apply_gradients is refused; it would run for one replica only."""
+    """Overriding apply_gradients is an error, because it would run for one replica only."""
     loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
     assert_refused(loop, data(), "overrides apply_gradients")
     for wrapped in WRAPPED:
@@ -311,7 +311,7 @@ def as_checkpoint(loop):
 
 
 def check_fit(strategy):
-    """`model.fit`, also with Keras in graph mode, equals v1 in a Session."""
+    """`model.fit`, also with Keras in graph mode, equals the v1 optimizer in a Session."""
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
@@ -401,7 +401,7 @@ def main(checks):
     """Runs checks on two replicas."""
     arguments = {}
     if "estimator" in checks:
-        # In Sessions of TensorFlow 2.15 the default, a collective sum, hangs.
+        # In Sessions of TensorFlow 2.15, the default (a collective sum) hangs.
         arguments["cross_device_ops"] = tf.distribute.ReductionToOneDevice()
     strategy = two_devices(**arguments)
     run_checks([globals()["check_" + check] for check in checks], strategy)

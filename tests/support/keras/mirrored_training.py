@@ -175,7 +175,7 @@ def assert_equal(value, expected, what):
 def assert_everywhere(strategy, variable, expected, what):
     """Asserts that all copies of a variable in this process have the expected bits."""
     parts = components(strategy, variable)
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # other strategies: one copy
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # others have one copy
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
         value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
@@ -184,7 +184,7 @@ def assert_everywhere(strategy, variable, expected, what):
 
 def components(strategy, variable):
     """Returns this process's copies of a distributed tf.Variable or keras.Variable."""
-    if not callable(variable.value):  # a keras.Variable's tf.Variable
+    if not callable(variable.value):  # the tf.Variable in a keras.Variable
         variable = variable.value
     return strategy.experimental_local_results(variable)
 
@@ -240,7 +240,7 @@ def keras_3_version():
 
 
 def check_refused(strategy):
-    """The bridge refuses versions of Keras 3 in which `fit` sums the replicas' full gradients."""
+    """Keras 3 versions in which `fit` sums the full gradients of all replicas raise an error."""
     with strategy.scope():
         try:
             bridged(OPTIMIZERS["adam"])(None)
@@ -254,9 +254,9 @@ def run_checks(checks, strategy):
     """Runs checks and prints their names.
 
     Keras 3 before 3.8 does not divide the loss by the number of replicas. With several replicas,
-    the only check is then that the bridge refuses it.
+    the only check is then that the bridge raises an error.
     """
-    # `strategy` may be a ClusterCoordinator, which has an attribute of this name.
+    # `strategy` may be a ClusterCoordinator, which has an attribute `strategy`.
     replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync
     is_refused = KERAS_3 and replicas > 1 and keras_3_version() < (3, 8)
     for check in checks:

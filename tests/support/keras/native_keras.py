@@ -1,4 +1,4 @@
-"""Measures how Keras 3's own optimizers differ from v1, for docs/keras_native_differences.md.
+"""Measures how Keras 3's optimizers differ from v1 optimizers (docs/keras_native_differences.md).
 
 python -m tests.support.keras.native_keras           prints the cases with this tf.keras
 python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
@@ -30,7 +30,7 @@ class Case(NamedTuple):
     Attributes:
       v1: the expression that creates the v1 optimizer; `step` is the global step.
       keras: the expression that creates the Keras optimizer.
-      velocity: the value assigned to Keras' slot of this name before the first step, if any.
+      velocity: the value assigned to the slot `velocity` in Keras before the first step, if any.
     """
 
     v1: str
@@ -115,7 +115,7 @@ def rows(choose_ids):
 
 
 def some_rows():
-    """Returns a problem with three of the nine rows in each step, each once; the last row never."""
+    """Returns a problem with three distinct rows of nine in each step, but never the last row."""
     return rows(lambda random, number: random.permutation(SHAPE[0] - 1)[:3])
 
 
@@ -131,7 +131,7 @@ PROBLEMS = {"dense": dense, "some rows": some_rows, "repeated ids": repeated_ids
 
 
 def session_run(problem, case):
-    """Trains with v1 in a graph-mode Session; returns the table's initial and later values."""
+    """Trains with the v1 optimizer in a Session; returns the table's initial and later values."""
     steps = running.session(problem, case.make_v1, use_resource=True).steps
     return [problem.values["table"]] + [step["table"] for step in steps]
 
@@ -177,7 +177,7 @@ class Difference(NamedTuple):
 
     Attributes:
       largest: the largest difference of an element.
-      share: the same relative to the largest change of an element in the v1 run.
+      share: `largest` relative to the largest change of an element in the v1 run.
     """
 
     largest: float
@@ -233,8 +233,8 @@ class Row(NamedTuple):
 
     Attributes:
       differences: the `Difference` by problem.
-      moves: `move_without_gradient` of v1 and of Keras.
-      operations: `whole_table_operations` of v1 and of Keras.
+      moves: `move_without_gradient` of the v1 and of the Keras optimizer.
+      operations: `whole_table_operations` of the v1 and of the Keras optimizer.
     """
 
     differences: dict
@@ -256,7 +256,7 @@ def measure(case):
 
 
 def operations_of(case):
-    """Counts the whole-table operations of a case in v1 and in Keras."""
+    """Counts the whole-table operations of a case's v1 and Keras optimizers."""
     step = tf.Variable(0, dtype=tf.int64)
     optimizers = case.make_v1(step), case.make_keras()
     return tuple(whole_table_operations(optimizer.apply_gradients) for optimizer in optimizers)
@@ -291,7 +291,7 @@ class Example(NamedTuple):
         return Problem({"table": np.ones((3, 1), np.float32)}, steps, ("table",), "float32")
 
     def values(self):
-        """Returns the row's values after each step: v1's and Keras'."""
+        """Returns the row's values after each step, of the v1 and of the Keras optimizer."""
         case, problem = Case(self.v1, self.keras), self.problem()
         is_bridged = self.v1.startswith("to_keras")
         expected = keras_run(problem, case.make_v1()) if is_bridged else session_run(problem, case)

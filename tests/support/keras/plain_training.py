@@ -1,4 +1,4 @@
-"""Trains with a bridged optimizer, then with its translation to one of Keras' own."""
+"""Trains with a bridged optimizer, then with its translation to an optimizer of Keras."""
 
 import numpy as np
 import pytest
@@ -12,13 +12,13 @@ from tests.support.keras.keras_apis import KERAS_3
 
 HALF = 6
 
-# The v1 optimizers with a counterpart among Keras' own.
+# The v1 optimizers with a counterpart among Keras' own optimizers.
 CASES = {
     name: case
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# The daily run: one set of arguments for each class, and all that are translated differently.
+# The daily run has one set of arguments for each class, and all sets translated differently.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -72,15 +72,15 @@ def train(optimizer, variables, problem, first, last):
 def to_plain(api, optimizer, **options):
     """Returns the `Translation` of a bridged or v1 optimizer; with Keras 3, for dense gradients.
 
-    Keras 3's optimizers treat sparse gradients differently from v1, so nearly all would be graded
-    "differs".
+    Keras 3's optimizers treat sparse gradients differently from v1 optimizers, so nearly all
+    translations would be graded "differs".
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         options["api"] = api.name
     return to_plain_keras(optimizer, **{"sparse": api is not KERAS_3, **options})
 
 
-# Keras 3's names of the slots of Keras 2.
+# The names in Keras 3 of the slots of Keras 2.
 IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 
@@ -170,14 +170,14 @@ def assert_same_state(name, after, before, variables, unused=None):
     Args:
       name: the case.
       after: the bridged optimizer that was translated back.
-      before: the original bridged optimizer.
+      before: the bridged optimizer before the translation.
       variables: the trained variables.
-      unused: a slot that Keras does not have, because v1 multiplies it by 0.
+      unused: a slot that Keras does not have, because the v1 optimizer multiplies it by 0.
     """
     for slot in before.get_slot_names():
         for variable in variables:
             expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
-            if "Momentum" in name:  # multiplied by the learning rate and divided again
+            if "Momentum" in name:  # slots were multiplied by the learning rate and divided again
                 np.testing.assert_allclose(actual, expected, rtol=3e-7)
             elif slot == unused:
                 assert not actual.any()

@@ -60,7 +60,7 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Whether Keras' apply_gradients ignores clipnorm, as up to TensorFlow 2.3."""
+    """Whether Keras' apply_gradients ignores clipnorm, which it does up to TensorFlow 2.3."""
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
     return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
@@ -168,13 +168,13 @@ def each_case(*names):
 
 
 def _cell(name):
-    """Returns a case as a pytest.param; on every lane if `clips_in_minimize_only` may differ."""
+    """Returns a case as a pytest.param, for every lane if `clips_in_minimize_only` may differ."""
     marks = pytest.mark.every_lane if name == "SGD clipnorm" else ()
     return pytest.param(name, marks=marks)
 
 
 def passed(api, make):
-    """Returns the argument for `to_v1`: a constructor for Keras 3, which fails inside a graph."""
+    """Returns the argument for `to_v1`: for Keras 3, a constructor to call outside the graph."""
     return make if api is KERAS_3 else make()
 
 

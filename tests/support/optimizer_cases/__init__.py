@@ -1,1 +1,1 @@
-"""NumPy oracles and test arguments of all optimizers, one module for each family."""
+"""NumPy references (oracles) and test arguments of all optimizers, one module for each family."""

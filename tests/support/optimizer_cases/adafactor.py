@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class Adafactor(oracles.Oracle):
-    """tensor2tensor's Adafactor; the gradient of rows without one is zero."""
+    """tensor2tensor's Adafactor; rows without a gradient get a zero gradient."""
 
     def __init__(
         self,
@@ -90,7 +90,8 @@ def rms(x):
 
 
 def _case(**arguments):
-    # 8 ulps: two square roots, and means of means, which TensorFlow sums in another order.
+    # 8 ulps, because of two square roots, and of means of means that TensorFlow sums in another
+    # order.
     oracle = functools.partial(Adafactor, **arguments)
     return Case(legacy_opt.AdafactorOptimizer, arguments, oracle, ulps=8)
 

@@ -51,7 +51,8 @@ class AdagradDecay(oracles.Oracle):
 
 def _adagrad_decay(optimizer, layout, **arguments):
     oracle = functools.partial(AdagradDecay, layout=layout, **arguments)
-    # 4 ulps: some kernels approximate 1/sqrt with one Newton step, or fuse a product and a sum.
+    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step, or fuse a product and a
+    # sum.
     return Case(optimizer, arguments, oracle, ulps=4)
 
 

@@ -39,14 +39,14 @@ class LazyAdamGS(LazyAdam):
     """LazyAdam with the global step instead of beta powers."""
 
     def apply(self, gradient, step):
-        # Correctly rounded float32; NumPy's vectorized float32 pow is less exact, which shows in
-        # float64 variables.
+        # Round the powers correctly to float32. NumPy's vectorized float32 pow is less exact, which
+        # would show in float64 variables.
         self.powers = (self.betas.astype(np.float64) ** (step + 1)).astype(np.float32)
         super().apply(gradient, step)
 
 
 class AdamGS(LazyAdamGS):
-    """LazyAdamGS, but the gradient of rows without one is zero."""
+    """LazyAdamGS, but rows without a gradient get a zero gradient."""
 
     def update(self, g, at, step):
         super().update(self.everywhere(g, at), Ellipsis, step)
@@ -66,7 +66,7 @@ class Nadam(LazyAdam):
 
 
 class AdaMax(LazyAdam):
-    """AdaMax: the infinity norm instead of the second moment."""
+    """Adam with the infinity norm instead of the second moment."""
 
     def update(self, g, at, step):
         m, v, one = self.slots["m"], self.slots["v"], self.cast(1)
@@ -105,14 +105,15 @@ class AdamAsync(LazyAdam):
         self.value[at] -= m[at]
 
 
-# The default arguments do not work in 16 bits: 1e-8 is 0 in float16, 0.999 is 1 in bfloat16.
+# The default arguments do not work in 16 bits, because 1e-8 is 0 in float16 and 0.999 is 1 in
+# bfloat16.
 ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 
 def _adam(optimizer, oracle, has_original=True, **options):
     arguments = dict(ARGUMENTS, **options)
-    # 4 ulps: the kernels compute m + (g - m) * (1 - beta1), and the square root with another
-    # instruction. Errors of the moments are largest while the bias correction is small.
+    # 4 ulps, because the kernels compute m + (g - m) * (1 - beta1), and the square root with
+    # another instruction. Errors of the moments are largest while the bias correction is small.
     original = Original(optimizer.__name__) if has_original else None
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), 4, original)
 

@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class AdamWeightDecay(oracles.Oracle):
-    """BERT's Adam; the gradient of rows without one is zero."""
+    """BERT's Adam; rows without a gradient get a zero gradient."""
 
     def __init__(
         self,
@@ -71,8 +71,8 @@ class LAMB(AdamWeightDecay):
 
 
 def _case(optimizer, oracle, **arguments):
-    # 6 ulps: about ten operations in a step; in LAMB also norms, which TensorFlow sums in another
-    # order and which scale the whole step.
+    # 6 ulps, because a step has about ten operations. In LAMB also norms scale the whole step, and
+    # TensorFlow sums them in another order.
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), ulps=6)
 
 

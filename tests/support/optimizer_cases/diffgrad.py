@@ -26,7 +26,8 @@ class DiffGrad(LazyAdam):
 
 
 CASES = {
-    # 4 ulps: the Adam kernel computes m + (g - m) * (1 - beta1); vectorized exp is approximate.
+    # 4 ulps, because the Adam kernel computes m + (g - m) * (1 - beta1) and vectorized exp is
+    # approximate.
     "DiffGrad": Case(
         legacy_opt.DiffGradOptimizer, ARGUMENTS, functools.partial(DiffGrad, **ARGUMENTS), ulps=4
     ),

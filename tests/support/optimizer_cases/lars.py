@@ -65,7 +65,8 @@ class RegAdagrad(oracles.Oracle):
 
 
 def _lars(**arguments):
-    # 4 ulps: TensorFlow's norms, which scale each step, sum squares in another order than NumPy.
+    # 4 ulps, because TensorFlow's norms scale each step and sum squares in another order than
+    # NumPy.
     return Case(
         legacy_opt.LARSOptimizer,
         arguments,
@@ -88,7 +89,7 @@ CASES = {
         skip_list=["vec", "nothing"],
         use_nesterov=True,
     ),
-    # 4 ulps: some kernels approximate 1/sqrt with one Newton step.
+    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step.
     "RegAdagrad": Case(
         legacy_opt.RegAdagradOptimizer,
         _REG_ADAGRAD,

@@ -118,7 +118,7 @@ def power_by_iteration(matrix, exponent):
     return power
 
 
-# No scalar: the original divides by the rank.
+# Without the scalar, because tf.contrib.opt's Shampoo divides by the rank.
 _TRAINED = ("matrix", "vector", "table", "bias", "cube")
 
 
@@ -129,14 +129,16 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
     return Case(legacy_opt.ShampooOptimizer, arguments, oracle, ulps, original)
 
 
-# 64 ulps: the matrix has errors of a few ulps of its largest eigenvalue, but its negative power
-# depends most on the smallest eigenvalue. With epsilon=0.1 this multiplies the errors by some tens.
+# 64 ulps, because the matrix has errors of a few ulps of its largest eigenvalue, but its negative
+# power depends most on the smallest eigenvalue. With epsilon=0.1 the power multiplies the errors by
+# some tens.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
         64, gbar_decay=0.9, gbar_weight=0.25, mat_gbar_decay=0.9, mat_gbar_weight=0.5
     ),
-    # With resource variables, the original may read rows of the diagonal before it adds to them.
+    # With resource variables, tf.contrib.opt's Shampoo may read rows of the diagonal before it adds
+    # to them.
     "Shampoo max_matrix_size": _shampoo(64, ref_only=True, max_matrix_size=4),
     "Shampoo svd_interval, use_iterative_root": _shampoo(
         64, svd_interval=5, precond_update_interval=3, use_iterative_root=True

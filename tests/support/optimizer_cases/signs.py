@@ -21,7 +21,7 @@ class Sign(oracles.Oracle):
     def update(self, g, at, step):
         m = self.slots["m"]
         moved = m[at] * self.beta + g * (self.cast(1) - self.beta)
-        m *= self.beta  # rows without a gradient decay, too
+        m *= self.beta  # also in rows without a gradient
         m[at] = moved
         sign = self.hyper(self.decay(step)) * np.sign(g) * np.sign(moved)
         self.value[at] -= self.lr * self.multiplier(sign, at is not Ellipsis) * g
@@ -59,7 +59,8 @@ def _case(name, oracle, decay=None, **arguments):
     oracle = functools.partial(oracle, **arguments, **({"decay": decay[1]} if decay else {}))
     if decay:
         arguments["sign_decay_fn"] = decay[0]
-    # 4 ulps: exp and pow have errors of one or two, and a kernel may fuse a product and a sum.
+    # 4 ulps, because exp and pow have errors of one or two ulps, and a kernel may fuse a product
+    # and a sum.
     return Case(optimizer, arguments, oracle, 4, Original(name, ref_only=True))
 
 

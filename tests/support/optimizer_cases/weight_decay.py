@@ -14,7 +14,7 @@ v1 = tf.compat.v1.train
 
 
 class Adam(adam.LazyAdam):
-    """TensorFlow's Adam; the gradient of rows without one is zero."""
+    """TensorFlow's Adam; rows without a gradient get a zero gradient."""
 
     def update(self, g, at, step):
         super().update(self.everywhere(g, at), Ellipsis, step)
@@ -50,7 +50,7 @@ class Adagrad(oracles.Oracle):
 
 
 class Decaying:
-    """Mixin for oracles: the gradient's rows decay before the update."""
+    """Mixin for oracles: weight decay of the gradient's rows before the update."""
 
     def __init__(self, value, name, weight_decay, **arguments):
         super().__init__(value, name, **arguments)
@@ -75,16 +75,16 @@ def _extended(base, oracle, ulps, original=None, **arguments):
     return _case(optimizer, oracle, ulps, original, **arguments)
 
 
-# The default epsilon does not work in 16 bits: 1e-8 is 0 in float16.
+# The default epsilon does not work in 16 bits, because 1e-8 is 0 in float16.
 _ADAM = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 CASES = {
-    # 4 ulps: TensorFlow's kernels compute m + (g - m) * (1 - beta1), and may fuse a product and a
-    # sum.
+    # 4 ulps, because TensorFlow's kernels compute m + (g - m) * (1 - beta1), and may fuse a product
+    # and a sum.
     "AdamW": _case(
         legacy_opt.AdamWOptimizer, Adam, 4, Original("AdamWOptimizer"), regrouped=True, **_ADAM
     ),
-    # 4 ulps, as for Adam.
+    # 4 ulps, for the same reason as AdamW.
     "MomentumW use_nesterov": _case(
         legacy_opt.MomentumWOptimizer,
         Momentum,
@@ -94,7 +94,7 @@ CASES = {
         momentum=0.9,
         use_nesterov=True,
     ),
-    # 4 ulps: some kernels approximate 1/sqrt with one Newton step.
+    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step.
     "Adagrad with weight decay": _extended(
         v1.AdagradOptimizer,
         Adagrad,

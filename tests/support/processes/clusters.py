@@ -2,9 +2,10 @@
 
     python -m tests.support.processes.clusters ROLE
 
-The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (that of
-ParameterServerStrategy) and "server" (its workers and parameter server). The environment variable
-TF_CONFIG describes the cluster and the process's task; see `mirrored_training` for the options.
+The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (the
+coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of that
+strategy). The environment variable TF_CONFIG describes the cluster and the process's task; see
+`mirrored_training` for the options.
 """
 
 import json
@@ -53,7 +54,7 @@ def public(name):
 
 
 class ScheduledLoop(Loop):
-    """A training loop in which a ClusterCoordinator schedules each step on some worker."""
+    """A training loop in which a ClusterCoordinator schedules each step on one of the workers."""
 
     def __init__(self, coordinator, *arguments):
         super().__init__(coordinator.strategy, *arguments)

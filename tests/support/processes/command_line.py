@@ -35,7 +35,7 @@ class Screen:
         return code, output.out, output.err
 
     def json(self, *words, code=0):
-        """Runs a command with `--json`; returns its parsed output, the only output there may be."""
+        """Runs a command with `--json`; returns its parsed output; other output is an error."""
         found, output, errors = self.run(*words + ("--json",))
         assert (found, errors) == (code, ""), output
         return json.loads(output)

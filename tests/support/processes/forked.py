@@ -45,7 +45,7 @@ def main(command, outputs, folder, environment, starter):
 
 
 def end_with(starter):
-    """Kills this session's processes as soon as the process that started it has ended."""
+    """Kills this process session as soon as the process that started it has ended."""
     with contextlib.suppress(EOFError):
         starter.recv()
     os.killpg(0, signal.SIGKILL)

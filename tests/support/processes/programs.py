@@ -40,7 +40,7 @@ def started(*command, folder=ROOT, environment=()):
 def run_in_new_python(*command, seconds, **options):
     """Runs a program as `run` does, but in a new Python process with nothing imported.
 
-    For tests of imports, and of environment variables that TensorFlow reads when imported.
+    This is for tests of imports, and of environment variables that TensorFlow reads when imported.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
