@@ -57,7 +57,7 @@ def times(gradients, factor):
 
 
 def apply_scaled(api, optimizer, pairs):
-    """Applies scaled gradients, which the wrapper unscales in Keras 3, and the caller in Keras 2."""
+    """Applies scaled gradients. In Keras 3 the wrapper unscales them, in Keras 2 this function."""
     if api is OPTIMIZER_V2:
         gradients, variables = zip(*pairs)
         pairs = zip(optimizer.get_unscaled_gradients(list(gradients)), variables)

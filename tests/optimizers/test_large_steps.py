@@ -107,8 +107,8 @@ def test_adafactor_starts_at_any_step(factored):
         return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
-    # The accumulators start at 0, so the decay rate only scales u. Clipping u to an RMS of 1 removes
-    # this scale.
+    # The accumulators start at 0, so the decay rate only scales u. Clipping u to an RMS of 1
+    # removes this scale.
     np.testing.assert_allclose(late, early, rtol=1e-6)
 
 
