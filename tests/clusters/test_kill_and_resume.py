@@ -100,7 +100,7 @@ def test_what_is_a_loss():
     assert lost([begin, first], [goes_on, second]) == []
     assert lost([], [begin, first], [], [goes_on, second]) == []
     assert lost([begin], [begin, first, second]) == []
-    assert lost([begin, first], [begin, first, second]) == [0]  # begins again: no checkpoint
+    assert lost([begin, first], [begin, first, second]) == [0]  # it began without a checkpoint
     assert lost([begin], [message("begins", 0, w="x"), first]) == [0]
     assert lost([begin], [begin, message("saved", 20, w="x")]) == [0]
     assert lost([begin], [begin, message("saved", 20, v="b")]) == [0]

@@ -59,7 +59,7 @@ def make_step(use_resource, start=0):
 
 
 def waits_for_gradients(name):
-    """Whether a class waits for all gradients before it decays variables."""
+    """Whether a class waits for all gradients before it applies weight decay."""
     return issubclass(CASES[name].optimizer, DecoupledWeightDecayExtension)
 
 
@@ -70,7 +70,7 @@ def apply_behind_gate(name, gate, use_resource):
       The train op, and a dict from server to its variables.
     """
     with scope_of(name, use_resource):
-        step = make_step(use_resource, start=1000)  # at which accumulator decays are due
+        step = make_step(use_resource, start=1000)  # so accumulator decays are due
         names = ["matrix", "another_matrix", "table", "another_table"]
         variables = [make_variable(each, [5, 3], use_resource) for each in names]
         optimizer, pairs = CASES[name].make(step), []

@@ -225,7 +225,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # for the original, this is what its default True means
+    if lib is legacy_opt:  # in the original, its default True means this
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 

@@ -165,7 +165,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # has no state
+        pytest.param("variables", "resource", marks=FULL),  # this one has no state
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )

@@ -1,4 +1,4 @@
-"""Object-based checkpoints, copies and pickles of bridged optimizers, without a model."""
+"""Object-based checkpoints, copies and pickles of optimizers by `to_keras`, without a model."""
 
 import copy
 import pickle

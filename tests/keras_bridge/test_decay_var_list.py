@@ -1,4 +1,4 @@
-"""`decay_var_list` in apply_gradients: a bridged optimizer compared with v1 in a Session."""
+"""`decay_var_list` in apply_gradients, through `to_keras` compared with a Session."""
 
 import numpy as np
 import pytest

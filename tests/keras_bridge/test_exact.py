@@ -95,7 +95,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a dtype runs daily: for TensorFlow's optimizers, and for a third of ours."""
+    """Returns whether a dtype runs daily: always in TensorFlow's optimizers, else in a third."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 

@@ -1,4 +1,4 @@
-"""Object-based checkpoints, weights and copies of bridged Keras 3 optimizers.
+"""Object-based checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
 
 The bridge raises an error if the state is from another optimizer. Otherwise TensorFlow and Keras
 would match variables by their numbers and shapes, or ignore them silently.
@@ -112,7 +112,7 @@ def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_pa
     later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
 
 
-# Optimizers whose state is refused before any variable is restored.
+# Optimizers whose state raises an error before any variable is restored.
 
 OTHERS = {
     "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),

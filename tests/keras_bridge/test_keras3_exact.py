@@ -1,4 +1,4 @@
-"""The Keras 3 bridge equals a Session bit for bit, also if steps differ from one another.
+"""The Keras 3 bridge computes the same bits as a Session, even if one step differs from the next.
 
 Also tests user-defined optimizers, and every floatx of Keras. test_exact.py tests all other
 optimizers.

@@ -1,4 +1,4 @@
-"""Models with a bridged optimizer, saved and loaded in every way that Keras 3 has.
+"""Models with an optimizer made by `to_keras`, saved and loaded in every way of Keras 3.
 
 Training that continues from a file equals uninterrupted training, and the v1 optimizer in a
 Session, bit for bit. Weights, slots, steps, learning rate and hyperparameters are compared.

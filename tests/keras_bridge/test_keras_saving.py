@@ -1,4 +1,4 @@
-"""Every way in which Keras 2 saves a model, with bridged optimizers and with Keras' own.
+"""Every way in which Keras 2 saves a model, with bridged optimizers (by `to_keras`) and Keras' own.
 
 Training that continues from a file equals uninterrupted training ("kept") or training with a new
 optimizer from the saved weights ("fresh"). Keras decides which; bridged optimizers behave like

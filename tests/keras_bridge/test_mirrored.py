@@ -1,4 +1,4 @@
-"""MirroredStrategy over two devices: bridged optimizers, and v1 optimizers themselves."""
+"""MirroredStrategy over two devices: v1 optimizers, bridged by `to_keras` and unbridged."""
 
 import pytest
 import tensorflow as tf
@@ -6,7 +6,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# The oldest version of Keras 3 raises errors for some checks, so it runs them as well.
+# This mark also runs the oldest version of Keras 3, which raises errors for some checks.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 

@@ -1,4 +1,4 @@
-"""Mixed precision: Keras' LossScaleOptimizer around a bridged optimizer, and the policy in fit."""
+"""Mixed precision with optimizers made by `to_keras`: LossScaleOptimizer, and the policy in fit."""
 
 import contextlib
 import itertools
@@ -123,7 +123,7 @@ def test_a_step_that_is_not_finite_is_skipped(api, name, place, way):
     for one, other in zip(loop.state(), before):
         np.testing.assert_array_equal(one, other)
     assert loss_scale(api, loop.outer) == SCALE / 2
-    if api is KERAS_3:  # Keras 2 also counts the skipped step
+    if api is KERAS_3:  # Keras 2 counts the skipped step, Keras 3 does not
         assert int(loop.inner.iterations.numpy()) == 1
     values = loop.train(second, SCALE / 2)
     assert not np.array_equal(loop.state()[0], before[0])
@@ -158,7 +158,7 @@ def test_hyperparameters_through_the_wrapper(api):
 
 @pytest.mark.keras3
 def test_a_fixed_scale_inside_the_wrapper():
-    """Like Keras' own SGD: newer versions of Keras ignore the fixed scale, older ones do not."""
+    """Newer versions of Keras ignore the fixed scale. Older versions divide by both scales."""
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(
@@ -234,7 +234,7 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """float32 weights of a float16 model with an embedding train like with Keras' own SGD."""
+    """float32 weights of a float16 model with an embedding train the same as with Keras' SGD."""
     if not v1.resource_variables_enabled():  # 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):

@@ -32,7 +32,7 @@ v1 = tf.compat.v1
 
 def cells_of_keras_3():
     """Yields all wrappers in all execution modes; two in three have the mark `full`."""
-    # Custom loops with tf.Variable are left out, because keras.Variable leads to the same code.
+    # Custom loops with tf.Variable are left out: loops with keras.Variable run the same code.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
         for other, way in enumerate(ways):

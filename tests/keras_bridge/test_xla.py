@@ -1,4 +1,4 @@
-"""Bridged optimizers under XLA, and without TensorFlow's fused kernels.
+"""Bridged optimizers (made by `to_keras`) under XLA, and without TensorFlow's fused kernels.
 
 Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
 approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
@@ -57,7 +57,7 @@ def needs_unique(name):
 
 
 def raises_no_kernel(message):
-    """Expects the bridge's error, or TensorFlow's own if tracing cannot know that XLA compiles."""
+    """Expects the error of the bridge, or of TensorFlow if tracing cannot know about XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
     if not knows_xla[-1]:  # 1.15 compiles a function after it has traced it
@@ -215,7 +215,7 @@ def test_keras_own_options_compile(api, name, feature):
     arguments = FEATURES[feature]
     optimizer = bridged(api, name, fused=False, **arguments)
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
-    if needs_unique(name):  # for the clipping and for the update
+    if needs_unique(name):  # the clipping and the update both need it
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(api, optimizer, problem)
         return

@@ -1,4 +1,4 @@
-"""Checks docs/keras_native_differences.md: Keras 3's own optimizers, compared with bridged ones."""
+"""Checks docs/keras_native_differences.md: Keras 3's own optimizers and those of `to_keras`."""
 
 import numpy as np
 import pytest

@@ -145,7 +145,7 @@ def test_current_settings_are_carried_over(api):
         learning_rate=0.05, beta_1=0.9, beta_2=0.999, epsilon=1e-45, amsgrad=False, clipvalue=0.25
     )
     if api is KERAS_3:
-        settings["epsilon"] = 0.0  # in Keras 2 it is 1e-45, as 0 means its default
+        settings["epsilon"] = 0.0  # 1e-45 in Keras 2, where 0 means the default
     assert translation.report.settings == settings
     found = translation.optimizer.get_config()
     for name, value in settings.items():

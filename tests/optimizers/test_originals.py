@@ -121,7 +121,7 @@ def test_a_subclass_that_overrides_the_update(optimizer):
     assert np.array_equal(mine, expected)
 
 
-# Attributes that have the same names as in the original: tensors and hyperparameters.
+# Attributes (tensors and hyperparameters) that have the same names in the originals.
 
 KEPT = [
     (AddSignOptimizer(0.5), {"_lr": 0.5}, {"_lr_t": 0.5, "_alpha_t": 1.0, "_beta_t": 0.9}),

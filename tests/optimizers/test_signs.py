@@ -328,7 +328,7 @@ def test_logbase_cannot_be_set():
 
 
 class Halving(AddSignOptimizer):
-    """Is written as the error message advises."""
+    """Does what the error message advises."""
 
     def __init__(self, learning_rate=0.1, half_life=10, name="Halving"):
         self._half_life = half_life
