@@ -1,1 +1,1 @@
-"""Processes that train together, and that are killed."""
+"""Training in several processes, some of which are killed."""

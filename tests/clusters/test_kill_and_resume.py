@@ -1,4 +1,4 @@
-"""tests/support/faults/kill_and_resume.py: no state is lost, and lost state is detected."""
+"""tests/support/faults/kill_and_resume.py finds that no state is lost, and detects lost state."""
 
 import os
 import pathlib
@@ -12,7 +12,7 @@ from tests.support.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
-HARDEST = "accumulated AdagradDecay"  # its position has more than the global step
+HARDEST = "accumulated AdagradDecay"  # must restore more than the global step to resume
 
 
 def kill_and_look(*arguments):
@@ -40,7 +40,7 @@ def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
         life.live(lambda event, **values: messages.append(dict(values, event=event)), stop=30)
         return messages
 
-    whole = live()  # saves at step 20; later runs resume there and stop at 30
+    whole = live()  # saves at step 20; later runs resume at 20 and stop at 30
     expected = {message["batch"]: message["digests"] for message in whole}
     assert kill_and_resume.losses([whole, live()], expected) == []
     lost = "begins at batch 20: other bits in hidden/Adam_1, output/Adam_1, table/Adam_1"
@@ -100,7 +100,7 @@ def test_what_is_a_loss():
     assert lost([begin, first], [goes_on, second]) == []
     assert lost([], [begin, first], [], [goes_on, second]) == []
     assert lost([begin], [begin, first, second]) == []
-    assert lost([begin, first], [begin, first, second]) == [0]  # the checkpoint is gone
+    assert lost([begin, first], [begin, first, second]) == [0]  # it began without a checkpoint
     assert lost([begin], [message("begins", 0, w="x"), first]) == [0]
     assert lost([begin], [begin, message("saved", 20, w="x")]) == [0]
     assert lost([begin], [begin, message("saved", 20, v="b")]) == [0]

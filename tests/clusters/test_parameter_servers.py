@@ -16,14 +16,14 @@ from tests.support.running import REF_AND_RESOURCE
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-# A quarter of the classes: with all at once, one test would take too long.
+# Each part is a quarter of the classes. One test of all classes would take too long.
 PARTS = pytest.mark.parametrize("part", range(4))
 BETA_POWERS = [
     "LazyAdam",
     "Nadam",
     "AdaMax",
     "DiffGrad",
-]  # their powers of beta are on one server, and read on both
+]  # the powers of beta of these are on one server, and both servers read them
 
 
 @pytest.fixture(scope="module")
@@ -59,18 +59,18 @@ def make_step(use_resource, start=0):
 
 
 def waits_for_gradients(name):
-    """Whether a class waits for all gradients before it decays variables."""
+    """Whether a class waits for all gradients before it applies weight decay."""
     return issubclass(CASES[name].optimizer, DecoupledWeightDecayExtension)
 
 
 def apply_behind_gate(name, gate, use_resource):
-    """Applies gradients to variables of both servers; gradients of server 1 wait for the gate.
+    """Applies gradients to variables of both servers. Gradients on server 1 wait for the gate.
 
     Returns:
       The train op, and a dict from server to its variables.
     """
     with scope_of(name, use_resource):
-        step = make_step(use_resource, start=1000)  # late enough for decays to be due
+        step = make_step(use_resource, start=1000)  # so accumulator decays are due
         names = ["matrix", "another_matrix", "table", "another_table"]
         variables = [make_variable(each, [5, 3], use_resource) for each in names]
         optimizer, pairs = CASES[name].make(step), []
@@ -145,16 +145,16 @@ def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_re
         with cluster.session() as session:
             session.run(v1.global_variables_initializer())
             for name, train_op in train_ops.items():
-                # The trace of a step lacks some transfers, so take the larger of two.
+                # A trace may lack some transfers, so this takes the larger result of two traces.
                 sent = max(bytes_between_servers(session, train_op) for _ in range(2))
                 assert ids.size * 2 * 4 <= sent < 1000, (name, sent)
             sent = max(bytes_between_servers(session, dense) for _ in range(2))
-            assert sent >= rows * 2 * 4  # the measurement also sees a whole table
+            assert sent >= rows * 2 * 4  # shows that a whole table would be measured
 
 
 @REF_AND_RESOURCE
 def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_resource):
-    """Each worker has its own graph and thread; they train at the same time."""
+    """Each worker has its own graph and thread. Both workers train at the same time."""
     steps, failures, start = (60, 40), [], threading.Barrier(2)
     graphs = []
     for worker in range(2):
@@ -192,7 +192,7 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
 @REF_AND_RESOURCE
 def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_resource):
-    """The session sees this server only, so the variables that it reads are there."""
+    """The session sees only this server, so all variables that it reads are on this server."""
     with tf.Graph().as_default(), cluster.placing():
         with scope_of("holding", use_resource):
             step = make_step(use_resource)
@@ -223,7 +223,7 @@ def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_r
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
 def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
-    """With resource variables this used to fail with "Cannot colocate"."""
+    """With resource variables, this once failed with the error "Cannot colocate"."""
 
     def build():
         with scope_of("sharing" + name, use_resource):
@@ -256,7 +256,7 @@ def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resou
 def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """A step has done all but wait for its gradient while a step of another worker decays."""
+    """A step waits only for its gradient while a step of another worker decays the accumulator."""
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():
         with scope_of(scope, use_resource):
@@ -291,7 +291,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
             waiting = threading.Thread(target=session.run, args=(fetches,), daemon=True)
             waiting.start()
             other.run(signal)
-            assert (other.run(accumulator) == 64).all()  # the waiting step has written nothing
+            assert (other.run(accumulator) == 64).all()  # the waiting step has not written anything
             other.run(quick)
             once = other.run([accumulator, power])
             assert once[0][0, 0] == 32 and once[1].flat[0] == 1
@@ -305,7 +305,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
 
 
 def operations_before(operation, gate):
-    """Returns the inputs of an operation, direct and indirect, that do not depend on the gate."""
+    """Returns all direct and indirect inputs of an operation that do not depend on the gate."""
     needs = {}
 
     def visit(each):

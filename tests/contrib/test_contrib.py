@@ -1,4 +1,4 @@
-"""Bit for bit the optimizers of `tf.contrib.opt`, and their checkpoints, on TensorFlow 1.15.
+"""Optimizers and checkpoints equal those of `tf.contrib.opt` bit for bit, on TensorFlow 1.15.
 
 Every variable of the graph is compared after every step, by its name in a checkpoint: trained
 variables, slots, and state that all variables share. Gradients are fed, because some of the
@@ -49,7 +49,7 @@ CELLS = [(name, dtype) for name, case in OF_CONTRIB.items() for dtype in case.or
 
 @pytest.mark.in_turn(cell=CELLS, use_resource=[False, True])
 def test_every_variable_after_every_step(cell, use_resource, tmp_path):
-    """And each continues from a checkpoint of the other."""
+    """Also tests that ours and the original each continue from a checkpoint of the other."""
     name, dtype = cell
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Whether the original accepts a table, and its updates do not race with the forward pass."""
+    """Whether the original trains sparse resource variables and does not race (see above)."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

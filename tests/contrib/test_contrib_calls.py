@@ -1,6 +1,6 @@
-"""Compares calls of ours and of `tf.contrib` on TensorFlow 1.15: attributes and errors.
+"""Compares attributes and errors of our classes and of `tf.contrib`, on TensorFlow 1.15.
 
-Tests with values by hand, on every TensorFlow, are in tests/optimizers/test_originals.py.
+tests/optimizers/test_originals.py compares with values by hand, on every TensorFlow version.
 """
 
 import numpy as np
@@ -68,7 +68,7 @@ def loss():
     ],
 )
 def test_attributes_that_subclasses_read(name):
-    """Before and after the first step, also with a constant float step."""
+    """Compares before and after the first training step. A global step is a constant float."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:
@@ -107,7 +107,7 @@ def optimizing(**arguments):
     return call
 
 
-# Calls that raise an error in the original, as functions of a module: tf.contrib.opt or ours.
+# Calls for which the original raises an error. The argument is tf.contrib.opt or legacy_opt.
 CALLS = {
     "no name": lambda module: module.NadamOptimizer(name=""),
     "a name that is none": lambda module: module.NadamOptimizer(name=None),
@@ -170,7 +170,7 @@ def multiplying(module):
     return (module if module is legacy_opt else contrib_training).multiply_gradients
 
 
-WERE_OTHERS = {  # raised as another class than by the original
+WERE_OTHERS = {  # these once raised an error of another class than the original does
     "a name that is none",
     "clipping",
     "decay steps",

@@ -1,8 +1,8 @@
-"""The helpers of `tf.contrib` build the same graphs as ours, operation by operation, on 1.15.
+"""Our training helpers build the same graphs as `tf.contrib`, operation by operation, on 1.15.
 
-Each library builds the same model into a separate graph. All nodes are compared in order, with
-names, inputs, attributes and seeds, and all collections. Equal graphs compute the same, so only few
-of them run: for these the loss, summaries and variables of some steps are compared, too.
+Each library builds the same model into a separate graph. All collections are compared, and all
+nodes in order, with names, inputs, attributes and seeds. Equal graphs compute the same, so only a
+few graphs run. Of these, the loss, summaries and variables of some steps are compared, too.
 """
 
 import inspect
@@ -33,9 +33,9 @@ CONTRIB = SimpleNamespace(
 
 
 class Model:
-    """A small model with dense and sparse gradients, one variable without, and an update op.
+    """A small model with dense and sparse gradients, a variable without gradient, and an update op.
 
-    No gradient reads a variable: with ref variables they would race with the updates.
+    No gradient reads a variable. Otherwise gradients would race with updates of ref variables.
     """
 
     def __init__(self, use_resource):
@@ -77,7 +77,7 @@ def only_signs(pairs):
     return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
 
 
-# Arguments of optimize_loss, as functions of the library (for its other functions) and the model.
+# Arguments of optimize_loss, as functions of the library (which has helpers) and the model.
 OPTIMIZE = {
     "string": lambda lib, model: {},
     "Adagrad": lambda lib, model: {"optimizer": "Adagrad"},
@@ -225,7 +225,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # the meaning of the original's default, True
+    if lib is legacy_opt:  # in the original, its default True means this
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -256,7 +256,7 @@ def built(lib, call, make_arguments, use_resource, runs=False):
         collections = {
             key: names(graph.get_collection(key))
             for key in graph.get_all_collection_keys()
-            if not isinstance(key, tuple)  # the variable store, an object without a name
+            if not isinstance(key, tuple)  # the key of the variable store, an object without a name
         }
         nodes = [node(definition) for definition in graph.as_graph_def().node]
         return nodes, collections, train_op.name, trained(model, train_op) if runs else None
@@ -294,7 +294,7 @@ def assert_same(ours, original):
         assert np.array_equal(values[name], value), name
 
 
-# Every argument is in one of these cases, with little overlap.
+# The daily cases cover every argument, with little overlap. All other cases are marked `full`.
 DAILY = {"string", "Momentum", "no argument", "decay without rate", "step tensor stands"}
 DAILY |= {"clipped by a function", "clipped adaptively, all", "multiplied, some not trained"}
 DAILY |= {"in the current scope", "no summaries", "several", "everything", "defaults"}
@@ -303,7 +303,7 @@ RUN = {"everything"}
 
 
 def alternating(cases):
-    """Parametrizes with cases; daily alternately with ref and with resource variables."""
+    """Parametrizes with cases; daily cases alternate between ref and resource variables."""
     cells = []
     for number, name in enumerate(sorted(cases, key=lambda name: name in DAILY)):
         for use_resource, kind in (False, "ref"), (True, "resource"):
@@ -328,7 +328,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """The default adds only the checks to the original's graph, and computes the same bits."""
+    """Our default adds only the checks to the graph of the original, and computes the same bits."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
@@ -388,7 +388,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, and without the one that only our optimize_loss has."""
+    """Returns the arguments without types, and without the extra one of our optimize_loss."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

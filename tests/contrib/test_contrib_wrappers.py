@@ -1,6 +1,6 @@
-"""Bit for bit the wrappers of `tf.contrib`, and their checkpoints, on TensorFlow 1.15.
+"""Wrappers and checkpoints equal those of `tf.contrib` bit for bit, on TensorFlow 1.15.
 
-As in test_contrib.py, all variables of the graph are compared by name after every step.
+Like in test_contrib.py, all variables of the graph are compared by name after every step.
 """
 
 import functools
@@ -25,7 +25,7 @@ KINDS = {"ref": False, "resource": True}
 
 
 class Bare:
-    """An optimizer of which only apply_gradients is called: other calls fail in some originals."""
+    """Calls only apply_gradients of an optimizer, because other calls fail in some originals."""
 
     def __init__(self, optimizer, change=list):
         self._optimizer, self._change = optimizer, change
@@ -128,7 +128,7 @@ def train_both(original, ours, problem, use_resource):
 
 
 def every_cell():
-    """Returns all combinations; daily each way with one optimizer and one kind of variable."""
+    """Yields all combinations. Except one per way, they have the mark `full`."""
     for turn, way in enumerate(WAYS):
         for number, inner in enumerate(INNER):
             for kind in KINDS:
@@ -141,7 +141,7 @@ def test_every_variable_after_every_step(way, inner, kind, full):
     original, ours = make(contrib, way, inner), make(legacy_opt, way, inner)
     if way.startswith("variables"):  # the original clips a row once for each repetition of its id
         original = make(contrib, way, inner, without_duplicates)
-    if way.startswith("variables") and inner == "SGD":  # adds repeated rows one by one
+    if way.startswith("variables") and inner == "SGD":  # SGD adds repeated rows one by one
         ours = make(legacy_opt, way, inner, without_duplicates)
     problem = problem_for(way == "multitask", only=() if full else SOME)
     train_both(original, ours, problem, KINDS[kind])
@@ -165,7 +165,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # which has no state
+        pytest.param("variables", "resource", marks=FULL),  # this one has no state
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )
@@ -207,7 +207,7 @@ def test_ours_nested_in_contribs_and_contribs_in_ours(nest, full):
     outer, inner = NESTS[nest]
     problem = problem_for()
     homes = [(contrib, legacy_opt), (legacy_opt, contrib)]
-    if full:  # each alone is compared above
+    if full:  # without nesting, tests above compare these
         homes += [(contrib, contrib), (legacy_opt, legacy_opt)]
     results = []
     for outside, inside in homes:
@@ -285,7 +285,7 @@ def test_the_class_name_of_clip_gradients_by_norm():
 
 
 class Averaging:
-    """A training whose Saver swaps variables and averages, and an evaluation."""
+    """Has a training whose Saver swaps variables and their averages, and a plain Saver."""
 
     def __init__(self, home, use_resource, partitioned, chosen):
         with tf.Graph().as_default() as graph:
@@ -302,7 +302,7 @@ class Averaging:
             self.averaged = v1.get_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
             self.plain = v1.train.Saver()
             var_list = None
-            if chosen == "named" and partitioned:  # checkpoints have no names of parts
+            if chosen == "named" and partitioned:  # the names of slices are not in checkpoints
                 var_list = v1.global_variables()[::-1]
             elif chosen == "named":
                 var_list = {each.op.name: each for each in v1.global_variables()}

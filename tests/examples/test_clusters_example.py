@@ -1,4 +1,4 @@
-"""examples_graph_mode/keras_clusters.py: its results, and that it leaves no process behind."""
+"""examples_graph_mode/keras_clusters.py has the right results and leaves no process behind."""
 
 import importlib.util
 import subprocess
@@ -36,7 +36,8 @@ def test_program_finds_equal_bits():
             assert start in done.stdout, done.stdout
     assert done.stdout.count(", 12 steps.\n") == 4
     assert "AdagradDecay, 12 steps at the same time" in done.stdout
-    # With Keras 3 both workers and the coordinator; with Keras 2 the coordinator on 2.4 only.
+    # With Keras 3, both workers and the coordinator report it. With Keras 2, only the coordinator
+    # does, and only on TensorFlow 2.4.
     fits = hasattr(getattr(tf.keras.utils, "experimental", None), "DatasetCreator")
     expected = 3 if hasattr(tf.keras, "ops") else 0 if fits else 1
     assert done.stdout.count("Keras' own Adam cannot fit here (ValueError") == expected, done.stdout

@@ -61,11 +61,11 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # There are 10,741 x (8 + 1) embedding weights and others; each slot has the same size.
+    # The model has 10,741 x (8 + 1) embedding weights and others. Slots have the size of weights.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
-    assert state["Adam"] == state["LazyAdam"] == 2 * weights + 8  # and two powers of beta
+    assert state["Adam"] == state["LazyAdam"] == 2 * weights + 8  # 8 bytes are two powers of beta
     assert state["AdagradDecay"] == 3 * weights > state["AdagradDecayV2"]
     assert state["Adafactor"] < state["Adam"] < state["DiffGrad"]
 
@@ -155,5 +155,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # each of two trials is at an end
+    assert "the end of the range" in printed  # with two trials, each is at an end of the range
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

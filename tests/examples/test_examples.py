@@ -57,7 +57,7 @@ def tables():
 
 @pytest.fixture(scope="module")
 def thin(flights):
-    """Every 200th flight of the year."""
+    """Returns every 200th flight of the year."""
     return flights._slice(slice(None, None, 200))
 
 
@@ -125,7 +125,7 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
         0,
         0,
         -2,
-    ]  # a missing gust is the wind speed; a missing pressure is the usual one
+    ]  # the wind speed replaces a missing gust, the usual pressure a missing pressure
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
@@ -370,7 +370,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
 
     exports = tmp_path / "exports"
     straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
-    whole = estimator_flights.main(straight)  # in one run
+    whole = estimator_flights.main(straight)  # trains all months in one run
     assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
     parsed = estimator_flights.parse_arguments([*common, "3"])
@@ -381,7 +381,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     probabilities = np.array([row["probability"] for row in rows])
     loss, auc = report.score(march.late, probabilities)
     assert loss == pytest.approx(table.loc["Mar", "log-loss"], rel=1e-5)
-    assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's is binned
+    assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's AUC is binned
     (exported,) = exports.iterdir()
     with v1.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.loader.load(session, ["serve"], str(exported))

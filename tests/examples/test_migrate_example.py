@@ -1,4 +1,4 @@
-"""examples_graph_mode/migrate_to_keras.py: equal runs, and the report of differences."""
+"""examples_graph_mode/migrate_to_keras.py finds equal runs and reports differences."""
 
 import importlib.util
 import os

@@ -1,4 +1,4 @@
-"""examples_graph_mode/migration_story.py on one TensorFlow: its results and its failures."""
+"""examples_graph_mode/migration_story.py: results and failures, all on one TensorFlow version."""
 
 import importlib.util
 import json
@@ -38,7 +38,7 @@ TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the g
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
-    """The folder and the output of one run of the program."""
+    """Returns the folder and the output of one run of the program."""
     folder = tmp_path_factory.mktemp("story") / "out"
     program = EXAMPLES / "migration_story.py"
     done = programs.run(program, "--quick", "--out", folder, seconds=300)
@@ -48,7 +48,7 @@ def finished(tmp_path_factory):
 
 @pytest.fixture
 def story(finished, tmp_path):
-    """A copy of the folder that a test may change."""
+    """Returns a copy of the folder, which a test may change."""
     shutil.copytree(str(finished[0]), str(tmp_path / "out"))
     return tmp_path / "out"
 
@@ -77,7 +77,7 @@ def test_every_conversion_is_bit_equal(finished):
         for row in moves:
             assert row["tensors"] == tensors
             assert row["arrived"] is None and row["difference"] is None and not row["problems"]
-            # On one TensorFlow rounding is the same, so this equals the run that never moved.
+            # On one TensorFlow, rounding is the same, so this equals the run without a conversion.
             assert row["variables"] == row["slots"] == row["predictions"] == row["share"] == 0
             assert row["loss"] == row["loss_of_reference"]
     assert "All 6 hand-overs are bit-equal" in finished[1]
@@ -137,7 +137,7 @@ def test_periods_are_months():
     nothing = np.zeros(month.size, np.float32)
     flights = Flights(nothing, nothing, nothing, month, nothing, vocabulary_size=1)
     periods = periods_of(flights, 64)
-    # Flights 576 to 640 are of June and July.
+    # Flights 576 to 640 are partly in June and partly in July.
     assert [tuple(period) for period in periods] == [
         ("Jan-Jun", 0, 10),
         ("Jul-Aug", 10, 13),
@@ -213,7 +213,7 @@ def run_of(value, count=7):
 def test_the_bound_against_hand_computed():
     growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
-    # 2 * sqrt(25) * 2**-10, and for what did not grow one unit in the last place of 1.
+    # 2 * sqrt(25) * 2**-10. If the growth is 0, one unit in the last place of 1 replaces 2**-10.
     assert report.bound(np.full(3, 1.5, np.float32), 2**-10, 25) == 10 * 2**-10
     assert report.bound(np.ones(3, np.float32), 0, 25) == 10 * 2**-23
     assert report.bound(np.array(7), 3, 25) == 0

@@ -69,8 +69,8 @@ def test_estimators_in_a_cluster(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
-    # Both workers read the global step before their own update, so that each may take a step too
-    # many, and one of them may be within a step at the end.
+    # Each of two workers checks the global step before its update, so each can overshoot by one
+    # step. One more update can be in flight when the last step is reported.
     assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
@@ -93,14 +93,15 @@ def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_
         with tf.compat.v1.Session(servers[job].target, graph, config) as session:
             found.append(session.run(one))
 
-    # In a thread, as TensorFlow has no time limit for waiting for a server.
+    # Runs in a thread, because TensorFlow has no time limit when it waits for a server.
     thread = threading.Thread(target=run_on_the_server, daemon=True)
     thread.start()
     thread.join(30)
     assert found == [1]
 
 
-# How programs end. The daily tests use a program with the same processes and no TensorFlow.
+# Termination. The tests marked `full` run the real example. The others run a small stand-in with
+# the same process structure but without TensorFlow.
 
 
 @pytest.mark.full
@@ -146,7 +147,7 @@ time.sleep(60)
 
 @pytest.fixture
 def small_cluster(tmp_path, monkeypatch):
-    """A program with three child processes, and their pids."""
+    """Starts a program with three child processes; gives the program and their pids."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Object-based checkpoints, copies and pickles of bridged optimizers, without a model."""
+"""Object-based checkpoints, copies and pickles of optimizers by `to_keras`, without a model."""
 
 import copy
 import pickle
@@ -61,7 +61,7 @@ def test_the_order_of_weights_does_not_depend_on_the_order_of_restoring(name, fi
     path, unstopped = saved(make(OPTIMIZER_V2, name), tmp_path)
     optimizer = make(OPTIMIZER_V2, name)
     training = Training(optimizer)
-    for variable in first:  # restores some variables early, in another order
+    for variable in first:  # restores these variables early, in another order
         part = {variable: training.variables[variable]}
         tf.train.Checkpoint(optimizer=optimizer, **part).restore(path)
     training.checkpoint.restore(path)
@@ -129,7 +129,7 @@ def through_pickle(optimizer):
 
 
 def native_can(copied):
-    """Returns whether Keras' own optimizer can be copied this way, both fresh and trained."""
+    """Returns whether `copied` can copy Keras' own optimizer, both before and after training."""
     try:
         copied(native())
         copied(Training(native()).steps(0, 1).optimizer)

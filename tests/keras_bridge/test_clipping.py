@@ -1,4 +1,4 @@
-"""Gradient clipping, loss scaling and gradient transformers of Keras, compared with NumPy."""
+"""Gradient clipping, loss scaling and gradient transformers of Keras, on both bridges."""
 
 import inspect
 
@@ -81,7 +81,7 @@ def assert_clips(api, arguments, clip, way):
 @WAYS
 @pytest.mark.parametrize("limit", sorted(LIMITS))
 def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
-    """Compares with Keras' own SGD, which computes the same formula, bit for bit."""
+    """Compares bit for bit with Keras' own SGD, which has the same formula."""
     arguments, _ = LIMITS[limit]
     actual, _ = keras_models.loop(DENSE, sgd(KERAS_3, **arguments), way)
     native = KERAS_3.keras.optimizers.SGD(float(clipped.RATE), **arguments)
@@ -92,7 +92,7 @@ def test_dense_gradients_are_clipped_as_keras_clips_them(limit, way):
 @WAYS
 @of_each("limit", optimizer_v2=["clipvalue"], keras3=sorted(LIMITS))
 def test_gradients_of_a_repeated_id_are_clipped_as_one_sum(api, limit, way):
-    """Ten gradients of 0.01 for one row sum to 0.1: the sum exceeds the limit, no gradient does."""
+    """Ten gradients of 0.01 for one row sum to 0.1. Only the sum exceeds the limit of 0.05."""
     table = api.variable(np.zeros([3, 1], "f"))
     optimizer = api.bridged(v1.GradientDescentOptimizer(1.0), **{limit: 0.05})
 
@@ -116,7 +116,7 @@ def clip_rows(rows):
 
 @pytest.mark.parametrize("name", ["Adam", "Momentum", "RMSProp"])
 def test_slots_see_the_clipped_gradient(api, name):
-    """Gradients within the limit keep their bits; the v1 optimizer receives larger ones clipped."""
+    """The v1 optimizer receives clipped gradients. Gradients within the limit keep their bits."""
     clipped = [
         {
             "table": problems.Rows(*clip_rows(step["table"])),
@@ -124,7 +124,7 @@ def test_slots_see_the_clipped_gradient(api, name):
         }
         for step in PROBLEM.gradients
     ]
-    # Distinct ids: a Session may sum the gradients of equal ids in another order.
+    # Ids are distinct because a Session may sum the gradients of equal ids in another order.
     one_each = PROBLEM._replace(
         gradients=[
             dict(step, table=problems.Rows(*with_ids_summed(step["table"])))
@@ -266,7 +266,7 @@ def doubled(grads_and_vars):
 @pytest.mark.parametrize("way", ["eager", "function", "fit"])
 @pytest.mark.parametrize("argument", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators(argument, way):
-    """Keras accepts them from TensorFlow 2.4 on; before, its constructor raises a TypeError."""
+    """Keras accepts these from TensorFlow 2.4 on. Older constructors raise a TypeError."""
     value = [doubled] if argument == "gradient_transformers" else doubled
     if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
         with pytest.raises(TypeError, match=f"{argument}"):

@@ -1,4 +1,7 @@
-"""compare_with_session: whether the bridge equals a Session, or the first difference."""
+"""compare_with_session: reports whether an optimizer gives equal values through `to_keras`.
+
+It compares with the v1 optimizer in a Session, and reports the first difference.
+"""
 
 import numpy as np
 import pytest
@@ -45,7 +48,7 @@ class DenseOnly(v1.train.Optimizer):
 
 
 class ForgetsItsSlot(v1.train.MomentumOptimizer):
-    """Zeroes its slot inside the bridge: after one step the variables agree, the slots do not."""
+    """Zeroes its slot inside the bridge, so after one step only the slots differ."""
 
     def _resource_apply_dense(self, grad, handle):
         done = super()._resource_apply_dense(grad, handle)

@@ -1,4 +1,4 @@
-"""get_config and from_config of bridged optimizers, and the registry of their classes."""
+"""get_config and from_config of optimizers made by `to_keras`, and the registry of classes."""
 
 import functools
 import json
@@ -27,7 +27,7 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 
-# Their constructors keep no attribute for an argument, or received a function.
+# The constructors of these keep no attribute for an argument, or received a function.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",
@@ -61,7 +61,7 @@ def test_a_saved_configuration_makes_the_same_optimizer(api, name, registry):
     again = through_json(api, optimizer)
     assert again.get_config() == saved
     assert type(optimizer).from_config(json.loads(json.dumps(saved))).get_config() == saved
-    assert optimizer.get_config() == saved  # unchanged by from_config
+    assert optimizer.get_config() == saved  # from_config has not changed it
     assert_trains_alike(optimizer, again, case.only)
 
 
@@ -81,7 +81,7 @@ def test_every_argument_is_in_the_configuration(api):
         "l2_shrinkage_regularization_strength": 0.6,
         "name": "Ftrl",
     }
-    for argument, value in expected.items():  # 0.1, not the nearest float32
+    for argument, value in expected.items():  # saves 0.1, not the nearest float32
         assert saved["config"][argument] == value, argument
 
 
@@ -212,7 +212,7 @@ def test_unregistered_schedules_are_loaded_with_custom_objects(api, name):
 
 @of_each("kind", optimizer_v2=["of v1", "lambda"], keras3=["of v1", "lambda", "registered"])
 def test_a_callable_learning_rate_is_saved_as_its_current_value(api, kind):
-    """Keras cannot load a function that is not registered."""
+    """The function itself is not saved, because Keras loads only registered functions."""
     quarter = lambda: 0.25  # noqa: E731
     if kind == "of v1":
         optimizer = api.bridged(v1.AdagradOptimizer(quarter))
@@ -299,7 +299,7 @@ def test_a_name_is_registered_for_one_class(registry):
         pass
 
     register_optimizer(make_class())
-    again = register_optimizer(make_class())  # as when a notebook cell runs again
+    again = register_optimizer(make_class())  # like a notebook cell that runs again
     assert serialization._find("Twin") is again
     with pytest.raises(ValueError, match="'Twin' is the name of .* pass another name="):
         register_optimizer(Twin)
@@ -438,7 +438,7 @@ np.savez(home + "/state.npz", *state)
 @pytest.mark.keras3
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_continues_with_the_same_bits_with_keras_3(with_custom_objects, tmp_path):
-    """Without custom_objects, newer Keras 3 refuses to load; older ones import the class."""
+    """Without custom_objects, newer Keras 3 versions raise an error; older ones load the class."""
     optimizer = AdagradDecayOptimizer(0.1, None, 0.1, 2, 0.5)
     model = saving.compiled(KERAS_3.bridged(optimizer))
     saving.train(model, 0, 3)

@@ -1,4 +1,4 @@
-"""`decay_var_list` in the apply_gradients of a bridged optimizer, against v1 in a Session."""
+"""`decay_var_list` in apply_gradients, through `to_keras` compared with a Session."""
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ def gradients(number):
 
 
 def pairs(values, variables):
-    """The second gradient is sparse, with a repeated id."""
+    """Returns pairs for apply_gradients. The second gradient is sparse and repeats an id."""
     shape = tf.constant([4, 3], tf.int64)
     sparse = tf.IndexedSlices(tf.convert_to_tensor(values["b"]), tf.constant(ROWS), shape)
     return [(tf.convert_to_tensor(values["a"]), variables["a"]), (sparse, variables["b"])]

@@ -25,7 +25,7 @@ def says(*parts):
 
 
 class Plain(Optimizer):
-    """A v1 optimizer with these attributes; the first with an r in its name is the rate."""
+    """Has the given attributes. The first one with an r in its name is the learning rate."""
 
     def __init__(self, **attributes):
         super().__init__(False, "Plain")
@@ -68,7 +68,7 @@ def apply_once(optimizer, way, value=(1.0, 2.0), gradient=None):
     return variable.numpy()
 
 
-# The learning rate and the step.
+# The learning rate and the global step.
 
 
 @WAYS
@@ -111,7 +111,7 @@ def test_a_missing_attribute(api, argument):
 
 
 class DividesByStep(Plain):
-    """Divides its learning rate by 1 + step."""
+    """Divides its learning rate by 1 + the global step."""
 
     def _rate(self, like):
         return super()._rate(like) / tf.cast(1 + self.steps_done, like.dtype)
@@ -222,7 +222,7 @@ def test_an_optimizer_that_contains_another(api, several):
         api.bridged(optimizer)
 
 
-# Variables that are no slots, so that no Keras checkpoint would save them.
+# Variables that are not slots, so no Keras checkpoint would save them.
 
 
 def test_variables_made_in_the_constructor(api):
@@ -267,7 +267,7 @@ def test_variables_made_while_training(api, cls, way):
         apply_once(optimizer, way)
 
 
-# Updates that are missing.
+# Optimizers that lack the dense or the sparse update.
 
 
 def test_an_optimizer_for_ref_variables_only(api):
@@ -359,7 +359,7 @@ else:
 
 
 def test_keras_2_is_not_installed():
-    """The bridge to Keras 2 needs tf_keras only where tf.keras is Keras 3."""
+    """The bridge to Keras 2 needs the package tf_keras only if tf.keras is Keras 3."""
     done = programs.run_in_new_python("-c", WITHOUT_KERAS_2, seconds=120)
     if OPTIMIZER_V2.keras is tf.keras:
         assert "no error with Keras 2" in done.stdout, done.stderr

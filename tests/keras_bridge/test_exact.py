@@ -1,7 +1,7 @@
-"""Every v1 optimizer through either bridge equals itself in a Session, bit for bit.
+"""Every v1 optimizer computes the same bits through either bridge as in a Session.
 
-The cells are those of docs/keras_exactness.md (`tests.support.exactness`): variables after each
-step; slots and non-slot variables before each step and at the end.
+Each cell of the tables in docs/keras_exactness.md is one comparison (`tests.support.exactness`):
+variables after each step; slots and non-slot variables before each step and at the end.
 """
 
 import re
@@ -47,10 +47,10 @@ def test_every_optimizer_of_this_package_has_a_case():
 
 
 def cells(every):
-    """Returns pytest parameters for cells; those that do not run daily have the mark `full`.
+    """Returns pytest parameters for cells; cells that do not run daily have the mark `full`.
 
     Args:
-      every: pairs of a cell's values and whether the cell runs daily.
+      every: pairs of the values of a cell and whether this cell runs daily.
     """
     return [
         pytest.param(*values, marks=() if is_daily else pytest.mark.full)
@@ -85,7 +85,7 @@ def test_float32(api, name, way, cell):
 
 
 def same(result, way):
-    """Returns whether a cell is equal, or differs as the v1 optimizer in a tf.function does."""
+    """Returns whether the result is equality, or a difference that v1 has in a tf.function, too."""
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
@@ -95,7 +95,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a dtype other than float32 runs daily: TensorFlow's own, and every third."""
+    """Returns whether a dtype runs daily: always in TensorFlow's optimizers, else in a third."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -110,7 +110,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs every way in the full run; daily one way per optimizer and dtype, in rotation."""
+    """Runs all ways in the full run (--full), otherwise one way per optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -138,7 +138,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores before slots exist and trains; returns all values and the new checkpoint's path."""
+    """Restores before slots exist, then trains. Returns all values and the new checkpoint path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
@@ -205,7 +205,7 @@ def test_the_summary_for_the_page_lists_what_is_not_equal():
 def test_the_page_lists_the_optimizers():
     rows = set(exactness.rows_of(PAGE))
     contrib = {row for row in rows if row.startswith(keras_cases.OF_CONTRIB)}
-    newer = {"Ftrl beta"}  # TensorFlow 1.15 has no such argument
+    newer = {"Ftrl beta"}  # TensorFlow 1.15 has no argument `beta`
     assert newer <= rows
     assert rows - contrib - newer == set(CASES) - set(CONTRIB) - newer
     if versions.has_contrib():

@@ -1,6 +1,6 @@
-"""What Keras' documentation promises of an optimizer's methods and state, on both bridges.
+"""Methods and state that Keras documents for its optimizers, on both bridges.
 
-Expected values: those of the v1 optimizer in a Session with the same gradients.
+The expected values come from the v1 optimizer in a Session with the same gradients.
 """
 
 import copy
@@ -61,7 +61,7 @@ def without_aggregation(optimizer, gradients, variables):
     if not set(arguments) <= set(
         inspect.signature(versions.optimizer_v2().apply_gradients).parameters
     ):
-        arguments = {}  # no such argument before Keras 2.3
+        arguments = {}  # Keras before 2.3 has no such argument
     optimizer.apply_gradients(keras_models.pairs(gradients, variables), **arguments)
 
 
@@ -76,7 +76,7 @@ def with_variables(optimizer, gradients, variables):
 
 def with_gradients_alone(optimizer, gradients, variables):
     with tf.init_scope():
-        optimizer.build(list(variables.values()))  # a second call changes nothing
+        optimizer.build(list(variables.values()))  # if it is built already, this changes nothing
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
@@ -157,7 +157,7 @@ def test_fit_with_tensorboard_and_checkpoints(name, tmp_path):
 
 def test_steps_per_execution(api):
     names = inspect.signature(api.keras.Model.compile).parameters
-    if "steps_per_execution" not in names:  # before 2.4
+    if "steps_per_execution" not in names:  # before TensorFlow 2.4
         return
     optimizer = api.bridged("Adam")
     actual, _ = api.fit(PROBLEM, optimizer, steps_per_execution=4)
@@ -172,7 +172,7 @@ def test_steps_per_execution(api):
 @pytest.mark.parametrize("start", ["a variable", "assigned"])
 @pytest.mark.parametrize("name", ["AdagradDA", "AdagradDecay"])
 def test_iterations_can_be_set_and_drive_the_step(name, start, way):
-    """The decay of the one and the average of the other depend on the step, which starts at 5."""
+    """AdagradDecay decays and AdagradDA averages by the global step, which starts at 5."""
 
     def from_five(sess, optimizer, variables, number):
         if number == 0:
@@ -207,7 +207,7 @@ def test_slots_and_weights_can_be_looked_up():
     assert slot.shape == variables["table"].shape and not slot.trainable
     weights = optimizer.variables()
     assert [w.name for w in weights] == [w.name for w in optimizer.weights]
-    assert len(weights) == 1 + 2 + 2 * 2  # iterations, the powers, two slots of two variables
+    assert len(weights) == 1 + 2 + 2 * 2  # iterations, two powers, two slots of two variables
     assert any(weight is slot for weight in weights)
     for value, weight in zip(optimizer.get_weights(), weights):
         np.testing.assert_array_equal(value, weight.numpy())
@@ -238,7 +238,7 @@ def test_a_new_optimizer_continues_with_the_weights_of_another(name):
 
 
 def in_turn(apply):
-    """Trains the table and the matrix by two calls in each step."""
+    """Returns a training step that calls `apply` separately for each variable."""
 
     def train(gradients, variables):
         pairs = keras_models.pairs(gradients, variables)
@@ -250,9 +250,9 @@ def in_turn(apply):
 @pytest.mark.parametrize("way", ["function", "eager"])
 @of_each("several", optimizer_v2=[False, True], keras3=[True])
 def test_variables_trained_by_separate_calls(api, several, way):
-    """Two optimizers with a variable each, or one optimizer called once per variable.
+    """Tests two optimizers with one variable each, and one optimizer called once per variable.
 
-    Keras 3 refuses the latter: an optimizer is built for all its variables at once.
+    Keras 3 raises an error for the latter, because it builds an optimizer for all its variables.
     """
     config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
@@ -369,7 +369,7 @@ def _snapshot(optimizer):
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_bridging_does_not_change_the_v1_optimizer(name):
-    """Bridging it before and after it builds its train_op changes nothing in the Session."""
+    """`to_keras` before and after the optimizer builds its train_op does not affect the Session."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")

@@ -1,7 +1,7 @@
 """Learning rates and other hyperparameters that change while training, on both bridges.
 
-Expected values: those of the v1 optimizer in a Session whose learning rate is a variable, to which
-the same values are assigned at the same steps.
+The expected values come from the v1 optimizer in a Session. Its learning rate is a variable, to
+which the same values are assigned at the same steps.
 """
 
 import itertools
@@ -38,7 +38,7 @@ def loop(optimizer, way, between=None):
 
 
 def piecewise(home):
-    """Returns a schedule without arithmetic, which has the same bits in every way of running."""
+    """Returns a schedule without arithmetic, so it has the same bits in every execution mode."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
@@ -106,7 +106,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
     actual, model = api.fit(problem, optimizer, [callback], epochs=3)
     thrice = problem._replace(gradients=problem.gradients * 3)
     running.assert_same(actual, session(name, np.repeat(np.float32(rates), 4), thrice))
-    # The model is traced while it is built and in the first epochs, but not again for the third.
+    # The model is traced while it is built and in the first two epochs, but not in the third.
     assert model.get_layer("fed").runs <= 5
     logged = model.history.history["lr" if api is OPTIMIZER_V2 else "learning_rate"]
     np.testing.assert_allclose(logged, rates, rtol=1e-6)
@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """No epoch improves the loss by 1000, so each after the first halves the learning rate."""
+    """No epoch improves the loss by 1000, so epochs after the first halve the learning rate."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
@@ -256,7 +256,7 @@ def test_keras_inverse_time_decay():
 @pytest.mark.parametrize("decay", sorted(DECAYS))
 @pytest.mark.parametrize("way", ["function", "eager", "graph"])
 def test_v1_decays_depend_on_iterations(api, way, decay):
-    """In eager execution a v1 decay is a function of the step variable, in a graph a tensor."""
+    """A v1 learning rate decay is a tensor in a graph, and a function in eager execution."""
 
     def make(step):
         return v1.train.MomentumOptimizer(DECAYS[decay](step), 0.9)

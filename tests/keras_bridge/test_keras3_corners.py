@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 3 bridge: once silent errors or unclear messages."""
+"""Regression tests of the Keras 3 bridge: former wrong results and unclear messages."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def step_of(optimizer, variable):
 
 
 def test_a_tensor_can_be_assigned_as_the_learning_rate():
-    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, as callbacks do it."""
+    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, a line of many callbacks."""
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()
@@ -202,7 +202,7 @@ def test_names_with_slashes(tmp_path):
 
 
 class Fails(GradientDescent):
-    """Overrides apply_gradients, which raises an error if `failing` is set."""
+    """Raises an error in apply_gradients if `failing` is set."""
 
     failing = False
 
@@ -224,7 +224,7 @@ def test_an_update_that_fails_does_not_change_the_step(monkeypatch):
 
 
 class KeepsInADict(GradientDescent):
-    """Caches the learning rate's tensor in a dict at its first _prepare."""
+    """Caches the learning rate tensor in a dict at the first call of _prepare."""
 
     def __init__(self, learning_rate):
         super().__init__(learning_rate)

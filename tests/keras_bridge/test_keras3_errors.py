@@ -1,4 +1,4 @@
-"""Errors that only the Keras 3 bridge raises."""
+"""Errors that only the Keras 3 bridge raises, for everything that it could not train correctly."""
 
 import re
 
@@ -68,7 +68,7 @@ def test_variables_unknown_at_build(name, way):
         optimizer.apply_gradients([(tf.ones([1]), unknown)])
 
     message = says("Unknown variable", "path=unknown", "originally built with", "new optimizer")
-    # In a function, older versions of Keras fail to format the variable's value in the message.
+    # In a tf.function, older versions of Keras fail to format the value in the message.
     old = way == "function" and "value=" in repr_in_a_function(unknown)
     error = NotImplementedError if old else ValueError
     with pytest.raises(error, match=None if old else message):
@@ -165,7 +165,7 @@ def test_wrong_arguments(arguments, error, message):
 
 
 class Rateless(v1.Optimizer):
-    """Has no learning rate: each step is half the gradient."""
+    """Has no learning rate. Each update is half the gradient."""
 
     def __init__(self):
         super().__init__(False, "Rateless")
@@ -212,18 +212,21 @@ def test_variables_created_while_training(cls, way):
         apply_once(api.bridged(cls(0.1)), way)
 
 
-# One Keras' optimizer in the other Keras' model.
+# A Keras 2 optimizer in a Keras 3 model, and the reverse.
 
 
 def test_compiling_with_an_optimizer_of_the_other_keras():
-    """compile shows the optimizer's repr, which names the right api."""
+    """The compile method of Keras raises the error and quotes the repr of the optimizer.
+
+    That repr tells which `api=` to pass to `to_keras`.
+    """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 3", "api='keras3'")):
         OPTIMIZER_V2.fed_model(PROBLEM).compile(api.bridged("Adam"), "mse")
 
 
-# Which Keras is available.
+# Which versions of Keras are available.
 
 MAKES = """
 import tensorflow as tf
@@ -241,7 +244,7 @@ for api in ("auto", "keras3", "optimizer_v2"):
         print(api, "trains", variable.numpy())
 """
 
-# Keras imports jax for its NumPy backend, too, but uses little of it: a hollow module is enough.
+# Keras imports jax for its NumPy backend, too, but uses so little that a dummy module is enough.
 WITH_A_HOLLOW_JAX = """
 import importlib.abc, importlib.machinery, sys, types
 
@@ -285,7 +288,8 @@ def in_another_process(code, **environment):
     "code, reason",
     [
         (WITH_A_HOLLOW_JAX + MAKES, "Keras has the backend numpy"),
-        # Without jax; or, where that is installed, as above.
+        # If jax is not installed, importing Keras fails (first message). If jax is installed, the
+        # error is the same as in the case above (second message).
         pytest.param(
             MAKES, "KERAS_BACKEND is 'numpy'|Keras has the backend numpy", marks=pytest.mark.full
         ),
@@ -293,7 +297,7 @@ def in_another_process(code, **environment):
     ids=["a backend", "a backend that is not installed"],
 )
 def test_keras_3_on_another_backend(code, reason):
-    """Keras 3 cannot be used then, and the message says what to set; Keras 2 works."""
+    """With another backend, Keras 3 cannot be used; the message says what to set. Keras 2 works."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"

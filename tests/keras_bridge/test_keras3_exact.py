@@ -1,6 +1,7 @@
-"""The Keras 3 bridge equals a Session bit for bit, also where steps differ from one another.
+"""The Keras 3 bridge computes the same bits as a Session, even if one step differs from the next.
 
-Also with users' optimizers, and with every floatx of Keras. test_exact.py has all other optimizers.
+Also tests user-defined optimizers, and every floatx of Keras. test_exact.py tests all other
+optimizers.
 """
 
 import contextlib
@@ -84,12 +85,12 @@ USERS = {
 
 
 def same(result, way):
-    """Returns whether a cell is equal, or differs as the v1 optimizer in a tf.function does."""
+    """Returns whether the result is equality, or a difference that v1 has in a tf.function, too."""
     return result == EQUAL or (way.startswith("function") and result.endswith(V1))
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the ways; which ones depends on the number."""
+    """Returns `count` of the execution modes (`ways`), chosen by the number."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
@@ -131,7 +132,7 @@ AWKWARD = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum", "RMSProp"]
 
 
 def session_of_parts(name, parts, config):
-    """Trains in a Session, in each step only the variables of that part."""
+    """Trains in a Session. Each step trains only the variables that `parts` lists for it."""
     with tf.Graph().as_default(), v1.Session(config=config) as sess:
         variables = keras_models.variables_of(PROBLEM)
         placeholders = running._placeholders(PROBLEM)
@@ -156,7 +157,7 @@ def session_of_parts(name, parts, config):
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
 )
 def test_variables_without_a_gradient_in_some_steps(name, way, how):
-    """The case of several models, or parts of one model, that are trained alternately."""
+    """This happens if several models, or parts of one model, are trained alternately."""
     variables, optimizer = keras_models.variables_of(PROBLEM), bridged(name)
     if how == "built before":
         optimizer.build(list(variables.values()))
@@ -194,7 +195,7 @@ def test_a_last_batch_of_another_size(name):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "Momentum"])
 def test_a_step_that_is_traced_again(name):
-    """Calls two functions alternately; one is traced anew for each number of rows."""
+    """Calls two functions alternately. One of them is traced again for each number of rows."""
     optimizer = bridged(name)
     uneven = [
         dict(step, table=type(step["table"])(*(part[: 2 + number % 3] for part in step["table"])))

@@ -1,6 +1,6 @@
-"""What Keras 3's documentation promises of an optimizer, on the bridge.
+"""Options that Keras 3 documents for its optimizers, on the bridge.
 
-Expected values: those of the v1 optimizer in a Session, with the gradients that Keras computes.
+The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
 """
 
 import numpy as np
@@ -25,7 +25,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
 def averages(values, momentum, overwrite=None):
-    """Returns the averages after each step, computed as Keras documents them."""
+    """Returns the averages after each step, computed by the formula in the Keras documentation."""
     average, result = None, []
     for now in values:
         average = now if average is None else momentum * average + (1 - momentum) * now
@@ -35,7 +35,7 @@ def averages(values, momentum, overwrite=None):
 
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 def test_moving_averages(way):
-    """Averaging does not change training; at the end of fit the weights become the averages."""
+    """Averaging does not change training. At the end of fit, weights are set to the averages."""
     optimizer = api.bridged("Adam", use_ema=True, ema_momentum=0.75)
     config = running.config_of(way)
     expected = keras_models.session("Adam", PROBLEM, config=config)
@@ -130,7 +130,7 @@ def test_weight_decay_uses_the_scheduled_learning_rate():
 
 
 def test_weight_decay_and_slots():
-    """Equals v1 bit for bit if the weights are decayed before each of its steps."""
+    """Equals the v1 optimizer bit for bit, if weights are decayed before each of its steps."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -144,7 +144,7 @@ def test_weight_decay_and_slots():
 
 
 class ReadsInPrepare(v1.train.GradientDescentOptimizer):
-    """Adds a weight decay to the gradient; reads its hyperparameter in _prepare."""
+    """Adds a weight decay to the gradient. _prepare reads the hyperparameter of this decay."""
 
     def __init__(self, learning_rate, weight_decay):
         super().__init__(learning_rate)
@@ -170,7 +170,7 @@ class ReadsInUpdate(ReadsInPrepare):
 
 @pytest.mark.parametrize("cls", [ReadsInPrepare, ReadsInUpdate])
 def test_a_v1_class_with_its_own_weight_decay(cls):
-    """The v1 class's own weight decay works; Keras' weight_decay, a second one, is refused."""
+    """The weight decay of the v1 class works. The argument weight_decay of Keras is an error."""
     variable = keras.Variable([1.0, 2.0])
     optimizer = api.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
@@ -200,7 +200,7 @@ def test_exclude_from_weight_decay_with_decoupled_weight_decay():
 
 
 def accumulated(problem, steps):
-    """Returns the problem with the dense averages of each `steps` gradients, as Keras computes."""
+    """Returns the problem with dense averages of each `steps` gradients, computed like in Keras."""
     gradients = []
     for start in range(0, problem.steps, steps):
         total = {name: np.zeros_like(value) for name, value in problem.values.items()}
@@ -215,7 +215,7 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients make one step with their average, and the global step counts one.
+    """Two gradients make one update with their average, which increments the global step by 1.
 
     AdagradDecay decays its accumulators once in three global steps.
     """
@@ -248,7 +248,7 @@ class DividesByStep(v1.train.GradientDescentOptimizer):
 
 
 class DoesNotAdvance(DividesByStep):
-    """Divides likewise, but does not advance the global step."""
+    """Divides like the base class, but does not increment the global step."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         factor = 1 / (1 + tf.cast(global_step.read_value(), tf.float32))
@@ -260,7 +260,7 @@ class DoesNotAdvance(DividesByStep):
 @pytest.mark.parametrize("accumulate", [None, 2])
 @pytest.mark.parametrize("cls", [DividesByStep, DoesNotAdvance])
 def test_an_overridden_apply_gradients_is_called(cls, accumulate, way):
-    """The class may advance the step itself or not; Keras may accumulate gradients before."""
+    """The class may increment the global step or not. Keras may accumulate gradients before."""
     optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)

@@ -1,4 +1,4 @@
-"""Casts gradients to the dtype of their variable, as Keras 3's own optimizers do."""
+"""The bridge casts gradients to the dtype of the variable, like Keras 3's own optimizers."""
 
 import itertools
 
@@ -19,7 +19,7 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# Pairs that occur with Keras' loss scaling; the bridge always cast these.
+# Dtypes of a gradient and its variable in Keras' loss scaling. The bridge always cast these.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
@@ -70,7 +70,7 @@ def in_a_session(make, kind, of_gradients, of_variable):
 
 
 def cells():
-    """Yields every combination; one or two of each pair of dtypes run daily."""
+    """Yields all combinations. Except one or two per pair of dtypes, they are marked `full`."""
     for number, (pair, kind, name) in enumerate(itertools.product(PAIRS, KINDS, MAKERS)):
         marks = [] if number % 5 == 0 else [pytest.mark.full]
         if pair not in KNOWN:

@@ -93,7 +93,7 @@ def test_other_hyperparameters_are_constants_of_the_graph():
             session.run(v1.global_variables_initializer())
             session.run(train_op)
             session.run(train_op)
-            # 1 - 1 - (0.5 * 1 + 1)
+            # The two updates subtract 1 and 0.5 * 1 + 1 from 1.
             assert session.run(variable) == [-1.5]
             assert session.run(bridged.iterations.value) == 2
 

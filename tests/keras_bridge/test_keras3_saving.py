@@ -1,7 +1,7 @@
-"""Models with a bridged optimizer, saved and loaded in every way that Keras 3 has.
+"""Models with an optimizer made by `to_keras`, saved and loaded in every way of Keras 3.
 
-Training continued from a file equals, bit for bit, uninterrupted training and the v1 optimizer in a
-Session: weights, slots, steps, learning rate and hyperparameters.
+Training that continues from a file equals uninterrupted training, and the v1 optimizer in a
+Session, bit for bit. Weights, slots, steps, learning rate and hyperparameters are compared.
 """
 
 from typing import Any, NamedTuple
@@ -42,7 +42,7 @@ class Run(NamedTuple):
 
 @pytest.fixture(scope="module")
 def runs():
-    """Returns a function that trains without interruption; results are cached by optimizer name."""
+    """Returns a function that trains without interruption and caches results by optimizer name."""
     made = {}
 
     def run(name):
@@ -58,7 +58,7 @@ def runs():
     return run
 
 
-# A way is a pair of functions: one saves a model, the other returns a loaded model.
+# A way is a pair of functions. The first saves a model, the second loads and returns it.
 
 
 def assert_continues(run, make, way, home):
@@ -83,7 +83,7 @@ def test_training_continues_with_every_optimizer(name, way, runs, tmp_path):
     assert_continues(runs(name), lambda step: bridged(MAKERS[name](step)), way, tmp_path)
 
 
-# Settings that continue besides slots: assigned values, schedules, Keras' options.
+# Settings that are saved besides slots: assigned values, schedules, Keras' options.
 
 
 def assert_continues_from_a_file(make, tmp_path, way, change=lambda optimizer: None, first=HALF):
@@ -182,7 +182,7 @@ def test_training_continues_after_backup_and_restore(name, tmp_path):
     assert again.optimizer.iterations.numpy() == 3 * 6
 
 
-# Models that serve.
+# Exported models, and other SavedModels.
 
 
 def served(path, ids):
@@ -220,7 +220,7 @@ class Trainer(tf.Module):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
-    """Saves a module with its optimizer and slots by `tf.saved_model.save`, and trains it on."""
+    """`tf.saved_model.save` saves a module with optimizer and slots, which then trains on."""
     runs = []
     for stop in (True, False):
         trainer = Trainer(compiled(bridged(MAKERS[name](None))))

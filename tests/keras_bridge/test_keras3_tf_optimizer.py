@@ -1,6 +1,6 @@
-"""A v1 optimizer passed to Keras 3 directly, which refuses it, and through the bridge.
+"""A v1 optimizer passed to Keras 3 directly (which raises an error), and through the bridge.
 
-The tests are those of test_keras_tf_optimizer.py, where Keras 2 wraps a v1 optimizer itself.
+test_keras_tf_optimizer.py has the same tests for Keras 2, which wraps a v1 optimizer itself.
 """
 
 import numpy as np

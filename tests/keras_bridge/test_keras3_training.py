@@ -1,6 +1,6 @@
 """Training with the Keras 3 bridge: fit, constraints, layers, threads.
 
-Expected values: those of the v1 optimizer in a Session, with the gradients that Keras computes.
+The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
 """
 
 import threading
@@ -213,7 +213,7 @@ def test_a_layer_frozen_before_compile_is_not_trained():
     expected = keras_models.session("Adam", PROBLEM).steps[-1]["table"]
     np.testing.assert_array_equal(layer.table.numpy(), expected)
     layer.matrix.trainable = True
-    # Eagerly: in a function, older versions of Keras fail to format the message.
+    # This runs eagerly because older versions of Keras cannot format the message in a function.
     with pytest.raises(ValueError, match="Unknown variable.*(?s:.*)recreate a new optimizer"):
         model.compile(optimizer, keras_models.the_output, run_eagerly=True)
         model.fit(x, y, batch_size=1, verbose=0)
@@ -223,8 +223,8 @@ def test_a_layer_frozen_before_compile_is_not_trained():
 def test_threads_share_an_optimizer(way):
     """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
-    Traced steps may overlap, as those of Keras' own optimizers: Keras 3 increments `iterations` by
-    reading and writing it.
+    Traced steps may overlap, like with Keras' own optimizers, because Keras 3 reads and then writes
+    `iterations` to increment it.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 2 bridge: each case once failed."""
+"""Regression tests of the Keras 2 bridge, for code that once failed."""
 
 import threading
 
@@ -28,7 +28,7 @@ def step(optimizer, w, grad=1.0):
 
 
 def graph_steps(make_rate, count=4):
-    """Runs steps of GradientDescent in a graph; returns the variable after each."""
+    """Runs steps of GradientDescent in a graph; returns the variable after each step."""
     with tf.Graph().as_default():
         optimizer = bridged(v1.train.GradientDescentOptimizer(make_rate()))
         w = variable()
@@ -77,7 +77,7 @@ def test_a_callable_that_reads_a_step_warns():
 
 @pytest.mark.parametrize("compiled", [False, True])
 def test_threads(compiled):
-    """No step is lost or fails. All gradients are 1, so their order does not matter."""
+    """No step fails or is lost. All gradients are 1, so the order of steps does not matter."""
     optimizer = bridged(legacy_opt.AdagradDecayOptimizer(0.1, None, accumulator_decay_step=10**6))
     variables = [variable() for _ in range(4)]
     step(optimizer, variables[0], grad=0.0)

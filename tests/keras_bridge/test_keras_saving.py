@@ -1,6 +1,6 @@
-"""Every way in which Keras 2 saves a model, with a bridged optimizer and with one of Keras' own.
+"""Every way in which Keras 2 saves a model, with bridged optimizers (by `to_keras`) and Keras' own.
 
-Training continued from a file equals either uninterrupted training ("kept") or training with a new
+Training that continues from a file equals uninterrupted training ("kept") or training with a new
 optimizer from the saved weights ("fresh"). Keras decides which; bridged optimizers behave like
 Keras' own. docs/keras_saving.md lists the outcome for each version.
 """
@@ -66,10 +66,10 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    if close(after, expected.fresh):  # functions of a SavedModel round differently on 1.15
+    if close(after, expected.fresh):  # on 1.15, SavedModels round differently
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"
-    if name != "Keras' Adam":  # it may restore its slots in another order
+    if name != "Keras' Adam":  # Keras' Adam may restore slots in another order
         assert same(loaded.optimizer.get_weights(), expected.state)
     return "kept"
 
@@ -90,7 +90,7 @@ def test_training_continues_as_with_keras_own_optimizer(name, way, directory):
 
 
 def test_the_table_of_the_docs_is_right(directory):
-    """Checks the column of this TensorFlow version, if the table has one."""
+    """Checks the column of the running TensorFlow version, if the table has such a column."""
     rows = [line.strip("| \n").split(" | ") for line in DOCS.read_text("utf-8").splitlines()]
     (header,) = [row for row in rows if row[0] == "saved with"]
     version = re.match(r"\d+\.\d+", versions.tensorflow_version()).group()
@@ -101,7 +101,7 @@ def test_the_table_of_the_docs_is_right(directory):
             assert row[version] == outcome("Keras' Adam", way, directory), way
 
 
-# SavedModels. Keras loads them with slots of the variables' shape and dtype, not the saved ones.
+# SavedModels. Keras creates slots with the shape and dtype of the variables, not of saved slots.
 
 
 def load_signature(path):
@@ -145,7 +145,7 @@ def test_saving_a_model_does_not_change_later_checkpoints(name, tmp_path):
 
 def test_a_saved_model_with_a_loss_scale_loads(tmp_path):
     home = keras.mixed_precision
-    if not hasattr(home, "LossScaleOptimizer"):  # the experimental one saves no slots
+    if not hasattr(home, "LossScaleOptimizer"):  # the experimental optimizer saves no slots
         return
     model = build_model(home.LossScaleOptimizer(OPTIMIZERS["AdagradDecay"]()))
     weights = train(model)

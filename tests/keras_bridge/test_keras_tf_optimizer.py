@@ -1,6 +1,6 @@
 """A v1 optimizer passed to Keras 2 directly (`compile(v1_optimizer)`), and through the bridge.
 
-Tests each row of the last table in docs/keras_saving.md for both.
+Tests each row of the last table in docs/keras_saving.md, for both optimizers.
 """
 
 import numpy as np
@@ -100,7 +100,7 @@ def test_clipping():
 
 def test_loss_scale():
     if not hasattr(keras.mixed_precision, "LossScaleOptimizer"):
-        return  # 1.15 has only the experimental one
+        return  # 1.15 has only an experimental one
     LossScaleOptimizer = keras.mixed_precision.LossScaleOptimizer
     with pytest.raises(TypeError, match="inner_optimizer"):
         LossScaleOptimizer(keras_wrapper().optimizer)

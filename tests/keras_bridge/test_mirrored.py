@@ -1,4 +1,4 @@
-"""MirroredStrategy over two devices: bridged optimizers, and v1 optimizers themselves."""
+"""MirroredStrategy over two devices: v1 optimizers, bridged by `to_keras` and unbridged."""
 
 import pytest
 import tensorflow as tf
@@ -6,7 +6,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# The oldest Keras 3 refuses some of this, so both versions of Keras 3 run it.
+# This mark also runs the oldest version of Keras 3, which raises errors for some checks.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 
@@ -38,7 +38,7 @@ def test_v1_optimizers_in_an_estimator(full):
 @pytest.mark.full
 @EVERY_API
 def test_creation_outside_the_strategy_own_sums_and_checkpoints(api, full):
-    # Keras 3's apply_gradients always sums over replicas, so own_sum does not apply.
+    # apply_gradients of Keras 3 always sums over replicas, so own_sum cannot be tested.
     run(["made_outside", "checkpoint"] + ["own_sum"] * (api == "optimizer_v2"), full, api)
 
 

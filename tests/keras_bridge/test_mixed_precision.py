@@ -1,4 +1,4 @@
-"""Mixed precision: Keras' LossScaleOptimizer around a bridged optimizer, and the policy in fit."""
+"""Mixed precision with optimizers made by `to_keras`: LossScaleOptimizer, and the policy in fit."""
 
 import contextlib
 import itertools
@@ -19,7 +19,7 @@ WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 def is_old(api):
     """Returns whether Keras has only the experimental wrapper, which makes gradients dense."""
-    # Up to TensorFlow 2.3.
+    # This holds up to TensorFlow 2.3.
     return api is OPTIMIZER_V2 and not hasattr(api.keras.mixed_precision, "LossScaleOptimizer")
 
 
@@ -57,7 +57,7 @@ def times(gradients, factor):
 
 
 def apply_scaled(api, optimizer, pairs):
-    """Applies scaled gradients as Keras documents it: in Keras 3 the wrapper unscales them."""
+    """Applies scaled gradients. In Keras 3 the wrapper unscales them, in Keras 2 this function."""
     if api is OPTIMIZER_V2:
         gradients, variables = zip(*pairs)
         pairs = zip(optimizer.get_unscaled_gradients(list(gradients)), variables)
@@ -86,7 +86,7 @@ class Loop:
         return {name: variable.numpy() for name, variable in self.variables.items()}
 
     def state(self):
-        """Returns all values that a skipped step must not change; `iterations` is left out."""
+        """Returns all values that a skipped step must not change (without `iterations`)."""
         kept = [each for each in self.inner.weights if each is not self.inner.iterations]
         return [each.numpy() for each in list(self.variables.values()) + kept]
 
@@ -123,7 +123,7 @@ def test_a_step_that_is_not_finite_is_skipped(api, name, place, way):
     for one, other in zip(loop.state(), before):
         np.testing.assert_array_equal(one, other)
     assert loss_scale(api, loop.outer) == SCALE / 2
-    if api is KERAS_3:  # Keras 2 counts the skipped step
+    if api is KERAS_3:  # Keras 2 counts the skipped step, Keras 3 does not
         assert int(loop.inner.iterations.numpy()) == 1
     values = loop.train(second, SCALE / 2)
     assert not np.array_equal(loop.state()[0], before[0])
@@ -158,7 +158,7 @@ def test_hyperparameters_through_the_wrapper(api):
 
 @pytest.mark.keras3
 def test_a_fixed_scale_inside_the_wrapper():
-    """Newer versions of Keras ignore the fixed scale; older ones divide by both scales."""
+    """Newer versions of Keras ignore the fixed scale. Older versions divide by both scales."""
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(
@@ -234,7 +234,7 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """float32 weights of a float16 model with an embedding train as with Keras' own SGD."""
+    """float32 weights of a float16 model with an embedding train the same as with Keras' SGD."""
     if not v1.resource_variables_enabled():  # 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):

@@ -31,8 +31,8 @@ v1 = tf.compat.v1
 
 
 def cells_of_keras_3():
-    """Yields every wrapper in every way; two in three run only in the full run."""
-    # Custom loops with tf.Variable are left out: they end in the same code as with keras.Variable.
+    """Yields all wrappers in all execution modes; two in three have the mark `full`."""
+    # Custom loops with tf.Variable are left out: loops with keras.Variable run the same code.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
         for other, way in enumerate(ways):
@@ -77,7 +77,7 @@ def test_iterations_count_updates(api):
 
 
 class Training:
-    """Trains two variables; the gradients depend only on the number of the step."""
+    """Trains two variables with gradients that depend only on the number of the step."""
 
     def __init__(self, optimizer, start=0.0):
         self.optimizer = optimizer
@@ -102,7 +102,7 @@ class Training:
 
 
 SAVED = ["accumulate(clip(multi))", "multi(accumulate, accumulate)", "average(Momentum)"]
-HALF = 4  # in the middle of an accumulation of 3
+HALF = 4  # in the middle of accumulating 3 gradients
 
 
 def made(name):
@@ -176,7 +176,7 @@ def compiled():
 
 
 def train(model):
-    model.run_eagerly = True  # building a graph takes longer than these few steps
+    model.run_eagerly = True  # because building a graph takes longer than a few steps
     for _ in range(3):
         model.train_on_batch(np.arange(12.0).reshape(4, 3) / 8, np.ones([4, 2]))
 
@@ -190,7 +190,7 @@ def test_a_copy_is_independent(api):
 
 
 def test_routes_may_list_variables(api):
-    """Routes may list variables; a deep copy routes the same variables."""
+    """Routes of a MultiOptimizer may list variables. A deep copy routes the same variables."""
     a, b = variable(api, [2.0], "a"), variable(api, [2.0], "b")
     multi = MultiOptimizer([(sgd(1.0), [a])], sgd(0.25))
     optimizer = api.bridged(VariableClippingOptimizer(multi, [(b, [0])], 1.0))
@@ -407,7 +407,7 @@ def test_variables_without_a_route_are_named(api):
         optimizer.apply_gradients([(tf.constant([1.0]), variable(api))])
 
 
-# Back to v1.
+# Conversions back to v1 optimizers.
 
 
 def test_to_v1_returns_the_wrapper(api):
@@ -433,7 +433,7 @@ def test_to_v1_returns_the_nested_optimizers(api):
 
 
 def test_training_continues_in_keras_from_a_sessions_checkpoint(api, tmp_path):
-    """Routes list variables; their names in the graph differ from those in Keras."""
+    """Routes list variables, whose names in the graph differ from their names in Keras."""
     random = np.random.RandomState(0)
     gradients = random.randn(6, 2, 3).astype("f")
 

@@ -1,4 +1,4 @@
-"""Bridged optimizers under XLA, and without TensorFlow's fused kernels.
+"""Bridged optimizers (made by `to_keras`) under XLA, and without TensorFlow's fused kernels.
 
 Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
 approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
@@ -31,7 +31,7 @@ MAKERS.update(
         "RMSProp-plain": lambda _: v1.RMSPropOptimizer(0.05, momentum=0.5),
     }
 )
-# XLA compiles the sparse updates of these: they have no fused kernel, or XLA has the same one.
+# XLA compiles the sparse updates of these, because they need no fused kernel or XLA has it.
 COMPILES_FUSED = ["Adam", "GradientDescent"]
 # With Keras 3, the other optimizers are compiled only in the full run.
 DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
@@ -42,7 +42,7 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 def with_xla():
     """Returns the argument of tf.function that compiles with XLA."""
-    for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
+    for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
         try:
             tf.function(lambda: 0, **{name: True})
         except TypeError:
@@ -52,12 +52,12 @@ def with_xla():
 
 
 def needs_unique(name):
-    """Returns whether a sparse update needs tf.unique, and XLA cannot compile it here."""
+    """Returns whether a sparse update needs tf.unique, and this TensorFlow's XLA lacks it."""
     return name != "GradientDescent" and not versions.xla_compiles_unique()
 
 
 def raises_no_kernel(message):
-    """Expects the bridge's error, or TensorFlow's own if tracing cannot know that XLA compiles."""
+    """Expects the error of the bridge, or of TensorFlow if tracing cannot know about XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
     if not knows_xla[-1]:  # 1.15 compiles a function after it has traced it
@@ -122,7 +122,7 @@ def test_every_optimizer_compiles_with_dense_gradients(api, name, fused):
     problem = only_dense(PROBLEM)
     actual = train(api, bridged(api, name, fused=fused), problem)
     expected = session(name, problem)
-    # XLA's kernel of 2.4 keeps the slot `linear` in another unit.
+    # The XLA kernel of TensorFlow 2.4 scales the slot `linear` differently.
     if api is OPTIMIZER_V2 and name == "Ftrl-shrinkage":
         actual, expected = actual._replace(slots={}), expected._replace(slots={})
     running.assert_close(actual, expected, **TOLERANCE)
@@ -154,7 +154,7 @@ def test_a_missing_kernel_names_both_ways_out(api, name):
 
 
 def can_fit(api):
-    """Returns whether this Keras has compile(jit_compile=True)."""
+    """Returns whether this version of Keras has compile(jit_compile=True)."""
     return "jit_compile" in inspect.signature(api.keras.Model.compile).parameters
 
 
@@ -184,7 +184,7 @@ def test_fit_with_xla_and_fused_kernels(api, wrapped):
 
 @pytest.mark.keras3
 def test_fit_with_jit_compile_auto():
-    """The default jit_compile="auto" does not use XLA where there is no accelerator."""
+    """The default jit_compile="auto" does not use XLA on a machine without an accelerator."""
     actual, model = KERAS_3.fit(PROBLEM, bridged(KERAS_3, "Adagrad"), jit_compile="auto")
     if model.jit_compile is False:
         running.assert_same(actual, session("Adagrad", PROBLEM))
@@ -215,7 +215,7 @@ def test_keras_own_options_compile(api, name, feature):
     arguments = FEATURES[feature]
     optimizer = bridged(api, name, fused=False, **arguments)
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
-    if needs_unique(name):  # clipping needs tf.unique, and so does the update
+    if needs_unique(name):  # the clipping and the update both need it
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(api, optimizer, problem)
         return

@@ -1,1 +1,1 @@
-"""Keras' own optimizers in place of v1's, and back."""
+"""Conversions of v1 optimizers to Keras' own optimizers, and back."""

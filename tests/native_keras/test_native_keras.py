@@ -1,4 +1,4 @@
-"""Checks docs/keras_native_differences.md: Keras 3's own optimizers, compared with bridged ones."""
+"""Checks docs/keras_native_differences.md: Keras 3's own optimizers and those of `to_keras`."""
 
 import numpy as np
 import pytest
@@ -12,14 +12,14 @@ from tests.support.paths import DOCS
 pytestmark = pytest.mark.keras3
 
 PAGE = DOCS / "keras_native_differences.md"
-ROUNDING = 1e-4  # difference / distance that the variable has moved
+ROUNDING = 1e-4  # bound of the difference, relative to how far the variable moved
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
-ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")  # updated by Keras 3's own
+ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")  # in Keras 3's own optimizers
 
 
 @pytest.fixture(scope="module", params=CASES)
 def measured(request):
-    """Returns a case's name and its measurements."""
+    """Returns the name of a case and its measurements."""
     return request.param, native_keras.measure(CASES[request.param])
 
 
@@ -63,7 +63,7 @@ def test_the_bridged_optimizer_equals_the_session(name, problem):
     assert all(map(np.array_equal, actual, expected))
 
 
-# Computed by hand: the values of v1, then those of Keras.
+# Computed by hand: the values of the v1 optimizer, then the values of Keras' own optimizer.
 BY_HAND = {
     "square": ([1 - 0.1 * 7 / np.sqrt(0.1 + 49)], [1 - 0.1 * 7 / np.sqrt(0.1 + 25)]),
     "clip": ([1 - 7 / 7], [1 - 7 / 5]),

@@ -75,8 +75,8 @@ def dense_only(pairs):
 
 @pytest.mark.parametrize("name", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators_are_carried_over(name):
-    """The functions here fail for sparse gradients: only dense training can be measured."""
-    if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # up to TensorFlow 2.3
+    """Only dense training can be measured, because the functions fail for sparse gradients."""
+    if not hasattr(OPTIMIZER_V2.optimizers.SGD(0.1), name):  # true up to TensorFlow 2.3
         with pytest.raises(TypeError, match=name):
             OPTIMIZER_V2.optimizers.SGD(0.1, **{name: dense_only})
         return

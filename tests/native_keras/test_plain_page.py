@@ -14,14 +14,15 @@ def test_the_tables_of_the_page_are_up_to_date():
     text = PAGE.read_text(encoding="utf-8")
     for make in plain_keras_page.FACTS.values():
         assert make() in text
-    # One row for Keras 2 and one for Keras 3. The test below and test_plain_training check them.
+    # Each case has one row for Keras 2 and one for Keras 3. The test below and test_plain_training
+    # check the contents.
     assert all(text.count(f"| `{case}` |") == 2 for case in plain_keras_page.CASES)
 
 
 @pytest.mark.parametrize("api", plain_keras_page.APIS)
 @pytest.mark.parametrize("case", [plain_keras_page.CASES[3], plain_keras_page.CASES[-1]])
 def test_the_measurements_of_the_page_are_up_to_date(case, api):
-    """Compares only whether a number is 0, rounding or more: last digits depend on the machine."""
+    """Compares whether numbers are 0, rounding or more, because digits depend on the machine."""
     (line,) = [
         line
         for line in PAGE.read_text(encoding="utf-8").split("<!-- keras 2 -->")[-1].splitlines()

@@ -1,4 +1,4 @@
-"""Errors of to_plain_keras and from_plain_keras: optimizers that cannot be translated."""
+"""Errors of to_plain_keras and from_plain_keras for optimizers that cannot be translated."""
 
 import pytest
 import tensorflow as tf
@@ -74,7 +74,7 @@ def test_a_learning_rate_of_zero_would_lose_the_momentum(api):
     optimizer.learning_rate = 0.0
     with pytest.raises(ValueError, match="learning rate is 0.*momentum would be lost"):
         to_plain_keras(optimizer)
-    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # no momentum to lose yet
+    optimizer = api.bridged(v1.train.MomentumOptimizer(0.0, 0.9))  # no momentum to lose
     assert to_plain(api, optimizer, variables=[ones()]).grade == "rounding"
 
 
@@ -97,7 +97,7 @@ def test_learning_rates_that_keras_cannot_keep(api):
     for optimizer in (given, set_later):
         kept = getattr(optimizer, "_hyper", {}).get("learning_rate")
         if type(kept).__name__ == "NoisyLinearCosineDecay":
-            continue  # this Keras 2 has the same schedule
+            continue  # this version of Keras 2 has such a schedule
         with pytest.raises(ValueError, match="cannot keep.*optimizer.learning_rate = "):
             to_plain_keras(optimizer)
     if api is OPTIMIZER_V2:  # Keras 3 cannot replace a callable by a number

@@ -13,14 +13,14 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")  # in Keras 2
-# From Keras 3's code: optimizers that move rows that are not in the batch, where v1's do not; and
-# optimizers that square gradients or take a maximum of them.
+# Taken from the code of Keras 3: optimizers that move rows that are not in the batch, although the
+# v1 optimizers do not; and optimizers that square gradients or take a maximum of them.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
 
 def problem_for(api, steps=2 * HALF):
-    """Returns a problem with repeated ids, or without sparse gradients for Keras 3."""
+    """Returns a problem with repeated ids; for Keras 3, one without sparse gradients."""
     make = plain_training.dense_problem if api is KERAS_3 else plain_training.sparse_problem
     return make(steps)
 
@@ -40,7 +40,7 @@ def test_training_continues_as_in_a_session(api, name):
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:
         plain_training.assert_as_graded(translation, after, expected)
-        # The report also has the other kinds of training, which do not count for the grade.
+        # The report also measures other kinds of training. These do not count for the grade.
         found = figures(translation)
         assert (found["some rows"] == "differs") == name.startswith(MOVES_ROWS)
         assert (found["repeated ids"] == "differs") == name.startswith(SQUARES)
@@ -72,7 +72,7 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        known = None if api is KERAS_3 else variables  # Keras 3's own have a list of theirs
+        known = None if api is KERAS_3 else variables  # Keras 3's own know their variables
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")
         plain_training.assert_same_state(
@@ -97,7 +97,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     problem = keras_models.problem(2 * HALF)
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
-    # In Keras 3 only SGD computes the same as v1 with sparse gradients.
+    # In Keras 3, only SGD computes the same with sparse gradients as the v1 optimizer.
     name = "GradientDescent" if api is KERAS_3 else "RMSProp"
     _, model = api.fit(first, api.bridged(name))
     translation = to_plain(api, model.optimizer, sparse=True)
@@ -107,7 +107,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     assert translation.grade == "exact"
     expected = keras_models.session(name, problem).steps[HALF:]
     plain_training.assert_equal_steps(recorder.steps, expected)
-    # Back again, by compiling once more.
+    # Converts back to the v1 optimizer and compiles again.
     back = from_plain_keras(
         model.optimizer, keras_models.make(name), variables=model.trainable_variables
     )

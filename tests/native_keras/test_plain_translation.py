@@ -30,8 +30,8 @@ def test_momentum_after_a_change_of_the_learning_rate(api):
     weight.assign(0.9)
     steps(optimizer, [weight], 1.0)
     np.testing.assert_allclose(weight.numpy(), 0.9 - 0.01 * 1.9, rtol=1e-6)
-    # The report has this difference. It counts for the grade if the learning rate will change:
-    # if the user says so, or if it is a schedule.
+    # The report has this difference. The difference counts for the grade only if the learning rate
+    # is a schedule, or if the user says that the learning rate will change.
     assert translation.grade == "rounding"
     changed = translation.report.measurements[-1]
     found = changed.kind, changed.grade, changed.counts
@@ -47,7 +47,7 @@ def test_momentum_takes_the_learning_rate_of_the_next_step(api):
     weight = ones()
     schedule = api.keras.optimizers.schedules.PiecewiseConstantDecay([1], [0.1, 0.01])
     optimizer = api.bridged(v1.train.MomentumOptimizer(schedule, 0.9))
-    steps(optimizer, [weight], 1.0, 1.0)  # iterations 0 and 1: both at 0.1
+    steps(optimizer, [weight], 1.0, 1.0)  # iterations 0 and 1 both have the learning rate 0.1
     translation = to_plain(api, optimizer)
     plain = translation.optimizer
     np.testing.assert_allclose(slots(api, plain, "momentum", [weight]), [-0.01 * 1.9], rtol=1e-6)
@@ -71,7 +71,7 @@ def test_rmsprop_starts_at_one_if_the_variables_are_known(api):
     assert api is OPTIMIZER_V2 or not unknown.optimizer.built
     weight = ones()
     steps(unknown.optimizer, [weight], 0.01)
-    assert abs(weight.numpy() - after) > 0.1  # 0.1 / sqrt(0.1) is 0.32
+    assert abs(weight.numpy() - after) > 0.1  # the difference is about 0.1 / sqrt(0.1) = 0.32
     assert unknown.grade == "differs" and "starts at 1" in str(unknown.report)
 
 
@@ -145,7 +145,7 @@ def test_current_settings_are_carried_over(api):
         learning_rate=0.05, beta_1=0.9, beta_2=0.999, epsilon=1e-45, amsgrad=False, clipvalue=0.25
     )
     if api is KERAS_3:
-        settings["epsilon"] = 0.0  # Keras 2 replaces 0 by its default, so there it is 1e-45
+        settings["epsilon"] = 0.0  # 1e-45 in Keras 2, where 0 means the default
     assert translation.report.settings == settings
     found = translation.optimizer.get_config()
     for name, value in settings.items():

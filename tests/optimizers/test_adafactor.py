@@ -1,4 +1,4 @@
-"""Adafactor: golden numbers, slots by shape and dtype, default rates, and errors."""
+"""Adafactor: values computed by hand, slots by shape and dtype, default rates, and errors."""
 
 import inspect
 import json
@@ -19,11 +19,11 @@ v1 = tf.compat.v1
 def test_two_steps_of_a_matrix_by_hand():
     gradients = [[[1.0, 2.0], [2.0, 4.0]], [[2.0, 0.0], [0.0, 0.0]]]
     (first, second), slots = trained(AdafactorOptimizer(), [[1.0, 2.0], [3.0, 4.0]], gradients)
-    # decay = 1 - 1 = 0; vr = vc = [2.5, 10], divided by its mean 6.25: [0.4, 1.6]
-    # outer([0.4, 1.6], [2.5, 10]) = [[1, 4], [4, 16]], so u = 1 everywhere, and its rms is 1
+    # Step 1: the accumulator decay is 1 - 1 = 0. vr = vc = [2.5, 10]; vr / mean(vr) = [0.4, 1.6].
+    # outer([0.4, 1.6], [2.5, 10]) = [[1, 4], [4, 16]], so u is 1 everywhere, and its RMS is 1.
     w = np.array([[1, 2], [3, 4]]) - 0.01 * np.sqrt(30 / 4)
     np.testing.assert_allclose(first, w, rtol=2e-7)
-    # row and column means of the squares: [2, 0]; decay = 1 - 2**-0.8
+    # Step 2: row and column means of the squares are [2, 0]; the accumulator decay is 1 - 2**-0.8.
     decay = 1 - 2**-0.8
     means = decay * np.array([2.5, 10]) + (1 - decay) * np.array([2, 0])
     u = 2 / np.sqrt(means[0] / means.mean() * means[0])  # at [0, 0]; elsewhere 0
@@ -40,10 +40,11 @@ def test_two_steps_of_a_vector_by_hand():
         False, learning_rate=0.5, decay_rate=0.75, beta1=0.5, clipping_threshold=1.0
     )
     (first, second), slots = trained(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
-    # v = 0.25 * 4 = 1; u = [2, 0]; rms = sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
+    # Step 1: v = 0.25 * 4 = 1; u = [2, 0]; RMS sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
     m = 0.25 * np.sqrt(2)
     np.testing.assert_allclose(first, [1 - m, 2], rtol=2e-7)
-    # v = 0.75 + 0.25 = 1; u = [1, 0]; rms = sqrt(1/2) is within bounds; m = 0.5 m + 0.5 * 0.5 * u
+    # Step 2: v = 0.75 + 0.25 = 1; u = [1, 0]; RMS sqrt(1/2) < 1, so u stays;
+    #         m = 0.5 * m + 0.5 * 0.5 * u
     m2 = 0.5 * m + 0.25
     np.testing.assert_allclose(second, [1 - m - m2, 2], rtol=3e-7)
     np.testing.assert_allclose(slots["m"], [m2, 0], rtol=3e-7)
@@ -51,12 +52,12 @@ def test_two_steps_of_a_vector_by_hand():
 
 
 def test_default_learning_rates():
-    # All elements of u are 1, so w moves by the rate.
+    # All elements of u are 1, so each step moves w by the learning rate.
     def moved(steps, *arguments):
         seen, _ = trained(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
         return np.diff([0.0] + [float(value[0]) for value in seen])
 
-    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # epsilon2 as scale
+    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # the scale is epsilon2
     np.testing.assert_allclose(moved(2, False), [-0.01 * 0.05] * 2, rtol=1e-6)
     np.testing.assert_allclose(moved(1, False, 0.3), [-0.3], rtol=1e-6)
 
@@ -103,10 +104,10 @@ def test_slots(dtype):
 
 
 def test_small_floats_are_computed_in_float32():
-    # In float16 the square of 1e-3 loses its digits, that of 300 is infinite, and epsilon1 is 0.
+    # In float16, 1e-3 squared loses its digits, 300 squared is infinite, and epsilon1 is 0.
     values, slots = trained(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], dtype="float16")
     np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
-    # u = 300 / sqrt(90000) = 1, rms sqrt(1/2)
+    # u = 300 / sqrt(90000) = 1; the RMS is sqrt(1/2)
     np.testing.assert_allclose(values[0], [[0.99, 1]], atol=5e-4)
 
 
@@ -214,7 +215,7 @@ def test_in_keras_with_and_without_a_learning_rate():
 def test_wrong_arguments(arguments, error, message):
     with pytest.raises(error, match=message):
         AdafactorOptimizer(**arguments)
-    AdafactorOptimizer(simulated_quantize_bits=0)  # tensor2tensor's default hyperparameter
+    AdafactorOptimizer(simulated_quantize_bits=0)  # the default in tensor2tensor
 
 
 @pytest.mark.parametrize("shape", [None, [None, 2]])

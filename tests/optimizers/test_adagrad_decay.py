@@ -1,4 +1,4 @@
-"""AdagradDecay: golden numbers, DeepRec's slots, and stock Adagrad bit for bit."""
+"""AdagradDecay: values by hand, DeepRec's slots, and TensorFlow's Adagrad bit for bit."""
 
 import warnings
 
@@ -17,7 +17,7 @@ DTYPES = ["float16", "bfloat16", "float32", "float64"]
 
 
 def run_steps(train_op, count, feed=None):
-    """Runs a train op several times in a new Session, which stays open."""
+    """Runs a train op several times in a new Session. The Session stays open."""
     sess = v1.Session()
     sess.run(v1.global_variables_initializer())
     for step in range(count):
@@ -26,7 +26,7 @@ def run_steps(train_op, count, feed=None):
 
 
 def test_two_steps_by_hand():
-    # lr 1, start 0.25, period 2, rate 0.5, gradient 1.5, w 10.
+    # Learning rate 1, accumulator starts at 0.25, decays by 0.5 every 2 steps; gradient 1.5, w 10.
     # step 0: (0+1)//2 = 0 > 0 no. acc = 0.25 + 2.25 = 2.5;    w = 10 - 1.5/sqrt(2.5)
     # step 1: (1+1)//2 = 1 > 0 yes. acc = 2.5*0.5 = 1.25 + 2.25 = 3.5; w -= 1.5/sqrt(3.5)
     # step 2: (2+1)//2 = 1 > 1 no. acc = 5.75;                  w -= 1.5/sqrt(5.75)
@@ -112,7 +112,7 @@ def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        if key not in optimizer._slots["accumulator"]:  # newer TensorFlows use the graph's key
+        if key not in optimizer._slots["accumulator"]:  # newer TensorFlow: a key of the graph
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
         assert optimizer._slots == {
@@ -137,10 +137,10 @@ def test_v2_keeps_one_count_per_row():
 
 
 def stock_with_decay(problem, arguments, way, layout=1):
-    """Runs stock AdagradOptimizer, with the decays done between its steps in NumPy."""
+    """Runs TensorFlow's AdagradOptimizer; NumPy decays the accumulators between its steps."""
     cast = problems.numpy_dtype(problem.dtype)
-    # 16-bit floats are computed in float32 and rounded after each operation, by TensorFlow and
-    # NumPy; in old versions NumPy has no arithmetic for bfloat16.
+    # TensorFlow and NumPy compute 16-bit floats in float32 and round after each operation. The
+    # casts below do so too, because old versions of NumPy cannot compute in bfloat16.
     wide = np.float64 if problem.dtype == "float64" else np.float32
     initial, period, rate = arguments
     rate, floor = (wide(cast(np.float32(number))) for number in (rate, initial))
@@ -261,7 +261,7 @@ def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
         sess = run_steps(only_b, 1)
         sess.run(poison)
         sess.run(step.assign(0))
-        sess.run(both)  # a's decay is due, b's is not
+        sess.run(both)  # the decay of a is due, the decay of b is not
         assert sess.run(optimizer.get_slot(a, "accumulator_decay_power")).tolist() == [1, 0]
         np.testing.assert_array_equal(sess.run(accumulator), [np.nan, 1.0])  # not 1.0 * 0.9
         assert sess.run(optimizer.get_slot(b, "accumulator_decay_power")).tolist() == [1, 0]
@@ -286,7 +286,7 @@ def test_ids_that_do_not_exist_fail_and_change_nothing(optimizer, use_resource):
                     sess.run(train_op, {ids: wrong})
             for one, other in zip(before, sess.run(state)):
                 np.testing.assert_array_equal(one, other)
-            # A row out of range; a flat element with its number exists, and no decay is due there.
+            # Row 4 does not exist, but flat element 4 does, and no decay is due for it.
             power = made.get_slot(table, "accumulator_decay_power")
             counts = np.full(power.shape, 9)
             counts.reshape(-1)[1] = 0
@@ -381,7 +381,7 @@ def silently(optimizer):
 @REF_AND_RESOURCE
 @BOTH
 def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp_path):
-    """Parts train like the whole variable, and the checkpoint has whole tensors."""
+    """Slices train like the whole variable, and the checkpoint has whole tensors."""
     problem = problems.make("duplicates", steps=9)
 
     def build(partitions):
@@ -434,14 +434,14 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         accumulator = key + "/AdagradDecay"
         np.testing.assert_array_equal(whole[accumulator], parts[accumulator])
         assert parts[accumulator + "_1"].shape == whole[accumulator + "_1"].shape
-        if optimizer is AdagradDecayOptimizerV2:  # V1 counts at flat elements of each part
+        if optimizer is AdagradDecayOptimizerV2:  # the other counts at flat elements of each slice
             np.testing.assert_array_equal(whole[accumulator + "_1"], parts[accumulator + "_1"])
     assert set(whole) == set(parts)
 
 
 @BOTH
 def test_variables_partitioned_by_columns(optimizer, tmp_path):
-    """Counts per row and part do not form a whole tensor, so they are saved part by part."""
+    """Each slice has its own count for each row, so the counts are saved slice by slice."""
 
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))
@@ -520,7 +520,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
         def apply_gradients(self, grads_and_vars, global_step=None, name=None):
             return super().apply_gradients(list(grads_and_vars) * 2, global_step, name)
 
-    # A gradient of zero: the order of the two updates of a Session is not defined.
+    # The gradient is 0 because the order of the two updates in a Session is not defined.
     problem = problems.make("dense", steps=9)
     for gradients in problem.gradients:
         for gradient in gradients.values():
@@ -534,7 +534,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):
-    for name in ("jit_compile", "experimental_compile"):  # its name before TensorFlow 2.5
+    for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
         options = {name: True}
         try:
             tf.function(lambda: 0, **options)

@@ -1,4 +1,4 @@
-"""The Adam family: golden numbers, names, arguments, and stock Adam bit for bit."""
+"""The Adam family: values by hand, names, arguments, and TensorFlow's Adam bit for bit."""
 
 import inspect
 import math
@@ -30,14 +30,14 @@ FAMILY = (
     NadamOptimizer,
 )
 BY_HAND = {"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1.0}
-# sqrt(1 - beta2**t) / (1 - beta1**t) is sqrt(1/4) / (1/2) = 1 in the first step, and in the second
+# The bias correction, sqrt(1 - beta2**t) / (1 - beta1**t), is 1 in step 1. In step 2 it is R:
 R = math.sqrt(7 / 16) / 0.75
 
-# All values start at 10. `dense` gets the gradients 2 and -4; of `table` row 0 gets 1 and 1 in the
-# first step, row 1 gets -4 in the second, row 2 nothing. Hence with Adam, by step:
+# All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets 1 and 1 in
+# step 1, row 1 gets -4 in step 2, and row 2 gets none. So Adam computes in steps 1 and 2:
 #   dense: m = 0.5 * 2 = 1,             v = 0.25 * 4 = 1,             w = 10 - 1 / (1 + 1)
 #          m = 0.5 * 1 - 0.5 * 4 = -1.5, v = 0.75 + 0.25 * 16 = 4.75,  w += R * 1.5 / (√4.75 + 1)
-#   table: row 0 as dense; row 1: m = -2, v = 4, w = 10 + R * 2 / (2 + 1)
+#   table: row 0 like dense in step 1; row 1 in step 2: m = -2, v = 4, w = 10 + R * 2 / (2 + 1)
 
 
 class Golden(NamedTuple):
@@ -65,8 +65,8 @@ GOLDEN = {
             [0.75, 4, 0],
         ),
     ),
-    # With Nesterov: 0.5 * 2 + 0.5 * 1 = 1.5, then 0.5 * -4 + 0.5 * -1.5 = -2.75; row 1: -3.
-    # The slots of row 0 decay; row 0 does not move.
+    # Nesterov uses 0.5 * 2 + 0.5 * 1 = 1.5, then 0.5 * -4 + 0.5 * -1.5 = -2.75 (row 1: -3) for m.
+    # In step 2 the slots of row 0 decay, but row 0 does not move.
     "Nadam": (
         NadamOptimizer,
         {},
@@ -77,7 +77,7 @@ GOLDEN = {
             [0.75, 4, 0],
         ),
     ),
-    # v = |2|, then max(0.75 * 2, |-4|); the rates are 1 / 0.5 and 1 / 0.75.
+    # v = |2|, then max(0.75 * 2, |-4|); the bias corrections are 1 / 0.5 and 1 / 0.75.
     "AdaMax": (
         AdaMaxOptimizer,
         {},
@@ -88,7 +88,7 @@ GOLDEN = {
             [2, 4, 0],
         ),
     ),
-    # Rows: v = 0.25 * 2² = 1, m = 2 / sqrt(1 + 1); v = 0.25 * 4² = 4, m = -4 / sqrt(4 + 1).
+    # Row 0: v = 0.25 * 2² = 1, m = 2 / sqrt(1 + 1). Row 1: v = 0.25 * 4² = 4, m = -4 / sqrt(4 + 1).
     "AdamAsync apply_sparse_rmsprop": (
         AdamAsyncOptimizer,
         {"apply_sparse_rmsprop": True},
@@ -131,7 +131,7 @@ def test_two_steps_by_hand(name, way):
     np.testing.assert_allclose(trace.steps[-1]["table"].ravel(), golden.table, rtol=2e-7)
     np.testing.assert_allclose(trace.slots["table", "m"].ravel(), golden.m, rtol=2e-7)
     np.testing.assert_array_equal(trace.slots["table", "v"].ravel(), golden.v)
-    if optimizer is AdamAsyncOptimizer:  # sparse RMSProp leaves the powers as they are
+    if optimizer is AdamAsyncOptimizer:  # sparse RMSProp does not change the powers
         powers = [0.5, 0.75] if options else [0.5**3, 0.75**3]
         assert [trace.slots["table", f"beta{i}_power"] for i in (1, 2)] == powers
         assert trace.slots["dense", "beta1_power"] == 0.5**3
@@ -206,7 +206,7 @@ def test_a_constant_step_corrects_every_step_like_the_first():
     with pytest.warns(GlobalStepWarning, match="constant global_step=0"):
         for _ in range(2):
             optimizer.apply_gradients([(tf.constant([2.0]), w)])
-    # m = 1, then 1.5; v = 1, then 1.75; the rate is 1 in both steps
+    # m = 1, then 1.5; v = 1, then 1.75; the bias correction is 1 in both steps
     expected = 10 - 1 / (1 + 1) - 1.5 / (math.sqrt(1.75) + 1)
     np.testing.assert_allclose(w.numpy(), [expected], rtol=2e-7)
 
@@ -217,7 +217,7 @@ def test_a_variable_of_adam_async_counts_its_own_updates():
     optimizer.apply_gradients([(tf.constant([2.0]), one)])
     optimizer.apply_gradients([(tf.constant([-4.0]), one), (tf.constant([2.0]), other)])
     np.testing.assert_allclose(one.numpy(), [GOLDEN["AdamAsync"][2].dense], rtol=2e-7)
-    np.testing.assert_array_equal(other.numpy(), [9.5])  # the size of a first step
+    np.testing.assert_array_equal(other.numpy(), [9.5])  # moved by 0.5, like in any first step
 
 
 @pytest.mark.parametrize("optimizer", FAMILY)

@@ -1,4 +1,4 @@
-"""BERT's AdamWeightDecay and LAMB: golden numbers, names, exclusions and the global step."""
+"""BERT's AdamWeightDecay and LAMB: values by hand, names, exclusions and the global step."""
 
 import inspect
 import warnings
@@ -18,7 +18,7 @@ NUMBERS = {"beta_1": 0.5, "beta_2": 0.75, "epsilon": 1.0}
 
 
 def train(*arguments):
-    """Returns the variable's value after each step."""
+    """Returns the value of the variable after each step."""
     return trained(*arguments)[0]
 
 
@@ -34,12 +34,12 @@ def test_two_steps_of_berts_adam_by_hand():
 def test_two_steps_of_lamb_by_hand():
     optimizer = LAMBOptimizer(0.1, weight_decay_rate=0.5, **NUMBERS)
     first, second = train(optimizer, [3.0, 4.0], [[2.0, 0.0], [2.0, 0.0]])
-    # m = [1, 0], by 1 - 0.5: [2, 0]; v = [1, 0], by 1 - 0.75: [4, 0]
+    # m = [1, 0], divided by 1 - 0.5: [2, 0]; v = [1, 0], divided by 1 - 0.75: [4, 0]
     # u = [2 / (2 + 1) + 0.5 * 3, 0.5 * 4] = [13 / 6, 2]; |w| = 5
     u = np.array([13 / 6, 2])
     w = np.array([3, 4]) - 0.1 * 5 / np.sqrt(169 / 36 + 4) * u
     np.testing.assert_allclose(first, w, rtol=2e-7)
-    # m = [1.5, 0], by 1 - 0.25: [2, 0]; v = [1.75, 0], by 1 - 0.5625: [4, 0]
+    # m = [1.5, 0], divided by 1 - 0.25: [2, 0]; v = [1.75, 0], divided by 1 - 0.5625: [4, 0]
     u = np.array([2 / 3, 0]) + 0.5 * w
     w = w - 0.1 * np.sqrt(w @ w) / np.sqrt(u @ u) * u
     np.testing.assert_allclose(second, w, rtol=2e-7)
@@ -61,7 +61,7 @@ def test_lamb_does_not_scale_the_update_if_a_norm_is_zero():
 
 
 def test_the_digits_of_lambs_bias_correction():
-    # v / (1 - 0.999) is g**2. With 0.999 rounded to float32 the step would be 1.3e-5 off.
+    # v / (1 - 0.999) is g**2. If 0.999 were rounded to float32, the update would be off by 1.3e-5.
     optimizer = LAMBOptimizer(1.0, epsilon=0.0, exclude_from_layer_adaptation=["w"])
     (first,) = train(optimizer, [0.0], [[3.0]])
     np.testing.assert_allclose(first, [-1.0], rtol=5e-7)
@@ -88,7 +88,7 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # As with the original: w is saved as one tensor with two slices, adam_m as two tensors.
+    # Like BERT's code, this saves w as one tensor with two slices, but adam_m as two tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))
@@ -115,7 +115,7 @@ def test_arguments_are_in_the_originals_order():
     assert names(LAMBOptimizer) == common.split() + more
 
 
-# Without a gradient, at a learning rate of 1, a variable that decays loses half.
+# With a gradient of 0 and a learning rate of 1, the weight decay of 0.5 halves a variable.
 
 
 def decays(name, optimizer):
@@ -131,7 +131,7 @@ def test_names_that_do_not_decay():
         return AdamWeightDecayOptimizer(1.0, 0.5, **excluded)
 
     assert not decays("encoder/LayerNorm/gamma", made())
-    assert not decays("dense/bias", made())  # the ":0" of its name does not count
+    assert not decays("dense/bias", made())  # the ":0" of the name is not searched
     assert decays("dense/bias_of_more", made())
     assert decays("dense/kernel", AdamWeightDecayOptimizer(1.0, lambda: 0.5))
     assert not decays("dense/kernel", AdamWeightDecayOptimizer(1.0))
@@ -188,7 +188,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
-# The global step: BERT's script advances it, as its optimizer does not.
+# The global step. BERT's script increments it, because BERT's optimizer does not.
 
 
 def as_berts_script(optimizer, variable, step):
@@ -202,7 +202,7 @@ def without_the_line(optimizer, variable, step):
 
 
 def step_and_warnings(build, optimizer, step_given=True):
-    """Returns the global step after one step of training, and the `GlobalStepWarning`s."""
+    """Returns the global step after one training step, and the `GlobalStepWarning`s."""
     with tf.Graph().as_default(), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         variable = v1.get_variable("w", [1])
@@ -230,7 +230,7 @@ def test_lamb_warns_without_a_step_if_it_corrects_the_bias():
 
 def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()  # does not advance
+        v1.train.get_or_create_global_step()  # is not incremented
         mine = v1.get_variable("mine", initializer=3, trainable=False)
         w = v1.get_variable("w", initializer=[0.0])
         optimizer = LAMBOptimizer(1.0, beta_1=0.0, beta_2=0.5, epsilon=0.0)
@@ -238,7 +238,7 @@ def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(train_op)
-            # t is 4: v = 0.5, by 1 - 0.5**4
+            # The step after the update is 4, so v = 0.5 is divided by 1 - 0.5**4.
             expected = -1 / np.sqrt(0.5 / (1 - 0.5**4))
             np.testing.assert_allclose(session.run(w), [expected], rtol=1e-6)
             assert session.run(mine) == 4

@@ -1,7 +1,7 @@
-"""BERT's and ALBERT's optimizers, copied and run in the same graph mode: bit for bit.
+"""Compares with copies of BERT's and ALBERT's optimizers, bit for bit, in the same graph mode.
 
-And BERT's schedule, which races with the advance of the step in the original:
-docs/weight_decay.md.
+Also tests BERT's learning rate schedule. In BERT's script the schedule reads the global step, and
+this read races with the increment: docs/weight_decay.md.
 """
 
 import numpy as np
@@ -23,7 +23,7 @@ EPSILON = 1e-3
 
 
 class AsWritten(v1.train.Optimizer):
-    """The operations of the originals, in their order; does not advance the step."""
+    """BERT's and ALBERT's operations, in their order. It does not increment the global step."""
 
     def __init__(self, layers=False, rate=NUMBERS["learning_rate"]):
         super().__init__(False, "AsWritten")
@@ -86,13 +86,13 @@ def test_every_variable_after_every_step(ours, layers, use_resource):
             running._assert_equal(mine[name], expected[name], f"{name} after {number}")
 
 
-# The schedule.
+# The learning rate schedule.
 
 SCHEDULE = {"init_lr": 0.1, "num_train_steps": 10, "num_warmup_steps": 2}
 
 
 def berts_schedule(step):
-    """BERT's schedule, copied from its script."""
+    """BERT's learning rate schedule, copied from BERT's script."""
     rate = tf.constant(SCHEDULE["init_lr"])
     total, warmup = SCHEDULE["num_train_steps"], SCHEDULE["num_warmup_steps"]
     rate = v1.train.polynomial_decay(rate, step, total, end_learning_rate=0.0, power=1.0)
@@ -103,7 +103,7 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """BERT's script, with one of the two orders in which it may run."""
+    """BERT's update and increment, in one of the two orders in which they may run."""
 
     def train(pairs, step):
         if read_after_the_assignment:
@@ -146,7 +146,7 @@ def trained(train):
 
 
 def rate_of_the_page():
-    """Returns the function in docs/weight_decay.md."""
+    """Returns the learning rate function in docs/weight_decay.md."""
     names = {}
     for code in python_blocks(PAGE):
         exec(compile(code, str(PAGE), "exec"), names)

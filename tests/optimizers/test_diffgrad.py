@@ -1,4 +1,4 @@
-"""DiffGrad: golden numbers, slots, and large variables, which are updated in pieces."""
+"""DiffGrad: values by hand, slots, and large variables, which are updated in pieces."""
 
 import numpy as np
 import pytest
@@ -14,13 +14,13 @@ v1 = tf.compat.v1
 
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
-    # lr 0.5, both betas 0.5, epsilon 0, w 10, gradients 2 and 2.
+    # Learning rate 0.5, both betas 0.5, epsilon 0, w 10, gradients 2 and 2.
     # t = 1: m = 0.5*0 + 0.5*2 = 1; v = 0.5*4 = 2; friction = sigmoid(|0 - 2|)
     #        rate = 0.5 * sqrt(1 - 0.5) / (1 - 0.5) = sqrt(0.5)
-    #        step = sqrt(0.5) * sigmoid(2) * 1 / sqrt(2) = sigmoid(2) / 2
+    #        update = sqrt(0.5) * sigmoid(2) * 1 / sqrt(2) = sigmoid(2) / 2
     # t = 2: m = 0.5*1 + 0.5*2 = 1.5; v = 0.5*2 + 0.5*4 = 3; friction = sigmoid(|2 - 2|) = 0.5
     #        rate = 0.5 * sqrt(1 - 0.25) / (1 - 0.25) = 0.5 / sqrt(0.75)
-    #        step = 0.5 / sqrt(0.75) * 0.5 * 1.5 / sqrt(3) = 0.375 / 1.5 = 0.25
+    #        update = 0.5 / sqrt(0.75) * 0.5 * 1.5 / sqrt(3) = 0.375 / 1.5 = 0.25
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[10.0], use_resource=use_resource)
         optimizer = DiffGradOptimizer(0.5, 0.5, 0.5, 0.0)
@@ -58,8 +58,8 @@ def test_defaults():
 @pytest.mark.parametrize("piece", [1, 4, 9])
 @pytest.mark.parametrize("way", running.WAYS)
 def test_pieces_make_no_difference(way, piece, monkeypatch):
-    # Multiples of 8 columns: vector instructions compute several elements at once, and the rest at
-    # the end of a piece is computed one by one, which may differ in the last bit.
+    # Rows have multiples of 8 elements because vector instructions compute several at once. A rest
+    # at the end of a piece is computed one by one, so its last bits may differ.
     problem = problems.make("dense", steps=4)
     random = np.random.RandomState(0)
     for values in [problem.values] + problem.gradients:

@@ -1,7 +1,7 @@
-"""Requirements on every optimizer class, tested with one case of each.
+"""Requirements on every optimizer class, each tested with one case (a set of its arguments).
 
-Wrong arguments and gradients, unusual shapes, other dtypes. Graphs and checkpoints are tested in
-tests/optimizers/test_every_class_in_graphs.py.
+Tests wrong arguments and gradients, unusual shapes and other dtypes.
+tests/optimizers/test_every_class_in_graphs.py tests graphs and checkpoints.
 """
 
 import inspect
@@ -23,12 +23,12 @@ SESSIONS = ("session-ref", "session-resource")
 
 # Arguments.
 
-# None is a valid value: the graph's global step, no clipping.
+# None is a valid value for these: it means no clipping, or the global step of the graph.
 MAY_BE_NONE = ("clipping_threshold", "global_step")
 
 
 def arguments_of(name):
-    """Returns the constructor's arguments by name: the values of the case, or the defaults."""
+    """Returns the constructor arguments by name: values of the case, otherwise the defaults."""
     signature = inspect.signature(CASES[name].optimizer.__init__).parameters
     return {
         key: CASES[name].arguments.get(key, parameter.default)
@@ -59,7 +59,7 @@ def test_numbers_are_checked_by_the_constructor(name):
 
 
 def required(name):
-    """Returns arguments with which a constructor can be called."""
+    """Returns valid arguments for the constructor."""
     arguments = dict(CASES[name].arguments)
     if "global_step" in arguments_of(name):
         arguments["global_step"] = None
@@ -67,7 +67,7 @@ def required(name):
 
 
 def is_checked_by_others(name):
-    """Whether the class extends an optimizer of TensorFlow."""
+    """Whether the class extends an optimizer of TensorFlow, whose constructor is not ours."""
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"
 
@@ -110,7 +110,7 @@ def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name,
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])
 def test_a_step_that_fails_changes_nothing(name, use_resource):
-    """Ids out of range, gradients that fail, shapes that are wrong at run time."""
+    """Runs steps with ids out of range, failing gradients, and shapes wrong at run time."""
     with tf.Graph().as_default():
         tables = [
             v1.get_variable(key, initializer=tf.ones([4, 2]), use_resource=use_resource)
@@ -125,7 +125,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         apart = [optimizer.apply_gradients([pair], global_step=step) for pair in pairs]
         state = v1.global_variables()
         right, two, nan = np.ones([4, 2]), np.ones([2, 2]), float("nan")
-        # TensorFlow's sparse kernel for Momentum updates the rows before a wrong id.
+        # LARS uses TensorFlow's sparse Momentum kernel, which updates the rows before a wrong id.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -150,7 +150,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
 
 
 def odd_problem(steps=3):
-    """Variables without elements, with one element, of ranks 0 to 4; gradients without rows."""
+    """Has variables with no or one element, of ranks 0 to 4, and gradients without rows."""
     random = np.random.RandomState(1)
     dense = {"scalar": (), "one": (1,), "no_rows": (0, 3), "rank_4": (3, 1, 2, 1)}
     tables = {"row": (1, 3), "cube": (5, 1, 3)}
@@ -188,12 +188,12 @@ def test_shapes_that_are_known_at_run_time_only(name, use_resource):
         assert_close(trace, *run_oracles(name, problem), CASES[name].ulps, "float32")
 
 
-# Their slots depend on the rank of the variable.
+# The slots of these classes depend on the rank of the variable.
 NEED_SHAPES = (legacy_opt.AdafactorOptimizer, legacy_opt.ShampooOptimizer)
 
 
 def session_of_unknown_shapes(problem, make_optimizer, use_resource):
-    """Trains variables with gradients, both with a shape that is unknown in the graph."""
+    """Trains with variables and gradients whose shapes are unknown in the graph."""
     with tf.Graph().as_default():
         step = running._global_step("int64", use_resource)
         variables, placeholders, pairs = {}, {}, []
@@ -213,7 +213,7 @@ def session_of_unknown_shapes(problem, make_optimizer, use_resource):
         others = [variable for variable in v1.global_variables() if variable not in trained]
         values = []
         with v1.Session() as sess:
-            # One after the other: TensorFlow's optimizers read the variables to initialize slots.
+            # Variables come first because TensorFlow's optimizers read them to initialize slots.
             sess.run([variable.initializer for variable in trained])
             sess.run([variable.initializer for variable in others])
             for gradients in problem.gradients:
@@ -248,11 +248,11 @@ def test_ids_and_the_global_step_may_be_int32(name):
 
 @pytest.mark.in_turn(name=CLASSES, way=["session-resource", "eager", "function"])
 def test_bfloat16(name, way):
-    """With 8 significant bits: close to float32, and equal in all ways to run."""
+    """Results are close to float32 (within 8 bits), and equal in all execution modes."""
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)
-    if not (case.regrouped and way == "function"):  # sparse gradients are regrouped there
+    if not (case.regrouped and way == "function"):  # a tf.function regroups sparse gradients
         session = running.session(problem, case.make, config=running.config_of(way))
         running.assert_same(trace, session, way)
     expected, _ = run_oracles(name, in_float32(problem))

@@ -1,6 +1,6 @@
-"""Requirements on every optimizer class, tested with one case of each: graphs and checkpoints.
+"""Requirements on every optimizer class in graphs and checkpoints, with one case of each class.
 
-Learning rates of all types, several graphs, partitioned variables, object checkpoints.
+Tests learning rates of all types, several graphs, partitioned variables and object checkpoints.
 """
 
 import numpy as np
@@ -60,7 +60,7 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
             first = optimizer.apply_gradients(pairs, global_step=step)
             count = len(v1.global_variables())
             second = optimizer.apply_gradients(pairs, global_step=step)
-            assert len(v1.global_variables()) == count  # both share the slots
+            assert len(v1.global_variables()) == count  # both train ops share the slots
             assert {variable.graph for variable in optimizer.variables()} <= {graph}
             sess.run(v1.global_variables_initializer())
             values = []
@@ -74,7 +74,7 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
-    """Parts train like the whole variable, unless a rule needs the whole; checkpoints restore."""
+    """Slices train like the whole variable, unless a rule needs it whole. Checkpoints restore."""
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:
         train = in_parts(name, problem, use_resource)
@@ -96,7 +96,7 @@ def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path
 
 
 def in_parts(name, problem, use_resource):
-    """Builds the training of tables that are partitioned in two parts.
+    """Builds the training of tables that are partitioned into two slices.
 
     Returns:
       A function that trains some of the problem's steps, and returns all variables by name.
@@ -126,7 +126,7 @@ def in_parts(name, problem, use_resource):
 
 
 def parts_of(value):
-    """Returns an initializer that takes each part from an array."""
+    """Returns an initializer that takes each slice of a variable from an array."""
 
     def initializer(shape, dtype=None, partition_info=None):
         start = partition_info.var_offset[0]
@@ -141,7 +141,7 @@ def test_object_checkpoints_in_eager_code(name, steps_before, tmp_path):
     unstopped = Eager(name, problem).train(0, 2)
     path = unstopped.checkpoint.save(str(tmp_path / "object"))
     expected = unstopped.train(2, 4).state()
-    # slots exist before they are restored, or not yet
+    # With steps_before=0, the slots do not exist yet when the checkpoint is restored.
     restored = Eager(name, problem).train(0, steps_before)
     restored.checkpoint.restore(path)
     state = restored.train(2, 4).state()

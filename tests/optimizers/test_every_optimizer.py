@@ -1,7 +1,7 @@
-"""One suite for all public optimizers: {way to run} x {gradient} x {dtype} x {kernel, rule}.
+"""All public optimizers: {execution mode} x {gradient} x {dtype} x {fused kernel, rule}.
 
-Each run is compared with a NumPy oracle. Runs that differ only in the way to run are compared with
-each other, bit for bit.
+Each run is compared with a NumPy reference (oracle). Runs that differ only in the execution mode
+(`way`) are compared with one another, bit for bit.
 """
 
 import functools
@@ -24,7 +24,7 @@ def test_every_public_optimizer_has_a_case():
 
 
 def problems_of(dtype, full):
-    """Returns all kinds of gradients: daily in one small problem, with --full in separate ones."""
+    """Returns one small problem with all kinds of gradients; with --full, one for each kind."""
     if full:
         return [problems.make(kind, dtype) for kind in KINDS]
     return [problems.everything(dtype, ("matrix", "vector", "table", "bias"), steps=11)]
@@ -36,7 +36,7 @@ def assert_follows(name, problem, trace):
 
 @functools.lru_cache(maxsize=None)
 def in_sessions(name, dtype, full):
-    """Returns (problem, trace) pairs of a Session with ref variables, checked by the oracle."""
+    """Returns (problem, trace) pairs from a Session with ref variables, checked by the oracle."""
     found = [
         (each, running.session_ref(each, CASES[name].make)) for each in problems_of(dtype, full)
     ]
@@ -64,7 +64,7 @@ def has_a_kernel(case):
     return fused is not RuleOptimizer.fused
 
 
-# Optimizers without a kernel have run their rule above.
+# The tests above already run the rules of optimizers that have no fused kernel.
 WITH_A_KERNEL = [name for name in CASES if has_a_kernel(CASES[name])]
 
 

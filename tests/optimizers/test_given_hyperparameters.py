@@ -1,6 +1,6 @@
-"""Functions, tensors and variables as hyperparameters, for all arguments that accept them in v1.
+"""Functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
 
-Through every bridge each class computes the same as without a bridge, or raises an error.
+Through a bridge to Keras, each class computes the same as without the bridge, or raises an error.
 """
 
 import functools
@@ -88,7 +88,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # looks for a slot that it has not created
+    if case is CASES.get("contrib.opt Shampoo"):  # it looks up a slot that it has not created
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []
@@ -118,7 +118,7 @@ def test_every_argument_of_every_class(name, kind, api, full):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_betas_that_are_functions(api, name, kind):
-    """A tf.function, compared with a Session."""
+    """Compares a tf.function with a Session."""
     case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
     make = giving(case, ("beta1", "beta2"), GIVEN[kind])
     running.assert_same(
@@ -126,7 +126,7 @@ def test_betas_that_are_functions(api, name, kind):
     )
 
 
-# Checkpoints, conversions and configs of such an optimizer.
+# Checkpoints, conversions and configs of optimizers with such hyperparameters.
 
 
 def adam(given, step=None):
@@ -167,7 +167,7 @@ def test_configs_that_cannot_be_saved(api, what, kind):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
-    """A function that cannot be called yet does not hide the hyperparameters after it."""
+    """If one function cannot be called yet, the hyperparameters after it are still found."""
     calls = []
 
     def beta1():

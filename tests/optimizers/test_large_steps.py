@@ -1,4 +1,4 @@
-"""Optimizers and decays that read the step, at steps that few trainings reach."""
+"""Optimizers and decay functions that read the global step, at steps that few trainings reach."""
 
 import math
 
@@ -32,7 +32,7 @@ BY_STEP = [name for name in CASES if goes_by_the_step(name)]
 
 
 def trained_from(step, make, dtype="float32", steps=2):
-    """Trains from a step, a NumPy integer; returns the variable after each step."""
+    """Trains from a global step (a NumPy integer); returns the variable after each update."""
     with tf.Graph().as_default(), v1.Session() as session:
         kept = [v1.GraphKeys.GLOBAL_STEP, v1.GraphKeys.GLOBAL_VARIABLES]
         global_step = v1.get_variable(
@@ -51,7 +51,7 @@ def test_optimizers_that_read_the_step_have_a_case():
     assert classes >= {"AddSign", "LAMB", "PowerSign", "Shampoo"}
 
 
-# Not Shampoo: it rounds the step to float32, as the original.
+# Shampoo is excluded: like tf.contrib's Shampoo, it rounds the step to float32.
 @pytest.mark.parametrize("name", [name for name in BY_STEP if "Shampoo" not in name])
 @pytest.mark.parametrize("step", [2**24 + 1, 2**31, 2**53])
 def test_a_step_means_what_its_formula_says(name, step):
@@ -60,7 +60,7 @@ def test_a_step_means_what_its_formula_says(name, step):
     found = trained_from(np.int64(step), case.make, "float64")
     for number, actual in enumerate(found):
         oracle.apply(np.array(GRADIENT), step + number)
-        # Hyperparameters are rounded to float32.
+        # Not exact, because hyperparameters are rounded to float32.
         np.testing.assert_allclose(actual, oracle.value, rtol=1e-6)
 
 
@@ -96,7 +96,8 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     assert np.array_equal(variable.numpy(), VALUE)
 
 
-# Adafactor's default decay rate, 1 - t**-0.8, rounds to 1 in float32 from 2.6e9 on.
+# Adafactor's default decay rate is 1 - step**-0.8. From step 2.6e9 on, this rounds to 1 in float32,
+# and the accumulators would ignore all gradients.
 
 
 @pytest.mark.defect(20)
@@ -106,7 +107,8 @@ def test_adafactor_starts_at_any_step(factored):
         return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
-    # With the first moments u is the sign of the gradient.
+    # The accumulators start at 0, so the decay rate only scales u. Clipping u to an RMS of 1
+    # removes this scale.
     np.testing.assert_allclose(late, early, rtol=1e-6)
 
 
@@ -119,7 +121,7 @@ def test_an_increasing_decay_rate_stays_below_1(exponent, step):
     assert rate(before).numpy() == np.float32(1) - np.float32(float(step // 4 + 1) ** -exponent)
 
 
-# The decays of AddSign and PowerSign.
+# The sign decays of AddSign and PowerSign.
 
 
 def restart(part):

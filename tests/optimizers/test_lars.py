@@ -1,4 +1,4 @@
-"""LARS: two steps by hand, and which gradients it scales or applies by plain Momentum."""
+"""LARS: two steps by hand, which gradients are scaled, and which are applied like in Momentum."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ v1 = tf.compat.v1
 def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float32"):
     """Trains one variable in a Session; returns it and its momentum after each step.
 
-    The optimizer and each gradient may be a callable, called where the graph is built.
+    The optimizer and the gradients may be callables, which are called while the graph is built.
     """
     with tf.Graph().as_default():
         w = v1.get_variable(name, initializer=tf.constant(value, dtype), use_resource=use_resource)
@@ -37,7 +37,7 @@ def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, nesterov, fused):
-    # lr 2, mu 0.5, weight decay 0.5, eeta 0.75, w [3, 4]: |w| 5
+    # Learning rate 2, momentum 0.5, weight decay 0.5, eeta 0.75, w [3, 4]: |w| 5
     # g [0, 5]: |g| 5; trust .75 * 5 / (5 + 2.5) = .5; rate 1; g' = [0 + 1.5, 5 + 2]
     #           momentum [1.5, 7];  w = [1.5, -3]
     #           nesterov: w -= [1.5, 7] + .5 * [1.5, 7], so w = [.75, -6.5]
@@ -58,7 +58,7 @@ def test_two_steps_by_hand(use_resource, nesterov, fused):
 
 
 def test_epsilon_is_part_of_the_divisor():
-    # .75 * 5 / (5 + 2.5 + 7.5) = .25, times the rate 2; g' = [1.5, 7]
+    # trust .75 * 5 / (5 + 2.5 + 7.5) = .25, times the learning rate 2; g' = [1.5, 7]
     ((value, _),) = train(LARSOptimizer(2.0, 0.5, 0.5, 0.75, 7.5), [[0.0, 5.0]], [3.0, 4.0])
     assert value.tolist() == [2.25, 0.5]
 
@@ -101,7 +101,7 @@ def test_float64_uses_hyperparameters_in_full_precision():
     )
     rate = 0.1 * (0.7 * 5 / (5 + 0.3 * 5))
     np.testing.assert_allclose(value, [3 - rate * 0.9, 4 - rate * 6.2], rtol=1e-15)
-    # Sparse updates round them.
+    # Sparse updates round the hyperparameters to float32.
     ((value, _),) = train(
         LARSOptimizer(0.1),
         [lambda: tf.IndexedSlices(tf.ones([1], tf.float64), tf.constant([0]))],
@@ -165,4 +165,4 @@ def test_layers_of_keras_are_skipped_by_the_names_of_enclosing_layers(skip_list,
     optimizer = to_keras(LARSOptimizer(1.0, weight_decay=0.0, eeta=0.0, skip_list=skip_list))
     optimizer.apply_gradients([(tf.ones(weight.shape), weight) for weight in weights])
     moved = [bool(np.any(weight.numpy() != old)) for weight, old in zip(weights, before)]
-    assert moved == skipped  # the others have a trust ratio of 0
+    assert moved == skipped  # layers that are not skipped have a trust ratio of 0

@@ -1,4 +1,4 @@
-"""Gradients that are not finite: their effects, and `check_numerics`, which stops before writes."""
+"""Gradients that are not finite: their effects, and `check_numerics`, which prevents writes."""
 
 import re
 
@@ -135,13 +135,13 @@ def test_a_loss_that_is_not_finite_with_finite_gradients(helper, use_resource):
             assert not any(np.any(value) for value in session.run(everything))
             session.run(ops[False])
             np.testing.assert_array_equal(session.run(made.w), [-3, -4])
-            if "loss" in ops:  # as in the original, the variables may be updated before the check
+            if "loss" in ops:  # like in the original, the check may come after the updates
                 with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or"):
                     session.run(ops["loss"])
 
 
 def test_a_loss_scale_may_overflow():
-    """Its optimizer skips such a step and lowers the scale; the loss is still checked."""
+    """The loss scaling optimizer skips such a step and lowers the scale. The loss is checked."""
     experimental = v1.train.experimental
     with tf.Graph().as_default(), v1.Session() as session:
         w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [])
@@ -190,7 +190,7 @@ def waited_for(operation):
 
 
 def test_operations_that_wait_for_the_checks():
-    """Writes that do not depend on gradients wait, too; gradients wait for the loss's check."""
+    """Writes that do not depend on gradients wait, too. Gradients wait for the loss check."""
     made = Stepping()
     with made.graph.as_default():
         counter, counted = variable("counter", 0.0, trainable=False), []
@@ -234,7 +234,7 @@ def test_on_several_parameter_servers_all_writes_wait_for_all_checks(use_resourc
         assert checks <= waited_for(each), each.name
 
 
-# SyncReplicasOptimizer's threads end with an error when the session closes.
+# The threads of SyncReplicasOptimizer end with an error when the session closes.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("holder", ["itself", "wrapped"])
 def test_synchronous_replicas(holder):
@@ -259,7 +259,7 @@ def test_synchronous_replicas(holder):
 
 
 def test_two_replicas_stop_together():
-    with tf.Graph().as_default():  # in a graph the second device need not exist
+    with tf.Graph().as_default():  # while a graph is built, the second device need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():

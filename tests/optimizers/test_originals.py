@@ -1,7 +1,7 @@
-"""Compatibility with code written for the originals, besides training: on every TensorFlow.
+"""Code written for the original optimizers works with ours, on every version of TensorFlow.
 
-Arguments, protected attributes that subclasses read, and errors that callers catch. The comparison
-with `tf.contrib` is in tests/contrib/test_contrib_calls.py.
+Tests arguments, protected attributes that subclasses read, and errors that callers catch.
+tests/contrib/test_contrib_calls.py compares with `tf.contrib` itself.
 """
 
 import numpy as np
@@ -34,7 +34,7 @@ def trained(make, steps=2, read=lambda optimizer: (), use_resource=True):
     """Trains a variable in a Session.
 
     Returns:
-      The variable after each step; what `read` returns, before the first step and after the last.
+      The variable after each step, and what `read` returns before and after all steps.
     """
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", initializer=[1.0, 2.0], use_resource=use_resource)
@@ -121,7 +121,7 @@ def test_a_subclass_that_overrides_the_update(optimizer):
     assert np.array_equal(mine, expected)
 
 
-# Attributes with tensors and hyperparameters under the originals' names.
+# Attributes (tensors and hyperparameters) that have the same names in the originals.
 
 KEPT = [
     (AddSignOptimizer(0.5), {"_lr": 0.5}, {"_lr_t": 0.5, "_alpha_t": 1.0, "_beta_t": 0.9}),
@@ -186,7 +186,7 @@ def test_a_constant_step_may_be_any_number(optimizer, step):
 
 @pytest.mark.defect(11)
 def test_a_step_with_a_fraction():
-    # As in the original t is 2.5: m and v of the first gradient are divided by 1 - 0.5**2.5.
+    # Like in the original, the step t is 2.5, so the bias correction of m is 1 - 0.5**2.5.
     optimizer = AdamGSOptimizer(1.5, 1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
     w = tf.Variable(0.0)
     optimizer.apply_gradients([(tf.constant(3.0), w)])
@@ -228,7 +228,7 @@ def test_multipliers_of_untrained_variables_alone():
         optimize_loss(tf.reduce_sum(w), step, 0.1, "SGD", gradient_multipliers={})
 
 
-# Errors: where the original raises a ValueError, a TypeError here is a ValueError, too.
+# Errors. If the original raises a ValueError, our TypeError is also a subclass of ValueError.
 
 
 def w_():

@@ -1,6 +1,6 @@
 """Gradients in the buffer of a variable or slot, such as `tf.identity(w)` of a ref variable.
 
-They must have their values from before the step, as in a second Session that is fed these values.
+Updates must use the values from before the step, like a second Session that is fed these values.
 """
 
 import numpy as np
@@ -17,7 +17,7 @@ STEPS = 2
 
 
 def crossed(one, two):
-    """Swaps the two values, through operations that do not copy them."""
+    """Swaps the two tensors, through operations that do not copy their values."""
     with tf.control_dependencies([tf.reshape(two, [-1])]):
         return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
             one, [0, 0], SHAPE
@@ -38,7 +38,7 @@ ALIASES = {
 
 
 def slots_as_gradients(optimizer, one, two):
-    """Returns a slot of each variable as the other's gradient; the variable if no slot fits."""
+    """Returns slots of two and one as gradients of one and two; two and one if no slot fits."""
     found = []
     for variable in (two, one):
         slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
@@ -138,7 +138,7 @@ def test_a_hyperparameter_that_the_step_trains_has_its_value_from_before(use_res
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(train_op)
-            # A decay of 0.5, and a step of 0.25 * 1 / sqrt(3 + 1).
+            # The weight decay is `rate`: 0.5 * 0.5. The update is 0.25 * 1 / sqrt(3 + 1).
             np.testing.assert_allclose(session.run(rate), 0.5 - 0.25 - 0.125)
             for value in session.run(others):
                 np.testing.assert_allclose(value, np.full(SHAPE, 1 - 0.5 - 0.125), rtol=1e-6)

@@ -1,7 +1,7 @@
-"""Checkpoints of partitioned variables, restored by graphs with the same and with other partitions.
+"""Checkpoints of partitioned variables, restored with the same and with other partitions.
 
-If an optimizer updates rows independently, the parts of a variable train like the whole variable.
-So a training that continues with other partitions is compared with a training of the whole.
+If an optimizer updates rows independently, the slices (`parts`) train like the whole variable. So a
+training that continues with other partitions is compared with a training of the whole variable.
 """
 
 import warnings
@@ -30,10 +30,11 @@ class Training:
 
     Args:
       make: a function from the global step to the optimizer.
-      shape: the variable's shape.
-      parts: the number of its parts; 0 for a variable that is not partitioned.
-      axis: the axis along which it is partitioned.
-      sparse: whether batches are lists of ids, with the rows' squares as loss, or gradients.
+      shape: the shape of the variable.
+      parts: the number of slices; 0 for a variable that is not partitioned.
+      axis: the axis along which the variable is partitioned.
+      sparse: if true, a batch is a list of ids, and the loss is the sum of the squares of these
+        rows; otherwise a batch is a gradient.
     """
 
     def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
@@ -94,7 +95,7 @@ def batches(shape, count, sparse):
 
 
 def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=True):
-    """Trains with parts[0] parts, then with parts[1] parts.
+    """Trains with parts[0] slices, then with parts[1] slices.
 
     Returns:
       The variable at the end, and the result of a training without partitions.
@@ -125,13 +126,13 @@ def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tm
     before.train([3, 6])
     after = Training(accumulated, [7, 2], parts, **options).restore(before.save(tmp_path))
     touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
-    # The gradient of a row's square is twice the row; the mean of two batches, one of them without
-    # the row, is the row; the rate is 2.
+    # A row in the batch has twice the row as gradient. Only one of two batches has the row, so the
+    # mean gradient is the row itself. The learning rate is 2.
     expected = start([7, 2]) - touched * 2 * start([7, 2])
     np.testing.assert_array_equal(after.train([0]), expected)
 
 
-# --- AdagradDecay's counts.
+# --- The counts of past decays of AdagradDecay.
 
 
 REPEATED = pytest.mark.defect(14)
@@ -154,7 +155,7 @@ def test_past_decays_are_not_repeated(layout, parts, sparse, tmp_path):
     actual, expected = moved(
         lambda step: optimizer(0.1, step, 0.1, 2, 0.7), [7, 5], parts, (20, 8), tmp_path, sparse
     )
-    # The rounding depends on the position of a row in a vector instruction.
+    # Not exact, because rounding depends on the position of a row in a vector instruction.
     np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -173,13 +174,13 @@ def test_decay_counts_by_position_warn():
 
 # --- Every class.
 
-# With state for each part, or with slots that are saved part by part, as by the originals.
+# Like their originals, these have state for each slice, or slots that are saved slice by slice.
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
-    """With other partitions either the whole state is restored, or an error is raised."""
+    """Other partitions restore the whole state, or raise an error."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])
@@ -211,7 +212,7 @@ def test_state_of_a_part_is_not_restored_into_another_part(name, tmp_path):
 
 
 def of_keras(step):
-    """Keras' Adam in a graph."""
+    """Returns Keras' own Adam, for a graph."""
     del step
     optimizers = tf.keras.optimizers
     generation = versions.keras_facts()["generation"]

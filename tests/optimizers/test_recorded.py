@@ -1,8 +1,8 @@
-"""Compares with trajectories of the originals, recorded on TensorFlow 1.15, within a bound.
+"""Compares with values of the original optimizers, recorded on TensorFlow 1.15, within a bound.
 
-The same TensorFlow may round differently on another processor: square roots use the processor's
-approximation, matrix products its widest vector instructions. Bits are compared where the original
-runs on the same processor: tests/contrib/test_contrib.py, test_bert_original.py.
+The same TensorFlow may round differently on another processor, because square roots and matrix
+products use instructions that depend on the processor. tests/contrib/test_contrib.py and
+test_bert_original.py run the originals on the same processor, so they compare bits.
 """
 
 import numpy as np
@@ -15,12 +15,12 @@ from tests.support.fed_training import FedTraining
 
 RECORDED = recorded.load()
 # Bound of the difference after 24 steps, relative to the largest element of each variable (or 1).
-# Measured on TensorFlow 1.15 between two processors: the originals and ours differ by the same, up
-# to 1.3e-7 (Adagrad); Adafactor, with another order of products than its original, by 1.8e-7.
-# Between TensorFlow 1.15 and 2.21: up to 2.4e-7.
+# Measured between two processors, with TensorFlow 1.15: the originals and ours both differ by up to
+# 1.3e-7 (Adagrad). Adafactor differs by 1.8e-7, because it multiplies in another order than its
+# original. Measured between TensorFlow 1.15 and 2.21: up to 2.4e-7.
 TOLERANCE = 1e-6
-# Only additions, products, divisions and comparisons, which IEEE 754 defines. TensorFlow 1.15 fuses
-# none of them, so it computes the same bits on every processor.
+# These use only additions, products, divisions and comparisons, which IEEE 754 defines. TensorFlow
+# 1.15 does not fuse these operations, so it computes the same bits on every processor.
 ON_EVERY_PROCESSOR = ("AdaMax", "AddSign", "MomentumW use_nesterov")
 
 
@@ -60,7 +60,7 @@ def test_trajectories_of_the_originals(name):
     assert_followed(name, trained(name), RECORDED[name].moments)
 
 
-# The bound: which differences pass, and which fail.
+# The bound itself: which differences pass, and which fail.
 
 
 def moved(name, share):
@@ -87,7 +87,7 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each hyperparameter of its rule; daily, with one of them."""
+    """Yields each case with each float argument; all but the first have the mark `full`."""
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):

@@ -1,4 +1,4 @@
-"""RegAdagrad: two steps by hand, stock Adagrad bit for bit, and `avoid_updating_slots`."""
+"""RegAdagrad: two steps by hand, TensorFlow's Adagrad bit for bit, `avoid_updating_slots`."""
 
 import numpy as np
 import pytest
@@ -16,9 +16,9 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("sparse", [False, True], ids=["dense", "sparse"])
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
-    # lr 0.5, start 1, w 2.
+    # Learning rate 0.5; the accumulator starts at 1, w at 2.
     # g 3, normal:  accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, in the context: accumulator stays 10;      w -= .5 * 4 / sqrt(10), 0.89320282 is left
+    # g 4, in the context: accumulator stays 10;      w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)
@@ -68,7 +68,7 @@ def test_contexts_nest_and_end_with_an_error():
         with optimizer.avoid_updating_slots():
             assert not counts(optimizer)
         assert not counts(optimizer)
-        assert counts(RegAdagradOptimizer(0.5, 1.0))  # another optimizer
+        assert counts(RegAdagradOptimizer(0.5, 1.0))  # another optimizer is not affected
     assert counts(optimizer)
     with pytest.raises(KeyError), optimizer.avoid_updating_slots():
         raise KeyError("x")
@@ -102,7 +102,7 @@ def test_the_context_affects_keras_optimizers_created_from_it():
     with optimizer.avoid_updating_slots():
         bridged.apply_gradients(pairs)
     assert bridged.get_slot(w, "accumulator").numpy() == [10.0]
-    # 2 - 2 * .5 * 3 / sqrt(10)
+    # Two equal updates: 2 - 2 * .5 * 3 / sqrt(10).
     np.testing.assert_allclose(w.numpy(), [1.05131670], rtol=1e-6)
 
 

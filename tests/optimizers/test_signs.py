@@ -1,4 +1,4 @@
-"""AddSign and PowerSign: two steps by hand, the sign decays, and the step that these read."""
+"""AddSign and PowerSign: two steps by hand, sign decays, and the global step that these read."""
 
 import json
 import math
@@ -33,9 +33,10 @@ BOTH = pytest.mark.parametrize("optimizer", [AddSignOptimizer, PowerSignOptimize
     ids=["AddSign", "PowerSign"],
 )
 def test_two_steps_by_hand(use_resource, fused, make, agreed, opposed):
-    # beta .5, lr .5, w [8, 8, 8]. AddSign: 2 + 1 = 3 and 2 - 1 = 1; PowerSign: 4 and 1 / 4.
-    # g [4, 4, 0]: m = [2, 2, 0] agrees, agrees, is 0.    w -= .5 * agreed * [4, 4, 0]
-    # g [2, -1, 1]: m = [2, .5, .5] agrees, is opposed, agrees: w -= .5 * [a * 2, o * -1, a * 1]
+    # beta .5, learning rate .5, w [8, 8, 8]. The factors of g if m and g have the same sign (a) or
+    # opposite signs (o) are 2 + 1 = 3 and 2 - 1 = 1 in AddSign, 4 and 1 / 4 in PowerSign.
+    # g [4, 4, 0]: m = [2, 2, 0], so w -= .5 * a * [4, 4, 0]
+    # g [2, -1, 1]: m = [2, .5, .5], so w -= .5 * [a * 2, o * -1, a * 1]
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[8.0, 8.0, 8.0], use_resource=use_resource)
         optimizer = make()
@@ -147,7 +148,7 @@ def make_decay(name, makers=MAKERS):
 
 
 def in_a_session(decay, steps, dtype="int64"):
-    """Returns the decay at each value of a step variable in a graph."""
+    """Returns the sign decay at each value of a step variable in a graph."""
     with tf.Graph().as_default():
         step = v1.get_variable("step", [], dtype, v1.zeros_initializer(), trainable=False)
         advance, value = step.assign_add(1), decay(step)
@@ -200,7 +201,7 @@ def test_decay_steps_are_a_positive_integer(maker, steps, error):
         MAKERS[maker](steps)
 
 
-# The step that the decays read.
+# The global step that the sign decays read.
 
 
 @REF_AND_RESOURCE
@@ -213,7 +214,7 @@ def test_the_decay_reads_the_step_passed_to_apply_gradients(optimizer, use_resou
         return get_linear_decay_fn(2)(step)
 
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()  # another step, which does not advance
+        v1.train.get_or_create_global_step()  # another step, which is not incremented
         mine = v1.get_variable(
             "mine",
             [],
@@ -251,7 +252,7 @@ def test_without_a_step_the_graphs_is_read_with_a_warning():
             sess.run(step.assign(1))
             sess.run(train_op)
             assert sess.run(w) == [-1.5]
-    AddSignOptimizer().apply_gradients([(tf.ones([1]), tf.Variable([0.0]))])  # needs no step
+    AddSignOptimizer().apply_gradients([(tf.ones([1]), tf.Variable([0.0]))])  # needs no global step
 
 
 @BOTH
@@ -291,7 +292,7 @@ def test_wrong_arguments(optimizer, arguments, error):
         optimizer(**arguments)
 
 
-# Keras.
+# The Keras bridge.
 
 
 @EVERY_DECAY
@@ -327,7 +328,7 @@ def test_logbase_cannot_be_set():
 
 
 class Halving(AddSignOptimizer):
-    """Follows the advice of the error message."""
+    """Does what the error message advises."""
 
     def __init__(self, learning_rate=0.1, half_life=10, name="Halving"):
         self._half_life = half_life

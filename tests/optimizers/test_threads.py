@@ -19,7 +19,7 @@ def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
         threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
     )
-    # Stock optimizers add to a ref global step without a lock.
+    # TensorFlow's own optimizers increment a global step that is a ref variable without a lock.
     if use_resource or not name.startswith("tf."):
         assert lost.global_step == 0
     is_kernel = name in ("AdagradDecay", "tf.train.Adagrad")
@@ -31,7 +31,7 @@ def test_eight_threads(name, use_resource, use_locking, full):
 
 ADVANCING = {
     **non_finite.optimizers(),
-    **non_finite.wrappers(),  # around a stock optimizer
+    **non_finite.wrappers(),  # around an optimizer of TensorFlow
     "extended": lambda step: legacy_opt.extend_with_decoupled_weight_decay(v1.train.AdamOptimizer)(
         0.1, 0.1
     ),

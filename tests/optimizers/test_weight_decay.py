@@ -46,7 +46,7 @@ def run(build, values, steps, use_resource=False):
 
 
 def fed(optimizer, grad, **arguments):
-    """A train op that applies one gradient to all variables, for `run`."""
+    """Returns a `build` for `run` that applies one gradient to all variables."""
 
     def build(*variables):
         return optimizer.apply_gradients([(grad(), v) for v in variables], **arguments)
@@ -54,11 +54,12 @@ def fed(optimizer, grad, **arguments):
     return build
 
 
-# Golden numbers.
+# Expected values computed by hand.
 
 
 def test_momentum_w():
-    # 4 decays to 2; momentum 2; 2 - 0.25 * 2. Then 1.5 to 0.75; 0.5 * 2 + 2 = 3; 0.75 - 0.25 * 3.
+    # Step 1: w decays to 4 * 0.5 = 2. momentum = 2. w = 2 - 0.25 * 2 = 1.5.
+    # Step 2: w decays to 1.5 * 0.5 = 0.75. momentum = 0.5 * 2 + 2 = 3. w = 0.75 - 0.25 * 3 = 0.
     optimizer = MomentumWOptimizer(0.5, learning_rate=0.25, momentum=0.5)
     one, two = run(fed(optimizer, lambda: tf.constant(2.0)), {"w": 4.0}, 2)
     assert one == {"w": 1.5, "w/MomentumW": 2.0}
@@ -66,9 +67,11 @@ def test_momentum_w():
 
 
 def test_adam_w():
-    # 4 decays to 2; m = 0.5 * 2, v = 0.25 * 4; rate sqrt(1 - 0.75) / (1 - 0.5) = 1; 2 - 1 / sqrt 1.
-    # Then 1 to 0.5; m = 0.5 + 0.5 * 2, v = 0.75 + 0.25 * 4; rate sqrt(0.4375) / 0.75, m / sqrt v =
-    # 1.5 / (2 sqrt 0.4375), whose product is 1: 0.5 - 1.
+    # Step 1: w decays to 4 * 0.5 = 2. m = 0.5 * 2 = 1, v = 0.25 * 4 = 1.
+    #         The rate is sqrt(1 - 0.75) / (1 - 0.5) = 1. w = 2 - 1 * 1 / sqrt(1) = 1.
+    # Step 2: w decays to 1 * 0.5 = 0.5. m = 0.5 + 0.5 * 2 = 1.5, v = 0.75 + 0.25 * 4 = 1.75.
+    #         The rate is sqrt(0.4375) / 0.75; m / sqrt(v) is 1.5 / (2 * sqrt(0.4375)).
+    #         Their product is 1. w = 0.5 - 1 = -0.5.
     optimizer = AdamWOptimizer(0.5, learning_rate=1.0, beta1=0.5, beta2=0.75, epsilon=0.0)
     one, two = run(fed(optimizer, lambda: tf.constant(2.0)), {"w": 4.0}, 2)
     names = {"w": 1.0, "w/AdamW": 1.0, "w/AdamW_1": 1.0}
@@ -83,8 +86,9 @@ def test_adam_w():
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("base", ["GradientDescent", "Adagrad"])
 def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
-    """Also with GradientDescent, which does not sum rows with repeated ids."""
-    # 4 decays to 2; the gradient is 1 + 1. Adagrad: 0.5 * 2 / sqrt(12 + 4).
+    """This also holds for GradientDescent, which does not sum rows with repeated ids."""
+    # Row 0 decays to 4 * 0.5 = 2. Its gradient is 1 + 1 = 2.
+    # GradientDescent: 2 - 0.25 * 2 = 1.5. Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.
     optimizer, row = {
         "GradientDescent": (lambda: SGDW(0.5, 0.25), [1.5]),
         "Adagrad": (lambda: AdagradW(0.5, 0.5, initial_accumulator_value=12.0), [1.75]),
@@ -122,13 +126,13 @@ def test_types_of_weight_decay():
         decay.assign(0.25)
 
 
-# The order: gradients, decay, update.
+# The order: first gradients, then weight decay, then the update.
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", ["ref", "resource", "wrap_function", "function", "eager"])
 def test_gradients_are_computed_before_anything_decays(way, sparse):
-    """Also a gradient that reads another variable, which is written late."""
+    """This holds even if the gradient of v depends on w, and a slow operation delays this read."""
     rows, columns, steps = 64, 4096, 20
     start = np.random.RandomState(0).randn(rows, columns).astype(np.float32)
     decay, rate = np.float32(0.01), np.float32(0.1)
@@ -193,7 +197,7 @@ def test_decay_var_list(method, kind, use_resource):
         else:
             pairs = optimizer.compute_gradients(loss, [a, b])
             named = optimizer.apply_gradients(pairs, decay_var_list=kind([a]))
-        with tf.control_dependencies([named]):  # the list was only for that call
+        with tf.control_dependencies([named]):  # decay_var_list was only for that call
             return optimizer.minimize(a + b, var_list=[a, b])
 
     (after,) = run(build, {"a": 8.0, "b": 8.0}, 1, use_resource)
@@ -313,7 +317,10 @@ def test_one_class_for_each_base_that_can_be_pickled():
 
 
 def test_the_bridge_sets_and_saves_the_weight_decay():
-    """Only v1's decay applies: w decays by the factor, independently of the learning rate."""
+    """`optimizer.weight_decay` is the v1 optimizer's decay, not the weight decay of Keras.
+
+    Each step multiplies the variable by 1 - weight_decay, whatever the learning rate.
+    """
     variable = tf.Variable(16.0)
     optimizer = to_keras(AdagradW(0.5, 1.0))
     nothing = [(tf.constant(0.0), variable)]
@@ -329,7 +336,8 @@ def test_the_bridge_sets_and_saves_the_weight_decay():
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_the_bridge_decays_rows_in_the_gradient_once(fused):
-    # 4 decays to 2; the gradient is 1 + 1: 0.5 * 2 / sqrt(12 + 4).
+    # Row 0 decays to 4 * 0.5 = 2. Its gradient is 1 + 1 = 2.
+    # Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.
     variable = tf.Variable([[4.0], [8.0]])
     optimizer = to_keras(AdagradW(0.5, 0.5, initial_accumulator_value=12.0), fused=fused)
     rows = tf.IndexedSlices(tf.ones([2, 1]), tf.constant([0, 0]), tf.constant([2, 1]))
