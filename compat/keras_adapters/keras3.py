@@ -12,7 +12,11 @@ from .base import AWAITS, KerasAdapter, other_variables
 class Adapter(KerasAdapter):
     """See `KerasAdapter`."""
 
-    generation, api, title, name = 3, "keras3", "Keras 3", "keras"
+    generation, api, title = 3, "keras3", "Keras 3"
+
+    @property
+    def name(self):
+        return "keras"
 
     @property
     def keras(self):
