@@ -62,7 +62,7 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
 def test_the_example_of_the_docstring_runs():
     text = inspect.getdoc(RuleOptimizer)
     start = text.index("    class DampedAdagradOptimizer")
-    code = textwrap.dedent(text[start : text.index("\nIt is a `tf.compat.v1")])
+    code = textwrap.dedent(text[start : text.index("\nThis optimizer is a `tf.compat.v1")])
     assert len(code.splitlines()) < 30
     names = {"RuleOptimizer": RuleOptimizer, "Slot": Slot, "tf": tf}
     exec(code, names)
