@@ -1,7 +1,7 @@
-"""Runs contestants of the bridge's benchmark with the package of another checkout.
+"""Compares the Keras bridge of two checkouts: this one and another one.
 
-The optimizers of both checkouts train in the same interpreter of Python, on the same TensorFlow, in
-turns: those of the other checkout in a child process, which waits while it is not timed.
+Each optimizer trains in a child process of its own, which imports the package of its checkout and
+waits while another process is timed. All processes use the same Python and the same TensorFlow.
 """
 
 import json
@@ -24,20 +24,20 @@ def comparisons(planned):
     return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
 
 
-class OtherCheckout:
+class InChildProcess:
     """A contestant in a child process.
 
     Args:
-      checkout: the folder of the other checkout.
+      checkout: the folder of its checkout.
       workload: the `Workload`.
       way: the `keras_bridge.Way`.
-      optimizer: the optimizer's name there.
+      optimizer: the optimizer's name.
 
     Attributes:
       step: this object, whose `times` runs and times steps.
 
     Raises:
-      RuntimeError: the child process failed; its own words are on stderr.
+      RuntimeError: the child process failed; its error message is on stderr.
     """
 
     def __init__(self, checkout, workload, way, optimizer):
@@ -52,7 +52,7 @@ class OtherCheckout:
         print(json.dumps(question), file=self._child.stdin, flush=True)
         answer = self._child.stdout.readline()
         if not answer:
-            raise RuntimeError(f"The benchmark of the other checkout ended: {self._child.args}")
+            raise RuntimeError(f"A process of the benchmark ended: {self._child.args}")
         return json.loads(answer)
 
     def times(self, count):
