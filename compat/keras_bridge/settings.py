@@ -1,6 +1,6 @@
 """Examines a v1 optimizer with `study`, which runs once, before Keras' own constructor.
 
-A leaf is an optimizer that updates variables itself; a wrapper is an optimizer that contains others.
+A leaf is an optimizer that updates variables itself; a wrapper is one that contains optimizers.
 """
 
 from typing import Any, Dict, FrozenSet, NamedTuple, Tuple

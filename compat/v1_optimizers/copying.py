@@ -11,8 +11,8 @@ from .nesting import nested_optimizers
 v1 = tf.compat.v1
 
 
-# Attributes that the bridge adds to its copy of a v1 optimizer: the `V1Driver`, and the copy's
-# `StepInputs` and `StateKey`.
+# Attributes that `to_keras` adds to its copy of a v1 optimizer: the `V1Driver`, which runs the
+# copy, and the copy's `StepInputs` and `StateKey`.
 BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
 
 
@@ -50,7 +50,7 @@ def _fresh_state(optimizer, copies):
 
 
 def chosen_variables(optimizer):
-    """Returns the variables that were arguments of a wrapper's constructor, a list."""
+    """Returns a list of the variables in a wrapper's attributes, which the user passed to it."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
     state = [value for name, value in vars(optimizer).items() if name not in BRIDGE_ATTRIBUTES]

@@ -54,7 +54,7 @@ class _Clipping:
 
     def __getattribute__(self, name):
         # Up to TensorFlow 2.0, OptimizerV2 has these attributes only if there is a limit. Keras
-        # checks with `hasattr` whether to clip computed gradients and whether to allow loss scaling.
+        # decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)

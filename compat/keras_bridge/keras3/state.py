@@ -186,7 +186,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
                 raise ValueError(
                     f"The variable {variable.name!r} was made under a "
                     f"{type(strategy).__name__}, and the optimizer {self.name!r} was not. "
-                    "Make the optimizer in the strategy's scope, too: with strategy.scope(): …"
+                    "Make it in the strategy's scope, too: with strategy.scope(): …"
                 )
 
     def _own_strategy(self):
