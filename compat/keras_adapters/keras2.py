@@ -23,7 +23,7 @@ class Adapter(KerasAdapter):
     @property
     def optimizers(self):
         home = self.keras.optimizers
-        return getattr(home, "legacy", home)  # from TensorFlow 2.11 on, OptimizerV2 is in `legacy`
+        return getattr(home, "legacy", home)  # from Keras 2.11 on, OptimizerV2 is in `legacy`
 
     @property
     def name(self):

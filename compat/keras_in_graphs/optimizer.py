@@ -49,8 +49,8 @@ def to_v1(
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: the argument is not a Keras optimizer, or is one of the new optimizers of Keras
-        2.11 to 2.15, which cannot run in a TF1 graph.
+      TypeError: the argument is not a Keras optimizer, or has one of the classes that are new in
+        Keras 2.11, which cannot run in a TF1 graph.
       ValueError: the settings of a Keras optimizer cannot be read completely. In this case, pass a
         function.
     """

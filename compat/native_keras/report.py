@@ -10,11 +10,11 @@ from . import measurement
 
 
 class Moved(NamedTuple):
-    """A slot or shared variable of v1, and where its value went.
+    """A slot or shared variable of a v1 optimizer, and its counterpart in Keras.
 
     Attributes:
       v1: the name of the slot or shared variable of the v1 optimizer.
-      keras: the name of the slot in Keras, or the formula between both values.
+      keras: the name of the slot in Keras, or the formula that relates the two values.
       exact: whether no bit is lost in either direction.
     """
 
@@ -24,7 +24,7 @@ class Moved(NamedTuple):
 
 
 class TranslationReport(NamedTuple):
-    """What a translation did, and how exact it is; `str(report)` is a text for people.
+    """The result of a translation and its exactness; `str` formats it.
 
     A translation is a change from a v1 optimizer to one of Keras' own optimizers, or back.
 
@@ -93,5 +93,5 @@ class Translation:
 
     @property
     def grade(self) -> str:
-        """How exact the translation is, as measured: "exact", "rounding" or "differs"."""
+        """The measured exactness of the translation: "exact", "rounding" or "differs"."""
         return self.report.grade
