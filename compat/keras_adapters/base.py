@@ -80,7 +80,8 @@ class KerasAdapter:
         """Returns the learning rate: a number, a schedule or a user's function.
 
         Raises:
-          ValueError: a plain optimizer cannot keep the learning rate, such as a tensor of a graph.
+          ValueError: the learning rate is an object that plain optimizers cannot keep, such as a
+            tensor of a graph.
         """
         rate = self.raw_rate(optimizer)
         if self.is_schedule(rate):

@@ -373,7 +373,7 @@ class V1Driver:
         return with_attributes(optimizer, rates)
 
     def with_hyperparameters(self):
-        """Sets the leaf's hyperparameters to tensors within this scope; outside, to numbers."""
+        """Sets the leaf's hyperparameters to tensors of this training step within this scope."""
         present = self._step.hyperparameters
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 

@@ -25,7 +25,7 @@ class Comparison(NamedTuple):
     """The result of `compare_with_session`; true if both runs are equal bit for bit.
 
     Attributes:
-      equal: whether all variables after each step and all slots after the last are equal.
+      equal: whether all variables after each step and all slots after the last step are equal.
       steps: how many training steps were run.
       variables: the names of the variables that were compared.
       step: the number of the first step after which the runs differ, counted from 1; None if equal.
@@ -155,7 +155,7 @@ def _portable(rate):
         if not hasattr(rate, "numpy") or not tf.executing_eagerly():
             raise ValueError(
                 f"compare_with_session needs a learning rate with a value, got {rate!r}. Pass "
-                "an optimizer with a number."
+                "an optimizer whose learning rate is a number."
             )
         rate = rate.numpy().item()
     return rate
@@ -221,7 +221,7 @@ def _slots(optimizer, variables):
     found = {}
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
-            with contextlib.suppress(KeyError):  # a Keras optimizer without this slot
+            with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
                 found[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
     return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
 

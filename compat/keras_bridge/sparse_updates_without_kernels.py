@@ -1,4 +1,4 @@
-"""Sparse updates for TensorFlow's own optimizers that XLA can compile.
+"""Sparse updates that XLA can compile, for TensorFlow's own v1 optimizers.
 
 XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. The functions here
 apply the formulas from the kernels' documentation to the rows that have gradients. The last bits
@@ -113,7 +113,7 @@ RULES = {
 
 
 def rule_for(optimizer_class):
-    """Returns the function in `RULES` for the sparse update of a v1 class; None if none fits."""
+    """Returns the function in `RULES` for the sparse update of a v1 class, or None."""
     for cls in optimizer_class.__mro__:
         if cls in RULES:
             return RULES[cls]

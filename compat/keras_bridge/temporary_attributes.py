@@ -45,7 +45,7 @@ def restore(state, before, rates):
 
     Args:
       state: the optimizer's attributes, a dict.
-      before: the attributes with their earlier values. Attributes that it lacks are deleted.
+      before: the earlier attributes, a dict. Attributes that `before` lacks are deleted.
       rates: the names of the attributes that hold the learning rate.
     """
     for key in list(state):

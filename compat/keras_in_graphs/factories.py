@@ -31,7 +31,7 @@ def find(given):
     Raises:
       ImportError: the required Keras is not installed.
       TypeError: `given` is none of these.
-      ValueError: the settings of an instance cannot be read completely.
+      ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):
         given = _class_named(given)
@@ -138,9 +138,9 @@ def _bridged_from(optimizer):
 
 
 def _has_another_schedule(leaf):
-    """Returns whether a leaf (an optimizer that is not a wrapper) has a schedule of Keras.
+    """Returns whether a leaf has a learning rate schedule that is not a decay of v1.
 
-    The learning rate decays of v1 are no such schedules.
+    A leaf is an optimizer that updates variables itself, not a wrapper.
     """
     inputs = leaf._step_inputs
     return inputs.schedule is not None and not schedules.is_v1_decay(vars(leaf)[inputs.rates[0]])
@@ -334,7 +334,7 @@ def _eagerly(function):
     outcome = {}
 
     def call():
-        if not tf.executing_eagerly():  # the default mode of TensorFlow 1
+        if not tf.executing_eagerly():  # TensorFlow 1, whose default mode is graph mode
             return
         try:
             outcome["value"] = function()

@@ -29,7 +29,7 @@ class KerasOptimizerInGraph:
     def __init__(self, make, name):
         self._name = name
         self.variables = []
-        self._slots = {}  # slot name -> id of the variable it belongs to -> tf.Variable
+        self._slots = {}  # slot name -> id of the trained variable -> slot variable
         self._slot_ids = set()
         self._built_for = []
         self._slot_being_made = None
@@ -129,7 +129,7 @@ class KerasOptimizerInGraph:
 
     @contextlib.contextmanager
     def _recording_slots(self, optimizer):
-        """A scope that records which variable each slot that Keras 3 creates belongs to."""
+        """A scope that records the trained variable of each slot that Keras 3 creates."""
         add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
         def recording(reference_variable, name=None, *args, **kwargs):
@@ -217,7 +217,7 @@ class KerasOptimizerInGraph:
     def _returns_operations(self):
         """Whether the Keras optimizer supports TF1 graphs.
 
-        This is true for Keras 2's own optimizers and those made by `to_keras`.
+        This is true for Keras 2's own optimizers and for optimizers made by `to_keras`.
         """
         if self._is_keras_3:
             return versions.for_a_session() and hasattr(self.keras, "_apply_in_graph")
@@ -240,7 +240,7 @@ class KerasOptimizerInGraph:
 
 @contextlib.contextmanager
 def _alone(optimizer):
-    """A scope in which Keras does not sum gradients over replicas, because there is only one.
+    """A scope in which Keras does not sum gradients over replicas; there is only one replica.
 
     The custom gradient of TensorFlow's sum would keep the graph alive forever.
     """

@@ -74,7 +74,7 @@ class KerasInV1(v1.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
-        # Slot values that tf.train.Checkpoint has read before the slots exist.
+        # Values that tf.train.Checkpoint has read for slots that do not exist yet.
         self._restorations = {}
 
     @property
@@ -151,7 +151,8 @@ class KerasInV1(v1.train.Optimizer):
         """Updates variables, then increments `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
-          TypeError: an item is not a variable, or is a variable that this Keras cannot update.
+          TypeError: an item is not a variable, or is a variable of Keras 3 although the optimizer
+            is of Keras 2.
           ValueError: there are no gradients; a variable is a ref variable; or the optimizer is of
             Keras 3 and was built for other variables.
         """
@@ -216,7 +217,7 @@ class KerasInV1(v1.train.Optimizer):
             slot_variable_position.restore(slot)
 
     def _restore_created(self, here, variables):
-        """Restores variables that were just created, if tf.train.Checkpoint has read values."""
+        """Restores the values that tf.train.Checkpoint has read for newly created variables."""
         for variable in here.variables_but_slots():
             self._handle_deferred_dependencies(here.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):

@@ -1,7 +1,7 @@
 """The table of v1 optimizers and their counterparts among Keras' own optimizers.
 
-An entry has the Keras class, its arguments and slots, and the reasons why the v1 optimizer and the
-Keras optimizer may train differently.
+Each entry contains the Keras class, its arguments and slots, and the reasons why the v1 optimizer
+and the Keras optimizer may train differently.
 """
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -22,7 +22,7 @@ SMALLEST = 1e-45
 
 
 class Formula(NamedTuple):
-    """How a slot's value is translated.
+    """The translation of a slot's value between a v1 optimizer and Keras.
 
     Attributes:
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
@@ -92,7 +92,7 @@ class Counterpart(NamedTuple):
 
     Attributes:
       keras: the name of the Keras class.
-      arguments: a dict from arguments of the Keras class to those of the v1 class.
+      arguments: a dict from arguments of the Keras class to arguments of the v1 class.
       constants: a dict from arguments of the Keras class to the values that they must have.
       slots: a tuple of `SlotTranslation`.
       powers: a dict from names of v1 shared variables, such as "beta1_power", to the v1 argument
@@ -132,7 +132,7 @@ _SQUARES = (
     "Keras 3 squares the gradients of an id one by one, then adds the squares; v1 squares their sum"
 )
 _LARGEST = "Keras 3 takes the largest of the gradients of an id; v1 takes their sum"
-_AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 leaves them unchanged"
+_AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 does not decay them"
 _MOVES = "in Keras 3 momentum moves rows that are not in a batch; v1 leaves these rows unchanged"
 _OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 leaves these rows unchanged"
 _LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam leaves these rows unchanged"
@@ -318,7 +318,7 @@ def v1_arguments(bridged):
 
 
 def power_after(beta, steps):
-    """Returns the power of `beta` after some steps, computed like in v1: float32 products."""
+    """Returns the power of `beta` after some steps, by float32 multiplications like in v1."""
     factor = power = np.float32(beta)
     smallest = np.finfo(np.float32).tiny
     for _ in range(steps):

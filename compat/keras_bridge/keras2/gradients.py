@@ -8,7 +8,7 @@ from legacy_opt.core.duplicate_ids import gathered
 
 
 def sums_duplicates_first(base):
-    """Returns a subclass of the OptimizerV2 class `base` that clips the sum for each id.
+    """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
 
     The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions clip
     only the gradients that `minimize` or `get_gradients` computes, so they do not clip in custom

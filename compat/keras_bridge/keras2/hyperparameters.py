@@ -13,7 +13,7 @@ from ..refusals import set_too_late
 
 
 class Keras2Hyperparameters:
-    """Mixin for OptimizerV2 that makes v1 hyperparameters hyperparameters of Keras."""
+    """Mixin for OptimizerV2 that keeps the v1 optimizer's hyperparameters in Keras."""
 
     _graph_is_built = False  # whether a TF1 graph contains hyperparameters as constants
 

@@ -1,4 +1,4 @@
-"""Saves and restores slots that OptimizerV2 cannot, in bridged optimizers (made by `to_keras`)."""
+"""Saves and restores the slots of bridged Keras 2 optimizers (made by `to_keras`)."""
 
 import contextlib
 

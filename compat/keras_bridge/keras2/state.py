@@ -30,7 +30,7 @@ class Keras2State(StateOwner, Keras2Saving):
         )
         super().__init__(name, **keras_arguments)
         self.non_slots = {}
-        self._number_of_maker = {}  # {name of a shared variable: number of the optimizer using it}
+        self._number_of_maker = {}  # {name of a shared variable: `StateKey.number` of its creator}
         self._slot_order = {}  # {key of a variable: None}, in the order of first training
         self._trained = _Variables()
         self._slots_unlike_variables = set()
@@ -160,7 +160,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
 
 class _Variables(weakref.WeakValueDictionary):
-    """A dict from keys to variables that does not keep the variables alive. Its pickle is empty."""
+    """A dict from keys to variables that does not keep the variables alive; pickled as empty."""
 
     def __reduce__(self):
         return _Variables, ()

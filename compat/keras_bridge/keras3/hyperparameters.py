@@ -157,8 +157,8 @@ class Keras3Hyperparameters:
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):
             raise TypeError(
-                f"The learning rate cannot be set to {value!r}: it is a schedule or function, "
-                "which only another schedule or function can replace."
+                f"The learning rate cannot be set to {value!r}: the current learning rate is a "
+                "schedule or function, which only another schedule or function can replace."
             )
         self._learning_rate.assign(value)
 

@@ -74,7 +74,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             the optimizer was built for.
 
         Raises:
-          ValueError: the optimizer was not built for a variable, or this is a StatelessScope.
+          ValueError: the optimizer was not built for a variable, or a StatelessScope is active.
         """
         self._check_stateful()
         grads = [as_gradient(grad) for grad in grads]
@@ -221,7 +221,7 @@ def _check(keras_arguments, has_rate):
 
 
 def _check_accumulation(keras_arguments, accumulates):
-    """Raises a ValueError for options that cannot be combined with v1's gradient accumulation.
+    """Raises a ValueError for options that do not fit a GradientAccumulationOptimizer.
 
     Keras applies these options in each batch.
     """

@@ -37,7 +37,7 @@ class Keras3Saving:
         self._names[name.replace("/", "|")] = variable
 
     def add_variable_from_reference(self, reference_variable, name=None, **options):
-        """Adds a variable with the shape of another; Keras calls this for averages and sums."""
+        """Adds a variable for Keras' moving averages or accumulated gradients, and names it."""
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self._name(f"{name}_{number}", variable)
@@ -204,8 +204,8 @@ class Keras3Saving:
 
 _OF_V1_OR_KERAS_2 = (
     "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
-    "would not restore. Make a v1 checkpoint of it with `legacy-opt convert` and load that with "
-    "load_v1_checkpoint, or leave the optimizer out: tf.train.Checkpoint(model=…)."
+    "would not restore. Convert it to a v1 checkpoint with `legacy-opt convert`, and load the v1 "
+    "checkpoint with load_v1_checkpoint; or leave the optimizer out: tf.train.Checkpoint(model=…)."
 )
 _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Checkpoint(model=…)."
 

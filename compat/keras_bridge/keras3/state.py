@@ -30,8 +30,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         if not versions.keras_3_distributes(strategy):
             raise ImportError(
                 f"Keras {keras.__version__} is too old for {type(strategy).__name__}: its fit "
-                "would train with the gradient times the number of replicas. Install a newer "
-                "one with: pip install -U keras"
+                "would multiply the gradients by the number of replicas. Install a newer Keras "
+                "with: pip install -U keras"
             )
         super().__init__(**keras_arguments)
         vars(self).update(
@@ -110,7 +110,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         """Returns a slot of a variable, a keras.Variable.
 
         Raises:
-          KeyError: the variable has no slot of that name, or does not have it yet.
+          KeyError: the variable has no slot of that name, or the slot is not created yet.
         """
         return self._slots_of[self._var_key(variable)][slot_name]
 
