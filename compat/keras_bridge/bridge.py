@@ -97,7 +97,7 @@ def _out_of_v1(optimizer, api, changed):
 
 
 def bridge_class(api):
-    """Imports the Keras of an `api`, and returns the class of optimizers that `to_keras` makes.
+    """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes.
 
     Raises:
       ImportError: the required Keras is not installed, or does not run on TensorFlow.

@@ -89,7 +89,7 @@ class SideBySide(NamedTuple):
 
 
 def worst(measurements):
-    """Returns the worst grade among the measurements that count."""
+    """Returns the worst grade of the measurements whose `counts` is True."""
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 

@@ -48,7 +48,7 @@ class TranslationReport(NamedTuple):
 
     @property
     def grade(self) -> str:
-        """The worst grade among the measurements that count."""
+        """The worst grade of the measurements whose `counts` is True."""
         return measurement.worst(self.measurements)
 
     def __str__(self):
@@ -86,7 +86,7 @@ class Translation:
 
     @property
     def report(self) -> TranslationReport:
-        """A `TranslationReport`. At the first access, both optimizers train scratch variables."""
+        """A `TranslationReport`. The first access measures the grade by training two optimizers."""
         if self._report is None:
             self._report = self._make_report()
         return self._report

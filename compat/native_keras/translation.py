@@ -31,8 +31,8 @@ def to_plain_keras(
     Keras has already built would use the old optimizer.
 
     The grade of the result says how exactly the new optimizer continues the training. The grade is
-    measured when `grade` or `report` is read for the first time: copies of both optimizers, with
-    the settings of this call, train a small problem from the same state.
+    measured when `grade` or `report` is read for the first time: two new optimizers, which have the
+    settings of `optimizer` and of its translation, train a small problem side by side.
 
     Args:
       optimizer: an optimizer made by `to_keras`, which is translated with its state: slots,
@@ -120,7 +120,7 @@ def from_plain_keras(
 
 
 def _bridged(optimizer, api):
-    """Returns the bridged optimizer to translate: `optimizer`, or a bridge for a v1 optimizer."""
+    """Returns `optimizer` if it is bridged; if it is a v1 optimizer, bridges it."""
     if graph_names.is_bridged(optimizer):
         adapter = adapter_of(optimizer)
         if api not in ("auto", adapter.api):
@@ -142,7 +142,7 @@ def _bridged(optimizer, api):
 
 
 def _counts(translator, plain, sparse, learning_rate_changes):
-    """Returns a dict from the kinds of training to whether they count for the grade."""
+    """Returns a dict from each kind of training to whether this kind counts for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
     counts = dict.fromkeys(counterparts.KINDS, bool(sparse))
@@ -162,7 +162,7 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
       plain: Keras' own optimizer.
       variables: the variables whose state was translated.
       carry: the method that translated the state; None if no state was translated.
-      counts: a dict from the kinds of training to whether they count for the grade.
+      counts: a dict from each kind of training to whether this kind counts for the grade.
       back: whether `plain` was translated to `bridged`, not `bridged` to `plain`.
     """
     adapter = translator.adapter

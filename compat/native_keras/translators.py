@@ -60,7 +60,7 @@ class Translator:
         return plain
 
     def settings(self, bridged):
-        """Returns the arguments that only this Keras class has, without the learning rate."""
+        """Returns the arguments that are specific to the Keras class, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
         if steps and bridged._v1.counts_updates:
             raise ValueError(
@@ -148,8 +148,8 @@ class Translator:
             if not abs(power - expected) <= tolerance:  # true if `power` is NaN, too
                 raise ValueError(
                     f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
-                    f"it {expected:g}, and Keras computes it from iterations={steps}. Set "
-                    "iterations to the number of steps that the state has been trained for."
+                    f"it {expected:g}, and Keras computes it from iterations. Set iterations to "
+                    "the number of steps that the state has been trained for."
                 )
 
     def updates(self, optimizer):
@@ -162,8 +162,8 @@ class Translator:
         """Copies the state of a bridged optimizer to a plain optimizer.
 
         Args:
-          bridged: the optimizer to read.
-          plain: the new optimizer.
+          bridged: the optimizer whose state is read.
+          plain: the optimizer whose state is set.
           variables: the variables that `bridged` trains.
           new_variables: the variables that `plain` trains, in the same order.
         """

@@ -40,8 +40,8 @@ def names(optimizer, variables, originals=None):
 
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
-      variables: a dict from v1 names of the variables that the optimizer trains to (shape, dtype).
-      originals: a dict from these names to the Keras variables. A MultiOptimizer chooses the
+      variables: a dict from the v1 name of each variable to train to its (shape, dtype).
+      originals: a dict from the same names to Keras variables. A MultiOptimizer chooses the
         optimizer for a variable by the Keras variable, or by the v1 name if `originals` is None.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer

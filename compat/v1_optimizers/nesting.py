@@ -47,12 +47,15 @@ class NestedOptimizer(NamedTuple):
 
 
 def nested_optimizers(optimizer):
-    """Returns `NestedOptimizer`s: an optimizer and all nested in it, outer optimizers first."""
+    """Returns a list of `NestedOptimizer`s: `optimizer`, then the optimizers nested in it.
+
+    A wrapper precedes the optimizers nested in the wrapper.
+    """
     return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 
 def leaves(optimizer):
-    """Returns the optimizers that update variables: `optimizer`, or the leaves nested in it."""
+    """Returns the leaves: `optimizer` itself, or the nested optimizers that are not wrappers."""
     return [nested.optimizer for nested in nested_optimizers(optimizer) if nested.is_leaf]
 
 
