@@ -43,7 +43,8 @@ def to_keras(
         TensorFlow 2.16 and newer), "keras3" for Keras 3, or "auto" for the Keras version that
         `tf.keras` is on this machine.
       lr_attr: the name of the attribute of `optimizer` that holds the learning rate, if the name is
-        not `_learning_rate` or `_lr`; False if `optimizer` has no learning rate.
+        not `_learning_rate`, `_lr`, `learning_rate` or `lr`; False if `optimizer` has no learning
+        rate.
       global_step_attr: the name of the attribute of `optimizer` that holds the global step, if the
         name is not `_global_step`.
       fused: whether to use TensorFlow's fused kernels. XLA lacks the fused kernels for sparse
