@@ -1,6 +1,6 @@
-"""Functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
+"""Tests functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
 
-Through a bridge to Keras, each class computes the same as without the bridge, or raises an error.
+A Keras optimizer made by `to_keras` must compute the same as its v1 optimizer, or raise an error.
 """
 
 import functools
@@ -88,7 +88,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # it looks up a slot that it has not created
+    if case is CASES.get("contrib.opt Shampoo"):  # looks up a slot that it has not created
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []

@@ -1,4 +1,4 @@
-"""Eight Python threads run one train_op: the global step counts every step, and nothing crashes."""
+"""Tests eight Python threads that run one train_op: the global step must count every run."""
 
 import pytest
 import tensorflow as tf
