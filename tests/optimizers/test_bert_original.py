@@ -106,8 +106,7 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """Returns a function that runs BERT's update and increment, in one of the two possible orders.
-    """
+    """Returns a function that runs BERT's update and increment in one of two possible orders."""
 
     def train(pairs, step):
         if read_after_the_assignment:
