@@ -118,7 +118,7 @@ def test_every_argument_of_every_class(name, kind, api, full):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_betas_that_are_functions(api, name, kind):
-    """Compares a tf.function with a Session."""
+    """Compares the Keras optimizer in a tf.function with the v1 optimizer in a Session."""
     case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
     make = giving(case, ("beta1", "beta2"), GIVEN[kind])
     running.assert_same(

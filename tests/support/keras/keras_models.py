@@ -140,7 +140,11 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
 
 
 def rates(problem, rate_of):
-    """Computes gradient descent with a rate for each step in NumPy; returns all steps' values."""
+    """Computes gradient descent in NumPy with the learning rate `rate_of(step)`.
+
+    Returns:
+      The values of the variables after each step.
+    """
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
         rows = np.zeros_like(now["table"])
@@ -211,7 +215,7 @@ def fed_data(problem):
 
 
 def fit_data(model, problem, epochs, callbacks):
-    """Calls `fit` with the problem's gradients, one step after another."""
+    """Calls `fit` with the problem's gradients; each batch has the gradients of one step."""
     x, y = fed_data(problem)
     options = {"batch_size": 1, "shuffle": False, "verbose": 0}
     model.fit(x, y, epochs=epochs, callbacks=callbacks, **options)
