@@ -25,9 +25,9 @@ def train(*arguments):
 def test_two_steps_of_berts_adam_by_hand():
     optimizer = AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5, **NUMBERS)
     first, second = train(optimizer, [1.0], [[2.0], [1.0]])
-    # m = 0.5 * 2 = 1; v = 0.25 * 4 = 1; 1 / (1 + 1) + 0.5 * 1 = 1
+    # m = 0.5 * 2 = 1; v = 0.25 * 4 = 1; the update is 1 / (1 + 1) + 0.5 * 1 = 1
     np.testing.assert_allclose(first, [1 - 0.1 * 1], rtol=1e-7)
-    # m = 0.5 + 0.5 * 1 = 1; v = 0.75 + 0.25 * 1 = 1; 1 / (1 + 1) + 0.5 * 0.9 = 0.95
+    # m = 0.5 + 0.5 * 1 = 1; v = 0.75 + 0.25 * 1 = 1; the update is 1 / (1 + 1) + 0.5 * 0.9 = 0.95
     np.testing.assert_allclose(second, [0.9 - 0.1 * 0.95], rtol=1e-7)
 
 
@@ -89,8 +89,8 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # Like BERT's code, LAMB and AdamWeightDecay save w as one tensor with two slices, but adam_m
-    # as two tensors.
+    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but adam_m as two
+    # tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))

@@ -75,7 +75,10 @@ def giving(case, names, given):
 
 
 def taken(case, one_problem, given):
-    """Returns the names of the numeric arguments for which the v1 optimizer accepts `given`."""
+    """Returns the names of the numeric arguments that may be converted by `given`.
+
+    An argument may be converted if the v1 optimizer runs a training step with the converted value.
+    """
     found = []
 
     def note(arguments):
@@ -167,7 +170,7 @@ def test_configs_that_cannot_be_saved(api, what, kind):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
-    """If one function cannot be called yet, the hyperparameters after it are still found."""
+    """Checks that a function for beta1 that cannot be called yet does not hide beta2."""
     calls = []
 
     def beta1():

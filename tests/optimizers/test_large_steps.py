@@ -1,4 +1,4 @@
-"""Tests optimizers and decay functions that read the global step with very large global steps."""
+"""Tests optimizers and decay functions that read the global step, at very large global steps."""
 
 import math
 

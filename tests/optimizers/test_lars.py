@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float32"):
-    """Trains one variable in a Session; returns it and its momentum after each step.
+    """Trains one variable in a Session; returns the variable and its momentum after each step.
 
     The optimizer and the gradients may be callables, which are called while the graph is built.
     """

@@ -13,7 +13,7 @@ from tests.support.own_memory import MAKERS
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-SHAPE = [128, 32]  # large enough for a write to overtake a read
+SHAPE = [128, 32]  # so large that a wrong update could write elements before it has read them
 STEPS = 2
 
 

@@ -25,8 +25,8 @@ def trained(optimizer, gradients, start):
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
     # Learning rate 1, epsilon 0, w 0. The gradient diag(2, 8) keeps all matrices diagonal.
-    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32). L and R have the power -1/4 each, which
-    #         together is a division by the square root:
+    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), because both axes have the length 2.
+    # Step 1: L = R = diag(4, 64). L / 2 = diag(2, 32). So g is divided by diag(sqrt(2), sqrt(32)):
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
     with tf.Graph().as_default():

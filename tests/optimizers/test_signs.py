@@ -329,7 +329,7 @@ def test_logbase_cannot_be_set():
 
 
 class Halving(AddSignOptimizer):
-    """Creates the decay function in the constructor, as the error message above advises."""
+    """Creates the sign decay function in its constructor, so that a config can be saved."""
 
     def __init__(self, learning_rate=0.1, half_life=10, name="Halving"):
         self._half_life = half_life

@@ -30,7 +30,7 @@ def run(build, values, steps, use_resource=False):
     """Trains in a Session; `build` takes the variables and returns the train op.
 
     Returns:
-      For each step, a dict of all variables that exist, by name.
+      For each step, a dict from names to the values of all variables.
     """
     with tf.Graph().as_default(), v1.Session() as sess:
         train = build(

@@ -57,7 +57,7 @@ ALLOWED[".cli"] = EVERYTHING_BELOW
 
 
 def modules():
-    """Returns the files of the product as {module name: path}."""
+    """Returns the files of legacy_opt and compat as {module name: path}."""
     found = {}
     for folder, home in ("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat"):
         for path in (ROOT / folder).rglob("*.py"):

@@ -84,7 +84,7 @@ def deep_optimizer(global_step):
 
 
 def train_op(loss, global_step):
-    """Returns an operation that trains the wide part with Ftrl, and the deep part by the flags."""
+    """Returns an operation that trains both parts; the flags choose the deep part's optimizer."""
     wide = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "linear")
     deep = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "dnn")
     linear = tf.train.FtrlOptimizer(FLAGS.linear_learning_rate, l1_regularization_strength=0.001)

@@ -1,4 +1,4 @@
-"""Tests the errors of scripts in `legacy-opt run` that use a name which TensorFlow does not have.
+"""Tests the errors that `legacy-opt run` raises if a script uses a name that TensorFlow lacks.
 
 The error message says what to use instead, or why the name is missing.
 """

@@ -66,7 +66,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # not counted as time of the first test that uses it
+                elif kind == "shared fixture":  # not part of the duration of the first test with it
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:

@@ -145,7 +145,7 @@ def moved(name):
 
 
 class Net:
-    """A model of one of three kinds with layers of Keras 2 or of Keras 3."""
+    """A functional, Sequential or subclassed model (`kind`) of Keras 2 or Keras 3."""
 
     SHAPES = {
         "dense/kernel": (4, 3),
@@ -177,8 +177,8 @@ class Net:
     def v1_name(name):
         """Returns a variable's name in a TF1 graph from its name in Keras.
 
-        Some versions of Keras put the name of a Sequential or subclassed model first; TensorFlow
-        1.15 numbers the layers of functional models.
+        Some versions of Keras begin the name with the name of a Sequential or subclassed model.
+        TensorFlow 1.15 numbers the layers of functional models.
         """
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 

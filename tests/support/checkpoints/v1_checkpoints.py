@@ -42,7 +42,7 @@ class V1Training:
       problem: the `Problem`.
       make: a function from the global step (or None) to the optimizer.
       use_resource: whether to use resource variables instead of ref variables.
-      scope: a function that returns the scope in which the optimizer is made.
+      scope: a function that returns the scope in which apply_gradients is called.
       step: the name of the global step; None for a graph without one.
       step_dtype: the dtype of the global step.
       parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
@@ -128,12 +128,12 @@ class V1Training:
         return after
 
     def save(self, path, var_list=None, **options):
-        """Writes a checkpoint with TensorFlow's own Saver and returns its path."""
+        """Writes a checkpoint with TensorFlow's Saver and returns the checkpoint's path."""
         saver = v1.train.Saver(var_list, **options)
         return saver.save(self.session, str(path), write_meta_graph=False)
 
     def restore(self, path, var_list=None):
-        """Restores all variables of the graph with TensorFlow's own Saver."""
+        """Restores all variables of the graph with TensorFlow's Saver."""
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):

@@ -3,12 +3,12 @@
     python tests/support/faults/kill_and_resume.py --kills 50
 
 A process trains a small model and saves a checkpoint every 20 batches. It is killed and started
-again, alternately at any moment after its start and in the middle of a save. Then the same training
-runs once without interruption. Each restarted process reports its state after restoring, at each
-checkpoint and at the end: variables, slots and global step must equal those of the uninterrupted
-run bit for bit, and no finished checkpoint may be missing. The optimizers are AdagradDecay,
-LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, killed in the middle of an
-accumulation.
+again. Every second kill is in the middle of a save, the other kills are at any moment. Then the
+same training runs once without interruption. Each restarted process reports its state after
+restoring, at each checkpoint and at the end. Its variables, slots and global step must equal those
+of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The optimizers are
+AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, which is killed in the
+middle of an accumulation.
 
 Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
 while it imports TensorFlow. The last line of the output has the number of kills after which
@@ -115,7 +115,7 @@ class Run:
         return Training(self.name, directory or self.directory, self.forget)
 
     def _note(self, life, good):
-        """Records a process's messages; if it failed, empties the directory for the next one."""
+        """Records a process's messages; after a failure, empties the directory of checkpoints."""
         self.lives.append(life.messages)
         if not good:
             life.messages.append({"event": "fails"})

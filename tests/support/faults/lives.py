@@ -23,7 +23,7 @@ _LIFELINE = os.pipe()
 
 
 class Life:
-    """A child process, which is killed at the latest when `with` ends.
+    """A child process, which is killed when `with` ends, unless it has ended before.
 
     Args:
         live: the function to run; called in the child process with a function that sends messages.

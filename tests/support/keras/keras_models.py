@@ -1,8 +1,7 @@
 """Trains with given gradients and a Keras 2 or 3 optimizer, or a v1 optimizer in a Session.
 
-`problem` creates the variables' values and gradients. The other functions train with a Keras
-optimizer and return a `running.Trace`; `session` trains with a v1 optimizer. `keras_apis` has
-models for `fit`.
+`problem` creates the variables' values and gradients. `loop` and `graph` train with a Keras
+optimizer, `session` with a v1 optimizer. `keras_apis` has models for `fit`.
 """
 
 import inspect
@@ -222,5 +221,5 @@ def fit_data(model, problem, epochs, callbacks):
 
 
 def the_output(_, output):
-    """A loss function that returns the model's output."""
+    """Returns the model's output as the loss."""
     return output

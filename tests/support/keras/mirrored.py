@@ -2,6 +2,8 @@
 
     python -m tests.support.keras.mirrored CHECK…
 
+CHECK is the name of a function `check_…` in this module, without "check_".
+
 This is a separate program because virtual devices must be configured before TensorFlow is
 initialized, and because from TensorFlow 2.15 on, a second MirroredStrategy in one process sometimes
 fails. `tests.keras_bridge.test_mirrored` runs the program; `mirrored_training` describes the
