@@ -55,7 +55,7 @@ def test_numbers_are_checked_by_the_constructor(name):
         for value in wrong:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail(f"{key}={value!r} was taken")
+                pytest.fail(f"{key}={value!r} was accepted")
 
 
 def required(name):
@@ -88,7 +88,7 @@ def test_flags_and_names_are_checked_by_the_constructor(name):
         for value in values:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail(f"{key}={value!r} was taken")
+                pytest.fail(f"{key}={value!r} was accepted")
 
 
 # Gradients.
@@ -108,7 +108,7 @@ def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name,
         ]:
             with pytest.raises(error, match="scope/w"):
                 optimizer.apply_gradients([(gradient, w)])
-                pytest.fail(f"{gradient!r} was taken")
+                pytest.fail(f"{gradient!r} was accepted")
 
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])

@@ -30,6 +30,7 @@ def in_a_condition(one, two):
     return tf.cond(doubled, lambda: one * 2, lambda: tf.identity(one)), tf.identity(two)
 
 
+# Functions from two variables to two gradients that may share the buffers of the variables.
 ALIASES = {
     "own": lambda one, two: (tf.identity(one), two),
     "crossed": crossed,

@@ -54,7 +54,7 @@ def test_every_case_with_an_original_was_recorded():
     assert set(RECORDED) >= {name for name, case in CASES.items() if case.original is not None}
     for name, one in RECORDED.items():
         arguments = recorded.plain(CASES[name].arguments)
-        assert one.arguments == arguments, "record anew: tests/tools/record_originals.py"
+        assert one.arguments == arguments, "run tests/tools/record_originals.py again"
 
 
 @pytest.mark.parametrize("name", RECORDED)

@@ -78,7 +78,7 @@ def run_suite(folder, source, *options, keras=2):
 
 def test_readme_shows_the_table():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert lanes.with_table(readme) == readme, "out of date: run `make readme`"
+    assert lanes.with_table(readme) == readme, "README.md is out of date: run `make readme`"
 
 
 def test_the_table_is_written_between_its_markers():

@@ -134,7 +134,7 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
     if isinstance(expected, Exception):
         is_equal = own and _equals_own(actual, own())
-        return EQUAL if is_equal else f"only the v1 fails: {expected}"
+        return EQUAL if is_equal else f"only the v1 optimizer fails: {expected}"
     gap = largest_difference(actual, expected)
     if gap is None:
         return EQUAL
