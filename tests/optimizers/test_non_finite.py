@@ -80,7 +80,7 @@ class Checked:
 
 
 def multiplied(values, gradient):
-    """Returns the sum of `values`, as a loss whose gradient is `gradient` in every element."""
+    """Returns the sum of `values`, as a loss whose gradient with respect to them is `gradient`."""
 
     @tf.custom_gradient
     def loss(values):

@@ -18,7 +18,7 @@ v1 = tf.compat.v1
 def test_two_steps_by_hand(use_resource, sparse, fused):
     # Learning rate 0.5; the accumulator starts at 1, w at 2.
     # g 3, outside the context: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, inside: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
+    # g 4, in the context: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)

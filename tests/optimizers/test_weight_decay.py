@@ -323,7 +323,7 @@ def test_one_class_for_each_base_that_can_be_pickled():
 
 
 def test_the_bridge_sets_and_saves_the_weight_decay():
-    """Checks that `optimizer.weight_decay` is the decay of the v1 optimizer, not that of Keras.
+    """Checks that `optimizer.weight_decay` is the v1 optimizer's decay, not Keras' weight decay.
 
     Each update multiplies the variable by 1 - weight_decay. Unlike in Keras, the learning rate does
     not scale the decay.

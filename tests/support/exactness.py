@@ -45,8 +45,8 @@ The Keras optimizer is trained in several ways:
   same model in a Session.
 
 If the v1 optimizer raises an error only in a Session, it runs in a `tf.function` or in eager
-execution instead. Columns with "Keras 3" show the bridge to Keras 3, the other columns the bridge
-to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in all of these ways. In
+execution instead. Columns with "Keras 3" show the bridge to Keras 3. The other columns show the
+bridge to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in all of these ways. In
 addition, it trains `keras.Variable` objects in the ways **function** and **eager**, and runs
 **fit** with `run_eagerly=True`.
 
