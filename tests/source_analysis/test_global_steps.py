@@ -1,4 +1,7 @@
-"""`legacy-opt audit`: lines that increment a global step after legacy_opt has incremented it."""
+"""Tests that `legacy-opt audit` finds lines that increment a global step a second time.
+
+The first increment is by an optimizer of legacy_opt, to which the global step is passed.
+"""
 
 import textwrap
 

@@ -1,4 +1,7 @@
-"""`legacy-opt run` raises errors with advice where a script uses missing names of TensorFlow."""
+"""Tests the errors that `legacy-opt run` raises if a script uses a name that TensorFlow lacks.
+
+The error message says what to use instead, or why the name is missing.
+"""
 
 import re
 import textwrap
@@ -108,9 +111,9 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         expected = place("odd", odd_line(number)) + re.escape(text)
         kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
         assert re.match(kind + expected, found), (use, found)
-    # An installed package gets Python's message.
+    # In an installed package, the error has Python's own message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
-    # The script does not catch the last error. Its message was printed as a warning before.
+    # The script does not catch the last error. The error's message was also printed as a warning.
     assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)

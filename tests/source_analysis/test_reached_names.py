@@ -1,4 +1,8 @@
-"""Missing names that keep `legacy-opt run` from running a script, and names it warns of."""
+"""Tests which missing names of TensorFlow keep `legacy-opt run` from running a script.
+
+If every run of the script reaches a missing name, the script is not started. If a run may not reach
+the name, the command prints a warning and starts the script.
+"""
 
 import os
 import types
