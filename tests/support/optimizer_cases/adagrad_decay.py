@@ -1,4 +1,4 @@
-"""AdagradDecay."""
+"""The NumPy reference (oracle) and the test cases of AdagradDecay."""
 
 import functools
 
@@ -10,7 +10,11 @@ from tests.support.optimizer_cases.case import Case
 
 
 class AdagradDecay(oracles.Oracle):
-    """DeepRec's AdagradDecay; `layout` is 1 (count per element) or 2 (count per row)."""
+    """DeepRec's AdagradDecay.
+
+    A slot counts how often the accumulator has decayed: for each element (`layout` 1, the first
+    version of the optimizer) or for each row (`layout` 2, version V2).
+    """
 
     def __init__(
         self,
@@ -51,8 +55,8 @@ class AdagradDecay(oracles.Oracle):
 
 def _adagrad_decay(optimizer, layout, **arguments):
     oracle = functools.partial(AdagradDecay, layout=layout, **arguments)
-    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step, or fuse a product and a
-    # sum.
+    # 4 ulps (units in the last place), because some kernels approximate 1/sqrt with one Newton
+    # iteration, or fuse a multiplication and an addition.
     return Case(optimizer, arguments, oracle, ulps=4)
 
 
