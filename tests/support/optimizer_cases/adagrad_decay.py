@@ -12,8 +12,9 @@ from tests.support.optimizer_cases.case import Case
 class AdagradDecay(oracles.Oracle):
     """DeepRec's AdagradDecay.
 
-    A slot counts how often the accumulator has decayed: for each element (`layout` 1, the first
-    version of the optimizer) or for each row (`layout` 2, version V2).
+    The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. Its
+    shape is that of the variable (`layout` 1) or [rows] (`layout` 2). The flat element with a row's
+    number is the count of this row. Dense gradients use element 0.
     """
 
     def __init__(
