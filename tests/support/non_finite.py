@@ -134,7 +134,10 @@ class Training:
             self.graph = graph
 
     def step(self, kind="", value=None):
-        """Runs a training step; with a `kind`, one element of that gradient is `value`."""
+        """Runs a training step.
+
+        If `kind` is given, one element of the gradient of this variable is `value`.
+        """
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
             fed[kind][ROW if kind == "dense" else IDS.index(ROW), COLUMN] = value

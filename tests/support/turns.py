@@ -1,4 +1,4 @@
-"""Selects the cells of a run: all combinations of parameters, pairs, or one lane's share.
+"""Selects the cells of a run: all combinations of parameters, all pairs, or a lane's share.
 
 A cell is a test with one combination of parameters; a lane is one TensorFlow version. If a single
 lane runs, it runs all daily cells. If all lanes run, each lane gets its number (`--turn 2/5` is the

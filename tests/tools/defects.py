@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items):
 
 
 class Recorder:
-    """Writes each test's outcome: "passed", "failed" or the failed phase. A pytest plugin."""
+    """A pytest plugin that writes each test's outcome: "passed", "failed" or the failed phase."""
 
     def __init__(self, path):
         self._path, self._ends = path, {}
@@ -87,7 +87,7 @@ def compare(paths):
         the present product.
 
     Returns:
-      A list of complaints.
+      A list of messages, one for each requirement that is not met.
     """
     before, today = (collections.defaultdict(list) for _ in range(2))
     numbers = collections.defaultdict(set)

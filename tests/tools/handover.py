@@ -14,8 +14,8 @@ asserts that
 * every restored tensor is bit-equal;
 * each further step equals TensorFlow's own Adagrad bit for bit, on this TensorFlow version. That
   Adagrad starts from the checkpoint's arrays, and NumPy decays its accumulators between the steps;
-* the final values differ by at most `bound` from those of the training that stayed on the first
-  TensorFlow version.
+* the final values differ by at most `bound` from those in `values.npz`, of the training that stayed
+  on the TensorFlow version that saved the checkpoint.
 
 `continue` prints the largest differences and writes them to `report.txt`. It also saves a
 checkpoint and `values.npz` in another folder, so that the first version can continue from there.

@@ -65,7 +65,11 @@ def expression(report):
 
 
 def cell(figure):
-    """Returns the largest difference. Beyond rounding, also its share of the weights' movement."""
+    """Returns the largest difference as text.
+
+    If the difference is larger than rounding, the text also has it in percent of the largest
+    distance by which a weight has moved.
+    """
     if figure.grade == "exact":
         return "0"
     if figure.grade == "rounding":

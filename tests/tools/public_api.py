@@ -2,8 +2,8 @@
 
     python -m tests.tools.public_api          writes docs/public_api.txt
 
-tests/project/test_public_api.py compares this file with the code. So each change of the API appears
-in a diff of the file.
+tests/project/test_public_api.py compares docs/public_api.txt with the code. So each change of the
+API appears in a diff of docs/public_api.txt.
 """
 
 import inspect
@@ -26,7 +26,7 @@ RESULTS = (
 
 
 def text():
-    """Returns the content of the file."""
+    """Returns the content of docs/public_api.txt."""
     parts = []
     for module in (legacy_opt, compat):
         names = sorted(module.__all__)
@@ -122,7 +122,7 @@ def parameter(each):
 
 def annotation(value):
     """Returns an annotation in the way it is written in the source."""
-    value = getattr(value, "__forward_arg__", value)  # NamedTuples have ForwardRefs
+    value = getattr(value, "__forward_arg__", value)  # a ForwardRef in NamedTuples
     return value if isinstance(value, str) else value.__name__
 
 

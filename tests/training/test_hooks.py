@@ -94,7 +94,10 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """The bar ignores losses with several elements in the collection, but not as its argument."""
+    """Losses with several elements are ignored in the collection.
+
+    A `loss` argument with several elements raises an error.
+    """
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -154,7 +157,7 @@ def test_all_hooks_at_once(part, tmp_path):
         train_op = ways.minimize(made)
         with v1.Session(config=running.AS_WRITTEN) as session:
             expected = ways.run(session, train_op)
-        for last in (4, ways.STEPS):  # the second session restores the checkpoint
+        for last in (4, ways.STEPS):  # the second session restores the first's
             monitored(train_op, all_hooks(made, str(tmp_path), last), last, str(tmp_path))
         path = v1.train.latest_checkpoint(str(tmp_path))
     ways.assert_holds(path, expected)

@@ -69,7 +69,7 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """The new session writes statistics at once, though the global step has become lower."""
+    """The new session writes statistics at once, although its global step is lower."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)

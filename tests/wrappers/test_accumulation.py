@@ -32,9 +32,9 @@ v1 = tf.compat.v1
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
-    # Eager execution is the cheapest reference, but not for functions, because their graphs are
-    # rewritten. Nor for ref variables: in old versions (2.4), sparse SGD rounds the learning rate
-    # to float32, but only for ref variables.
+    # Eager execution is the cheapest reference. It is no reference for functions, because their
+    # graphs are rewritten, and none for ref variables, because in old versions (2.4) sparse SGD
+    # rounds the learning rate to float32 only for ref variables.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -43,7 +43,7 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """After each update, all variables have the values and names of training with large batches.
+    """After each update, all variables equal those of training with large batches, also in name.
 
     The variables include slots, beta powers and the global step.
     """

@@ -104,7 +104,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # first without slots, then with other sums in them
+    for before in 0, 2:  # restores before slots exist; then over other sums
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -189,7 +189,7 @@ def test_partitioned_variables(tmp_path):
         sess.run(train_op, {ids: [5, 3]})
         actual = sess.run([tf.convert_to_tensor(each) for each in (table, dense)])
     # Each occurrence of an id has the gradient 2, and the mean is half of the sum of both batches.
-    # So the mean gradient of a row is the number of its occurrences. That of `dense` is 2.
+    # So the mean gradient of a row is the number of its occurrences. `dense` has the mean 2.
     touches = np.array([[1], [0], [0], [1], [0], [2]])
     expected = 1 - 0.5 * touches / np.sqrt(0.1 + touches**2) * np.ones((6, 2))
     np.testing.assert_allclose(actual[0], expected, 1e-6)

@@ -97,7 +97,7 @@ def find(values, name):
 
 
 def assert_same(inside, alone):
-    """Asserts that `inside` has all variables of `alone` with equal values, and maybe others."""
+    """Asserts that all variables of `alone` are equal in `inside`, which may have others, too."""
     for one, other in zip(inside, alone):
         for name, value in other.items():
             assert np.all(np.isfinite(value)), name
@@ -184,7 +184,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages the gradients of several towers, like Horovod those of processes; delegates."""
+    """Averages several towers' gradients and passes them to another optimizer, like Horovod."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(
@@ -210,7 +210,7 @@ class DistributedOptimizer(v1.train.Optimizer):
 
 
 def allreduce(gradients):
-    """Averages dense gradients, and gathers sparse ones."""
+    """Averages dense gradients; concatenates sparse gradients, divided by their number."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients) / len(gradients)
     values = tf.concat([grad.values for grad in gradients], 0) / len(gradients)
@@ -249,7 +249,7 @@ OTHERS = [
 
 
 def cells():
-    """Yields all combinations; the daily run has each with either ref or resource variables."""
+    """Yields all combinations. The daily run alternates between ref and resource variables."""
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):

@@ -1,4 +1,4 @@
-"""Tests that a MultiOptimizer trains each variable like the variable's own optimizer."""
+"""Tests that MultiOptimizer equals several optimizers which train their variables alone."""
 
 import collections
 import re
@@ -41,7 +41,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """Runs one train_op per optimizer, then increments the global step; needs no MultiOptimizer."""
+    """Applies its optimizers one by one, then increments the global step. It is the reference."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")
@@ -235,7 +235,7 @@ def test_rules_that_use_the_global_step_warn_without_one():
 
 
 def test_rules_read_the_global_step_before_it_advances():
-    """Rules read the global step, 3, before apply_gradients increments it."""
+    """Both rules read the global step 3, before `apply_gradients` increments the step to 4."""
     steps = []
 
     def decay_fn(step):

@@ -51,7 +51,7 @@ def data(steps=STEPS):
     found = []
     for _ in range(steps):
         ids = random.randint(0, 7, size=(REPLICAS, 4))
-        ids[:, 0] = ids[0, 1]  # twice on the first replica, and also on the second
+        ids[:, 0] = ids[0, 1]  # repeated on the first replica; also on the second
         found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
     return found
 
@@ -158,7 +158,8 @@ class Loop:
         assert {slot_name for _, slot_name in trace.slots} == set(self.optimizer.get_slot_names())
         for (name, slot_name), value in trace.slots.items():
             variable, optimizer = self.variables[name], self.optimizer
-            if isinstance(optimizer, v1.train.Optimizer):  # 1.15 returns only one replica's slot
+            if isinstance(optimizer, v1.train.Optimizer):
+                # On TensorFlow 1.15, get_slot(variable) returns the slot of only one replica.
                 parts = self.strategy.experimental_local_results(variable)
                 for part in parts:
                     assert_equal(optimizer.get_slot(part, slot_name).numpy(), value, slot_name)
@@ -178,7 +179,8 @@ def assert_equal(value, expected, what):
 def assert_everywhere(strategy, variable, expected, what):
     """Asserts that all copies of a variable in this process have the expected bits."""
     parts = components(strategy, variable)
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # other strategies: one
+    # With other strategies, each process has one copy.
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
         value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
@@ -243,7 +245,7 @@ def keras_3_version():
 
 
 def check_refused(strategy):
-    """Asserts that `to_keras` raises an ImportError, because this Keras 3 version is too old."""
+    """Asserts that `to_keras` raises an ImportError, because this Keras 3 is too old."""
     with strategy.scope():
         try:
             bridged(OPTIMIZERS["adam"])(None)
@@ -256,8 +258,8 @@ def check_refused(strategy):
 def run_checks(checks, strategy):
     """Runs checks and prints their names.
 
-    With several replicas, Keras 3 before 3.8 does not divide the loss by the number of replicas.
-    `to_keras` must raise an error there, and this function checks only that.
+    With several replicas, Keras 3 before 3.8 does not divide the loss by the number of replicas, so
+    `to_keras` must raise an error. In this case `check_refused` replaces each check.
     """
     # `strategy` may be a ClusterCoordinator, which has an attribute `strategy`.
     replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync

@@ -153,7 +153,10 @@ def keras_run(problem, optimizer, velocity=None):
 
 
 def gradient(tensors, table):
-    """Returns a gradient. The dense shape of a sparse gradient is a tensor, like in embeddings."""
+    """Returns a gradient of the table.
+
+    A sparse gradient gets a tensor as its dense shape, like the gradient of an embedding layer.
+    """
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(table.shape.as_list(), tf.int64))
@@ -405,7 +408,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns a constructor's arguments and their defaults, without missing and None defaults."""
+    """Returns the arguments of a constructor that have a default other than None, with defaults."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}

@@ -60,7 +60,7 @@ def session(case, problem):
 
 
 def train(optimizer, variables, problem, first, last):
-    """Runs the training steps from `first` to before `last`; returns the values after each step."""
+    """Runs the training steps `first`, …, `last` - 1; returns the values after each step."""
 
     @tf.function(input_signature=[running.signature(problem)], autograph=False)
     def step(gradients):
@@ -110,7 +110,7 @@ def state(plain, suffix):
 
 
 def steps(optimizer, variables, *gradients):
-    """Runs a training step for each number, which is the value of all elements of the gradient."""
+    """Runs one training step per number, which is the value of all elements of its gradients."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -142,7 +142,7 @@ def assert_equal_steps(after, expected):
 
 
 def assert_as_graded(translation, after, expected):
-    """Asserts that values equal those of a Session: exactly, or up to rounding, as graded."""
+    """Asserts that values equal those of a Session, exactly or up to rounding by the grade."""
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
     else:

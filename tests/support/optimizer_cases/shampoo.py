@@ -109,7 +109,7 @@ def power_by_eigenvalues(matrix, exponent):
 
 
 def power_by_iteration(matrix, exponent):
-    """Computes matrix**exponent by Newton's iteration on the matrix's square root, up to 1e-6."""
+    """Computes matrix**exponent up to an error of 1e-6, by Newton's iteration on a square root."""
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
@@ -122,7 +122,7 @@ def power_by_iteration(matrix, exponent):
     return power
 
 
-# All variables but the scalar, because tf.contrib.opt's Shampoo divides by the rank.
+# The scalar variable is left out, because tf.contrib.opt's Shampoo divides by the rank, here 0.
 _TRAINED = ("matrix", "vector", "table", "bias", "cube")
 
 

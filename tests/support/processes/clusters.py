@@ -80,7 +80,7 @@ def check_bridge(strategy):
 
 
 def check_fit(strategy):
-    """Checks that `model.fit` equals a Session, or on Keras 3 that it raises Keras' error."""
+    """Checks that `model.fit` equals a Session; on Keras 3, that `fit` raises Keras' error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -89,7 +89,7 @@ def check_fit(strategy):
 
 
 def assert_cannot_fit(strategy, fit, where):
-    """Asserts that `fit` raises the same error with Keras' Adam or SGD and a bridged optimizer."""
+    """Asserts that `fit` raises the same error with Keras' own and with a bridged optimizer."""
     own = keras().optimizers.Adam if KERAS_3 else keras().optimizers.SGD
     for make in (own, lambda: bridged(OPTIMIZERS["adam"])(None)):
         model, _ = make_model(strategy, make)
@@ -116,7 +116,7 @@ def check_steps(coordinator):
 def check_together(coordinator):
     """Checks a training in which both workers train at the same time.
 
-    `iterations` must equal the number of steps, and all values must stay finite.
+    `iterations` must equal the number of steps (Keras 3: at most), and all values must be finite.
     """
     loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS["adam"]), apply_bridged)
     batches = [as_one(batch) for batch in data()]
@@ -134,7 +134,7 @@ def check_together(coordinator):
 def check_coordinated_fit(coordinator):
     """Checks that `model.fit` equals a Session.
 
-    On versions on which `fit` fails with every optimizer, checks that it raises Keras' error.
+    If `fit` fails with every optimizer on this version, checks that it raises Keras' error.
     Each epoch has one step, because within an epoch the workers train at the same time.
     """
     strategy, create = coordinator.strategy, keras().utils

@@ -14,7 +14,7 @@ import time
 from tests.support.paths import ROOT
 
 FORKED = pathlib.Path(__file__).with_name("forked.py")
-# Programs are forked from a server process. It imports TensorFlow only once, which takes seconds.
+# Programs are forked from a server process, which imports TensorFlow once. This takes seconds.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
@@ -40,7 +40,7 @@ def started(*command, folder=ROOT, environment=()):
 def run_in_new_python(*command, seconds, **options):
     """Runs a program like `run`, but in a new Python process with nothing imported.
 
-    For tests of imports, and of environment variables that TensorFlow reads while it is imported.
+    Use it in tests of imports and of environment variables that are read by TensorFlow's import.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
@@ -96,7 +96,7 @@ def forked(*command, folder=ROOT, environment=()):
 def run(*command, seconds, **options):
     """Runs a Python program in a forked process that has TensorFlow and this package imported.
 
-    Kills the program's child processes when the program has ended, or all of them after a timeout.
+    When the program has ended or timed out, kills all of its processes that still run.
 
     Args:
       *command: the arguments after `python`: a script, or -c or -m, and its arguments.
