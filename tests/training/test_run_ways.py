@@ -51,7 +51,7 @@ def state_of(state, kinds):
 
 
 def monitored(full):
-    """Returns all classes with --full; otherwise those that the test of Estimators omits."""
+    """Returns all classes with --full; otherwise those that the test of Estimators leaves out."""
     return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
 
 

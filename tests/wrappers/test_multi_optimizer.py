@@ -1,4 +1,4 @@
-"""Tests that MultiOptimizer equals several optimizers which train their variables alone."""
+"""Tests that MultiOptimizer computes the same as its optimizers, each with its own train_op."""
 
 import collections
 import re

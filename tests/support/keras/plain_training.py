@@ -110,7 +110,7 @@ def state(plain, suffix):
 
 
 def steps(optimizer, variables, *gradients):
-    """Runs one training step per number, which is the value of all elements of its gradients."""
+    """Runs one training step per number in `gradients`; all elements of a gradient equal it."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -142,7 +142,10 @@ def assert_equal_steps(after, expected):
 
 
 def assert_as_graded(translation, after, expected):
-    """Asserts that values equal those of a Session, exactly or up to rounding by the grade."""
+    """Asserts that values equal those of a Session.
+
+    They must be equal bit for bit if the grade is "exact", and within `TOLERANCE` otherwise.
+    """
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
     else:

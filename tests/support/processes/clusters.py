@@ -40,7 +40,7 @@ from tests.support.keras.mirrored_training import (
     run_checks,
 )
 
-# Keras' error messages where `fit` does not support a strategy with any optimizer.
+# The error messages of those versions of Keras whose `fit` does not support a strategy.
 CANNOT_FIT = {
     "keras 3 workers": "Attempt to convert a value (PerReplica",
     "keras 3 coordinator": "pass this dataset to ClusterCoordinator.create_per_worker_dataset",
@@ -80,7 +80,7 @@ def check_bridge(strategy):
 
 
 def check_fit(strategy):
-    """Checks that `model.fit` equals a Session; on Keras 3, that `fit` raises Keras' error."""
+    """Checks that `model.fit` equals a Session; on Keras 3, which cannot fit here, its error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return

@@ -40,7 +40,8 @@ def started(*command, folder=ROOT, environment=()):
 def run_in_new_python(*command, seconds, **options):
     """Runs a program like `run`, but in a new Python process with nothing imported.
 
-    Use it in tests of imports and of environment variables that are read by TensorFlow's import.
+    Tests of imports use this function, and tests of environment variables that are read when
+    TensorFlow is imported.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
