@@ -62,7 +62,7 @@ def checked(optimizer):
     if schedules.step_behind(rate) is not None:
         raise ValueError(
             f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
-            "optimizer advances this step, and the v1 optimizer would advance it once more. Use "
+            "optimizer increments this step, and the v1 optimizer would increment it once more. Use "
             "the original v1 optimizer, without to_keras and to_v1."
         )
     return optimizer
@@ -73,9 +73,10 @@ def _refuse_unless_known(given):
     if versions.kind_of_keras_optimizer(cls) is not None:
         return
     if hasattr(cls, "add_variable_from_reference"):
+        home = keras_adapters.adapter_of_api("optimizer_v2").name
         raise TypeError(
-            f"{cls.__name__} is one of the new optimizers of Keras 2.11 to 2.15, which cannot run "
-            f"in a TF1 graph. Pass tf.keras.optimizers.legacy.{cls.__name__}."
+            f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
+            f"cannot run in a TF1 graph. Pass {home}.optimizers.legacy.{cls.__name__}."
         )
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
