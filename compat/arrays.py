@@ -10,7 +10,7 @@ def same(one, other):
 
 
 def largest_difference(one, other):
-    """Returns the largest absolute difference of two arrays of the same shape, a float.
+    """Returns the largest absolute difference between two arrays of the same shape, as a float.
 
     Returns infinity if an element is NaN or infinite in one array, and different in the other.
     """

@@ -49,11 +49,13 @@ def add_command(commands):
     parser.add_argument(
         "-m", action="store_true", dest="is_module", help="SCRIPT is a module's name"
     )
-    parser.add_argument("--force", action="store_true", help="run it even if names are missing")
+    parser.add_argument(
+        "--force", action="store_true", help="run the script even if names are missing"
+    )
     parser.add_argument(
         "argv",
         metavar="SCRIPT",
-        nargs=argparse.PARSER,  # all arguments after it belong to the script, even "--" and options
+        nargs=argparse.PARSER,  # all arguments after SCRIPT belong to the script, even options
         help="a Python file or the name of a module, followed by its arguments",
     )
     parser.set_defaults(run=execute)
