@@ -34,7 +34,7 @@ def by_rows(counts, parts=()):
         here = slice(offset[0], offset[0] + shape[0])
         found = change_layout(counts[slices(shape, offset)], shape[:1])
         if np.any(seen[here] & (rows[here] != found)):
-            raise ValueError("two of its parts with the same rows have different counts")
+            raise ValueError("two parts with the same rows have different counts")
         rows[here], seen[here] = found, True
     return rows
 

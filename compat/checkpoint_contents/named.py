@@ -111,7 +111,7 @@ def _items(tensors):
         elif set(shapes) == {()}:
             shape = ()
         elif numbered and all(map(partitioned_slots.is_numbered, parts)):
-            # The variable is saved as one tensor, but its slot in parts.
+            # The variable is saved as one tensor, but its slot is saved in parts.
             full = tuple(tensors[variable].shape)
             joined = [joined_shape(shapes, axis) for axis in range(len(full))]
             shape = full if full in joined else None

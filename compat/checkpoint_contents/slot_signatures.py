@@ -18,7 +18,7 @@ class Signature(NamedTuple):
     """The slots and shared variables by which an optimizer is recognised in a checkpoint.
 
     Attributes:
-      label: the optimizer as shown to users.
+      label: a description of the optimizer for users.
       names: the optimizer's names in the names of its slots.
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.

@@ -46,7 +46,10 @@ def masked_crc32c(chunks):
 
 
 def _shortened(data, dtype, unit):
-    """Returns a bytearray with the same remainder, little longer than `_DEGREE * unit` elements."""
+    """Returns a bytearray with the same remainder.
+
+    The result is only a little longer than `_DEGREE * unit` elements of the dtype.
+    """
     width = np.dtype(dtype).itemsize
     removed = len(data) // width - _DEGREE * unit
     if removed <= 0:

@@ -55,8 +55,8 @@ class Move(NamedTuple):
 
     def _offsets(self, checkpoint):
         shapes = [checkpoint.tensors[source].shape for source in self.sources]
-        # The axis along which the sources are joined. Along the other axes, the sources and the
-        # result have the same size.
+        # The sources are joined along `axis`. Along all other axes, the sources and the result have
+        # the same size.
         axis = next((i for i, size in enumerate(self.shape) if shapes[0][i] != size), 0)
         begin = 0
         for source, shape in zip(self.sources, shapes):

@@ -80,7 +80,7 @@ def _save_v1(model, optimizer, arguments, name_map):
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
-            f"{arguments.like!r}, given as --like, lacks some variables of the model of "
+            f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
             f"{arguments.model} or of its optimizer. Map names with --name-map.",
             mismatch.report,
         ) from mismatch

@@ -125,7 +125,7 @@ class KerasState:
                 raise ValueError(
                     f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
                     f"but model_or_variables has {len(keys)} to train. Optimizers of Keras 3 "
-                    "are built once: make a new one with to_keras."
+                    "are built once: make a new optimizer with to_keras."
                 )
         for variable in self._variables.values():
             key = optimizer.variable_key(variable)

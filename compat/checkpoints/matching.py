@@ -72,7 +72,7 @@ class Match(NamedTuple):
             values = [adagrad_decay_counts.by_rows(*each) for each in zip(values, parts)]
         if self.axis is None:
             if not all(arrays.same(value, values[0]) for value in values):
-                raise ValueError("its parts differ, but Keras has one value for all of them")
+                raise ValueError("the parts differ, but Keras has one value for all parts")
             values = values[:1]
         value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)
         if self._is_counts:
@@ -169,7 +169,7 @@ class Misfit(NamedTuple):
     Attributes:
       tensor: the `StateTensor`.
       why: the reason.
-      names: the names of tensors in the checkpoint that have the right name but do not match.
+      names: the names of tensors that were found in the checkpoint but cannot be used.
     """
 
     tensor: StateTensor

@@ -120,7 +120,7 @@ def _row(indent, item, what):
     if item.kind == "parts":
         notes.append(plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "of each part":
-        notes.append(f"a separate one for each of {plain_text.counted(len(item.pieces), 'part')}")
+        notes.append(f"a separate slot for each of {plain_text.counted(len(item.pieces), 'part')}")
     elif item.kind == "incomplete":
         notes.append("INCOMPLETE: parts are missing in the checkpoint")
     elif item.kind == "EmbeddingVariable":

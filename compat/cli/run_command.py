@@ -28,7 +28,7 @@ tf.compat.v1 in the script and in your own modules. Installed packages import th
 TensorFlow as usual.
 
 Names that neither TensorFlow nor legacy_opt has are listed first. If the script is certain to use
-one of them, it is not run.
+such a name, the script is not run.
 """
 _EPILOG = """\
 example: legacy-opt run train.py --steps 1000
@@ -68,7 +68,7 @@ def execute(arguments):
       arguments: the parsed arguments.
 
     Returns:
-      The exit code, if the script does not end the process by itself.
+      The exit code. (The function does not return if the script ends the process.)
     """
     script, is_module = arguments.argv[0], arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path: Python 3.11 and later

@@ -60,7 +60,7 @@ def _counted_twice(call, step, applied, steps, module):
 
 
 def _nodes(outer, module):
-    """Yields the nodes of a module, class or function, but not those of nested definitions."""
+    """Yields the nodes of a module, class or function, without nodes of nested definitions."""
     waiting = list(ast.iter_child_nodes(outer))
     while waiting:
         node = waiting.pop()

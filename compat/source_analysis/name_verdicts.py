@@ -83,7 +83,7 @@ _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
 # Names that wrap optimizers. They are current names, so the table of old names lacks them.
-_ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also those of legacy_opt."
+_ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
     "tf.mixed_precision.enable_mixed_precision_graph_rewrite",

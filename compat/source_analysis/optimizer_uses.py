@@ -1,8 +1,8 @@
 """Finds every use of an optimizer in Python files and notebooks, without running them.
 
-A use is a place where an optimizer class, or a function that takes or returns optimizers, is
-called, subclassed, passed as an argument or imported by name, or where a string names an optimizer.
-Calls of an optimizer's methods, such as `minimize`, are not listed.
+A use is a place where code calls, subclasses, passes or imports an optimizer class, or a function
+that takes or returns optimizers. A string that names an optimizer is a use, too. Calls of an
+optimizer's methods, such as `minimize`, are not listed.
 """
 
 from __future__ import annotations
