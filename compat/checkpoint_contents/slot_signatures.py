@@ -211,6 +211,7 @@ def recognise_roles(layouts, powers):
     """Guesses the optimizer of slots whose roles are known.
 
     Object-based checkpoints save the roles.
+
     Args:
       layouts: for each variable, a dict from the slots' roles to their forms.
       powers: the names of the optimizer's shared variables, including the powers of beta.

@@ -276,6 +276,7 @@ def _merge(shards, merged):
 
 def _restored(items):
     """Adds operations that read the items to be copied from other checkpoints.
+
     Returns:
       A dict from the positions of these items in `items` to their tensors.
     """

@@ -107,6 +107,7 @@ def _model(name):
 
 def _save(model, optimizer, arguments, report):
     """Saves a Keras file or a checkpoint in a working folder, then renames the files.
+
     Returns:
       The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
 

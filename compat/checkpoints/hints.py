@@ -39,6 +39,7 @@ def hints(checkpoint, state, matches, misfits):
 
 def _by_shape(items, variables):
     """Maps each variable to the item with its shape and dtype, if there is only one such pair.
+
     Args:
       items: the `Item`s of the checkpoint's unmatched variables.
       variables: the `StateTensor`s of the model's unmatched variables.

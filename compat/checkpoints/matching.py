@@ -83,6 +83,7 @@ class Match(NamedTuple):
         """Yields (name, array, None), arguments of `CheckpointWriter.add`, for each tensor.
 
         This is the inverse of `read`.
+
         Raises:
           ValueError: a number is too large for the dtype in the checkpoint.
         """

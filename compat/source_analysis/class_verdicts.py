@@ -58,6 +58,7 @@ class Classes:
 
     def class_of_legacy_opt(self, definition):
         """Returns the legacy_opt class that a class extends, or that replaces the class; else None.
+
         Also returns None for functions, and for a class that extends a class of legacy_opt but
         overrides its `apply_gradients`.
         """
@@ -101,6 +102,7 @@ class Classes:
 
     def guess(self, base, scope, may_be=False):
         """Returns a `Verdict` if a base that is known only at run time may be an optimizer.
+
         Args:
           base: the expression.
           scope: the `Scope` of the expression.
