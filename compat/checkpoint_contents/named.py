@@ -129,7 +129,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns the partitioned variables whose parts all exist: a dict from name to axis."""
+    """Returns a dict from the name of each variable with a complete set of parts to their axis."""
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)

@@ -1,4 +1,8 @@
-"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes."""
+"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes.
+
+A slot's role is its name in the optimizer, such as "m". An optimizer's signature lists the roles
+and the forms (shapes and dtypes) of its slots.
+"""
 
 import itertools
 import re
@@ -70,7 +74,7 @@ def _shampoos(ranks):
 
 
 _DECAY = ("accumulator", "accumulator_decay_power")
-# If two signatures have the same name and layout, the signature with more powers is first.
+# If two signatures have the same name and layout, the signature with more powers of beta is first.
 _SIGNATURES = (
     _like_variable("Adam", "Adam", "m v", 2),
     _like_variable("AdaMax", "AdaMax", "m v", 1),

@@ -76,7 +76,7 @@ class _Optimizers:
         self._names, self._classes = names, classes
 
     def applied(self, call, scope):
-        """Yields (call, class name, global step) if a call passes a global step to `_CLASSES`."""
+        """Yields (call, class, step) if a call passes a global step to one of `_CLASSES`."""
         if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
             return
         step = _argument(call, 1, "global_step")
@@ -87,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields each of `_CLASSES` if an expression may be an instance or wrap an instance."""
+        """Yields each of `_CLASSES` of which an expression may be, or may wrap, an instance."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))

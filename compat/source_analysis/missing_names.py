@@ -91,7 +91,7 @@ def look_up(name, tensorflow):
       lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
-    if parts[1:2] == ["compat"]:  # tf.compat.v1 has a `compat` too, but another module
+    if parts[1:2] == ["compat"]:  # tf.compat and tf.compat.v1.compat are different modules
         found = sys.modules["tensorflow"]
     for end in range(1, len(parts)):
         try:
@@ -130,14 +130,14 @@ class _User(ast.NodeVisitor):
     Attributes:
       module: a `scopes.Module`.
       missing: a set of pairs: a `Missing`, and the meanings of the first word of its dotted name.
-      expected: the missing full names that the code uses behind a guard.
+      expected: the missing full names that guarded code uses (see `find`).
     """
 
     def __init__(self, module, names, provided, reached_nodes):
         self.module, self.missing, self.expected = module, set(), set()
         self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
-        self._guarded = []  # missing names that a guard around this node expects; "" means any
+        self._guarded = []  # missing names that a guard around this node expects; "" is any name
         self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
 
     def visit(self, node):
@@ -272,7 +272,10 @@ class _User(ast.NodeVisitor):
 
 
 def _presence_check(node):
-    """Returns x and "name" of `hasattr(x, "name")` or `"name" in dir(x)`; else None, None."""
+    """Returns x and "name" if a node is `hasattr(x, "name")` or `"name" in dir(x)`.
+
+    Returns (None, None) for other nodes.
+    """
     if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
         return node.args[0], scopes.text_of(node.args[1])
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):

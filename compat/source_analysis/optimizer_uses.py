@@ -25,7 +25,7 @@ _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
 
-# Fields that a Use copies from its Verdict (all but is_guess).
+# The fields that a `Use` copies from its `Verdict`: all fields except `is_guess`.
 _VERDICT_FIELDS = ("status", "name", "instead", "advice")
 
 
@@ -133,7 +133,7 @@ class _Finder(ast.NodeVisitor):
         )
 
     def _global_steps(self):
-        with contextlib.suppress(RecursionError):  # names that lead through very many functions
+        with contextlib.suppress(RecursionError):  # a name may lead through too many functions
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
@@ -323,7 +323,7 @@ class _Finder(ast.NodeVisitor):
     def _resolve(self, node):
         try:
             return self._names.resolve(node, self._scope)
-        except RecursionError:  # names that lead through very many functions
+        except RecursionError:  # the name leads through too many functions
             return []
 
     def _verdict(self, names):

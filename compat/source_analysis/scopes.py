@@ -1,4 +1,4 @@
-"""Resolves names in Python code without running it: imports, aliases, classes over several files.
+"""Resolves names (imports, aliases, variables) in one or several Python files without running them.
 
 A meaning of a name is a class or function of the audited code, a string literal, or the full dotted
 name of an imported object. Control flow is ignored: a name has all the meanings that are assigned
@@ -329,7 +329,7 @@ class Names:
             return [text_of(first)]
         if name == "partial" and first is not None:
             return self.resolve(first, scope)
-        if name == "with_metaclass":  # of six and future
+        if name == "with_metaclass":  # a function of the packages six and future
             return self._all(node.args[1:], scope)
         if name == "get" and isinstance(function, ast.Attribute):
             return self.contents(function.value, scope, first and text_of(first))

@@ -13,7 +13,7 @@ ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
 # A dict from code that uses a missing name to the beginning of the error message.
 ODD = {
     "tf.get_embedding_variable": "tf.get_embedding_variable: Only DeepRec has EmbeddingVariables",
-    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only Deep",
+    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only DeepRec",
     "tf.contrib.no_such_thing.at_all": "tf.contrib.no_such_thing.at_all: TensorFlow 2 has no",
     "tf.layers.no_such_layer": "tf.layers.no_such_layer: From TensorFlow 2.16 on it needs",
     "tf.keras.no_such_thing": "tf.keras.no_such_thing: This TensorFlow has no such name",
