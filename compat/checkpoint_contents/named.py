@@ -129,7 +129,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns a dict from the name of each variable with a complete set of parts to their axis."""
+    """Returns a dict from each partitioned variable, if no part is missing, to its parts' axis."""
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)

@@ -58,7 +58,7 @@ class ObjectGraph(NamedTuple):
       variables: a dict from full names to checkpoint keys, without the variables of optimizers. If
         several variables have the same full name, the dict's keys are their paths instead.
       optimizers: a tuple of SavedOptimizers.
-      save_counter: the checkpoint key of `tf.train.Checkpoint`'s own counter, or None.
+      save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
       python_states: a dict from paths to checkpoint keys, for Python objects saved as strings.
     """
 

@@ -24,7 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in
 
 
 class StateTensor(NamedTuple):
-    """A variable of a model, or a slot, a shared variable or the step variable of its optimizer.
+    """A variable of a model, or a slot, a shared variable or the `iterations` of its optimizer.
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
@@ -59,7 +59,7 @@ class KerasState:
 
     Raises:
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
     """
 
     def __init__(self, model_or_variables, optimizer, name_map=None):

@@ -33,7 +33,7 @@ class Match(NamedTuple):
 
     @property
     def note(self):
-        """How the value is changed, for the report; "" if it is copied."""
+        """A remark for the report on how the value is changed; "" if it is copied."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
             notes.append(f"{len(self.names)} parts")
@@ -111,7 +111,7 @@ class SlicedMatch(NamedTuple):
 
     @property
     def note(self):
-        """How the value is changed, for the report."""
+        """A remark for the report on how the value is changed."""
         count = len(self._pieces())
         return f"{count} slice{'' if count == 1 else 's'}"
 

@@ -28,6 +28,8 @@ class Transfer(NamedTuple):
 class Leftover(NamedTuple):
     """A tensor, variable or slot that has no counterpart on the other side.
 
+    One side is the checkpoint. The other side is the model and its optimizer.
+
     Attributes:
       name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.
       shape: its shape, a tuple of ints, or None.

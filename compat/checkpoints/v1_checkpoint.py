@@ -66,7 +66,7 @@ def load_v1_checkpoint(
       CheckpointMismatch: the checkpoint does not fit, and `strict` is true. Its `report` lists
         every leftover.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
       In all these cases nothing has been changed, with one exception: The checkpoint is overwritten
         while its tensors are assigned. Then the message says how many tensors were loaded.
     """
@@ -139,7 +139,7 @@ def save_v1_checkpoint(
       CheckpointError: the destination exists, or `like` is not a checkpoint.
       CheckpointMismatch: `like` lacks some tensors of the model or its optimizer.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
       In all these cases nothing has been written.
     """
     as_text(path, order="save_v1_checkpoint(path, model_or_variables, optimizer)")
