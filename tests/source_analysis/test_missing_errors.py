@@ -15,8 +15,8 @@ SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
 # A dict from code that uses a missing name to the beginning of the error message.
 ODD = {
-    "tf.get_embedding_variable": "tf.get_embedding_variable: EmbeddingVariables are",
-    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: It is DeepRec",
+    "tf.get_embedding_variable": "tf.get_embedding_variable: Only DeepRec has EmbeddingVariables",
+    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only DeepRec",
     "tf.contrib.no_such_thing.at_all": "tf.contrib.no_such_thing.at_all: TensorFlow 2 has no",
     "tf.layers.no_such_layer": "tf.layers.no_such_layer: From TensorFlow 2.16 on it needs",
     "tf.keras.no_such_thing": "tf.keras.no_such_thing: This TensorFlow has no such name",
@@ -92,10 +92,10 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         return rf"(/\S+/)?{re.escape(name)}\.py:{line}: "
 
     zoo = {
-        "--ev": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are DeepRec's alone"),
-        "--ev --ev_filter": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are"),
-        "--multihash": (34, "tf.get_multihash_variable: EmbeddingVariables are"),
-        "--smartstaged": (54, "tf.staged: It is DeepRec's alone"),
+        "--ev": (29, "tf.EmbeddingVariableOption: Only DeepRec has EmbeddingVariables"),
+        "--ev --ev_filter": (29, "tf.EmbeddingVariableOption: Only DeepRec has"),
+        "--multihash": (34, "tf.get_multihash_variable: Only DeepRec has"),
+        "--smartstaged": (54, "tf.staged: Only DeepRec has it"),
         "--work_queue": (87, "tf.python.ops.work_queue.WorkQueue: This TensorFlow has no such"),
         "--group_embedding": (70, "tf.nn.group_embedding_lookup: This TensorFlow has no such"),
     }
