@@ -1,4 +1,4 @@
-"""The optimizers' pages in docs/: their facts and the measured differences to Keras."""
+"""Tests that the facts and measured differences on the optimizers' pages in docs/ are right."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def test_every_optimizer_has_a_page():
 
 # Measurements; they need both Keras 2 and Keras 3.
 
-ROUNDING = 1e-4  # as a share of the distance that the variables moved
+ROUNDING = 1e-4  # relative to the distance that the variables moved
 REPLACEMENTS = [
     pytest.param(
         name,
