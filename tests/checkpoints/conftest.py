@@ -1,4 +1,4 @@
-"""Fixtures for the tests of v1 checkpoints, which are those of `tf.compat.v1.train.Saver`."""
+"""Fixtures for tests of v1 checkpoints, which are checkpoints of `tf.compat.v1.train.Saver`."""
 
 import pytest
 

@@ -47,7 +47,7 @@ class TestWriting:
 
     @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
-        """A copy has the same values, and continued training matches TensorFlow 1.15."""
+        """The copy has the same values. Training that continues from it matches TensorFlow 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
         recorded = record_data.load(name)
         source = open_checkpoint(recorded.prefix)
@@ -104,7 +104,7 @@ class TestWriting:
         ]
         text = (tmp_path / "checkpoint").read_text()
         assert str(tmp_path) not in text
-        assert "timestamps" not in text  # Saver.save writes none, either
+        assert "timestamps" not in text  # Saver.save writes no timestamps
 
     def test_the_checkpoint_file_with_times(self, tmp_path):
         manager = tf.train.CheckpointManager(
@@ -299,7 +299,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copying 20 tensors (600 MB) takes at most 330 MB: one tensor (30 MB) and 300 MB overhead."""
+    """Copying 20 tensors of 30 MB takes at most 330 MB: one tensor and 300 MB overhead."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

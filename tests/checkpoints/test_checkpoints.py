@@ -36,7 +36,7 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 
 
 class PartitionedModel(Model):
-    """The model of `tests.tools.handover` with a partitioned table, any optimizer and scopes.
+    """The model of `tests.tools.handover`, with a partitioned table and with any optimizer.
 
     Args:
       make_optimizer: called with the global step variable.
@@ -78,7 +78,7 @@ def tensors_of(path):
 
 
 def saved_by(make_optimizer, use_resource, scope, path):
-    """Saves the partitioned model untrained, and returns `tensors_of` the checkpoint."""
+    """Saves an untrained `PartitionedModel`, and returns `tensors_of` the checkpoint."""
     with tf.Graph().as_default():
         PartitionedModel(make_optimizer, use_resource, scope)
         with v1.Session() as sess:

@@ -54,7 +54,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# Examples of RFC 3720, appendix B.4, and the checksum of b"123456789", CRC-32C's check value.
+# Examples of RFC 3720, appendix B.4, and the usual example of CRCs, b"123456789".
 @pytest.mark.parametrize(
     ["data", "expected"],
     [
@@ -69,7 +69,7 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# Lengths near 6777 and 32 * 6777 bytes, from which on `masked_crc32c` shortens the data first.
+# Lengths near 6777 and 32 * 6777 bytes. `masked_crc32c` shortens longer data first.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

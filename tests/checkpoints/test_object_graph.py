@@ -164,7 +164,7 @@ def numbered_cases():
 
 
 def test_every_keras_with_numbered_variables_is_tested():
-    """Keras packages whose optimizers are numbered have the method `build` and are in the cases."""
+    """A Keras package is in `numbered_cases` if, and only if, its Adam has the method `build`."""
     numbering = {keras for keras, _ in numbered_cases()}
     for keras in KERASES:
         assert hasattr(keras.optimizers.Adam, "build") == (keras in numbering)

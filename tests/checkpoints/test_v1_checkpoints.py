@@ -184,7 +184,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # replaced by an int32 variable, whose dtype AdagradDecay's counts have, too
+        del step  # replaced by an int32 step, because AdagradDecay's counts get its dtype
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -226,7 +226,7 @@ def recorded_problem(recorded):
 
 
 def recorded_state(arrays, slots, scope=""):
-    """Converts a dict from names in a checkpoint to arrays into a `state` of `KerasTraining`."""
+    """Returns a state, like `KerasTraining.state()`, of these arrays by name in a checkpoint."""
     state = {("step",): arrays["global_step"]}
     for name in record_data.SHAPES:
         state[(name,)] = arrays[name]

@@ -68,8 +68,8 @@ def set_to(name, value):
     return change
 
 
-# {defect: (function that makes the defect, side on which there is a leftover, regular expressions
-# that must match in the message)}
+# {defect: (function that makes the defect, the leftover's place, which is the model or the
+# checkpoint, regular expressions that must match in the message)}
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),

@@ -63,7 +63,7 @@ def test_variables_in_different_scopes(api, tmp_path):
         gradients=[rename(step) for step in base.gradients],
         sparse=tuple(renamed[name] for name in base.sparse),
     )
-    # These are no keras.Variables, because a keras.Variable cannot have a slash in its name.
+    # This test uses tf.Variable, because a keras.Variable cannot have a slash in its name.
     variables = {name: tf.Variable(value * 0, name=name) for name, value in moved.values.items()}
     path = trained_in_v1(tmp_path / "model", moved, adam, scope=variable_scope)
     expected = continued_in_v1(path, moved, adam, scope=variable_scope)
@@ -157,7 +157,7 @@ def test_the_name_of_the_v1_optimizer_is_used(api, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, tmp_path):
-    """If a graph has two Adam optimizers, such as a GAN, the second one has beta1_power_1."""
+    """A GAN may have two Adam optimizers. The second one has beta1_power_1 and beta2_power_1."""
 
     def of_discriminator(step):
         return v1.train.AdamOptimizer(0.02, 0.5, 0.9, 1e-3)

@@ -1,8 +1,8 @@
 """Tests that a training resumes from its checkpoints without loss after its process was killed.
 
-tests/support/faults/kill_and_resume.py kills the training and counts losses: state after a restart
-that differs from the state of an uninterrupted training. Further tests remove state from the
-checkpoints, and expect that the program detects the loss.
+tests/support/faults/kill_and_resume.py kills the training and compares its state after each restart
+with an uninterrupted training. A difference is a loss. Some tests remove state from the checkpoints
+on purpose, and the program must report losses.
 """
 
 import os
@@ -106,7 +106,7 @@ def test_what_is_a_loss():
     assert lost([begin, first], [goes_on, second]) == []
     assert lost([], [begin, first], [], [goes_on, second]) == []
     assert lost([begin], [begin, first, second]) == []
-    assert lost([begin, first], [begin, first, second]) == [0]  # batch 20 is lost
+    assert lost([begin, first], [begin, first, second]) == [0]  # the checkpoint of batch 20 is lost
     assert lost([begin], [message("begins", 0, w="x"), first]) == [0]
     assert lost([begin], [begin, message("saved", 20, w="x")]) == [0]
     assert lost([begin], [begin, message("saved", 20, v="b")]) == [0]

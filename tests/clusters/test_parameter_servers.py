@@ -105,6 +105,7 @@ def apply_behind_gate(name, gate, use_resource):
 def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
+    """While the gate is closed, only variables on server 0 are trained."""
     with tf.Graph().as_default(), cluster.placing():
         gate_name = f"gate {use_resource} {part}"
         queue = tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=gate_name)
@@ -155,7 +156,7 @@ def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_re
                 sent = max(bytes_between_servers(session, train_op) for _ in range(2))
                 assert ids.size * 2 * 4 <= sent < 1000, (name, sent)
             sent = max(bytes_between_servers(session, dense) for _ in range(2))
-            assert sent >= rows * 2 * 4  # the dense update sends the whole table
+            assert sent >= rows * 2 * 4  # this dense update sends the whole table
 
 
 @REF_AND_RESOURCE

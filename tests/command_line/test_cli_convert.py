@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns the arrays of a variable and its slots: saved in 3 parts, and saved whole."""
+    """Returns two dicts: a variable and its slots in 3 parts, and the same as whole arrays."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -360,7 +360,7 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# Without --full, TestBeingKilled in test_checkpoint_writer.py tests kills at each change of files.
+# Runs only with --full: TestBeingKilled in test_checkpoint_writer.py tests kills more quickly.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -370,8 +370,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# Without --full, test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception during
-# writing.
+# Runs only with --full: test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception
+# during writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

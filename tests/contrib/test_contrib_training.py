@@ -305,7 +305,7 @@ RUN = {"everything"}
 
 
 def alternating(cases):
-    """Parametrizes with cases; daily cases alternate between ref and resource variables."""
+    """Parametrizes a test with cases. Daily cases alternate between ref and resource variables."""
     cells = []
     for number, name in enumerate(sorted(cases, key=lambda name: name in DAILY)):
         for use_resource, kind in (False, "ref"), (True, "resource"):
@@ -330,7 +330,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """Our default adds only checks to the graph of the original, and computes the same values."""
+    """By default, ours adds only checks to the original's graph, and computes the same values."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]

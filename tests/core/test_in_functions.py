@@ -40,7 +40,7 @@ MAKERS.update(
         ),
     }
 )
-# Optimizers with the defects 5 (COMPOSED) and 4 (BY_STEP) of tests/tools/defects.py.
+# Optimizers that once had the defects 5 (COMPOSED) and 4 (BY_STEP) of tests/tools/defects.py.
 COMPOSED = ["AdamWeightDecay", "LAMB", "Adafactor", "Shampoo", "Damped"]
 COMPOSED += ["MultiOptimizer", "MovingAverage", "MovingAverage beside"]
 BY_STEP = ["AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "LAMB", "Adafactor"]

@@ -24,7 +24,7 @@ def test_every_optimizer_has_a_page():
     assert {name for name in ours if "AdagradDecay" not in name} == shown
 
 
-# Measurements; they need both Keras 2 and Keras 3.
+# The measurements need both Keras 2 and Keras 3.
 
 ROUNDING = 1e-4  # relative to the distance that the variables moved
 REPLACEMENTS = [

@@ -1,4 +1,4 @@
-"""Tests that code in README.md and docs/ prints the shown output, and of links and tables."""
+"""Tests of README.md and docs/: the code prints the shown output; links and tables are right."""
 
 import inspect
 import re
@@ -82,7 +82,7 @@ def test_links_lead_somewhere():
 
 
 def from_to():
-    """Returns for each row the names in the first two cells, and the texts of the others."""
+    """Returns for each row the names in the first two cells, and the texts of the other cells."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
     names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731
