@@ -94,7 +94,7 @@ def test_only_strings_are_decoded(tmp_path, reads):
 
 
 def write_example(folder):
-    """Writes a checkpoint in which the tensor "b" has two parts; returns the data file."""
+    """Writes a checkpoint in which "b" is saved in two partitions; returns the data file."""
     with CheckpointWriter(folder / "model") as writer:
         writer.add("a", np.arange(9.0))
         writer.add("b", np.ones([2, 3], np.float32), part=((3, 3), (0, 0)))

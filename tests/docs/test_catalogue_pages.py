@@ -1,4 +1,4 @@
-"""Tests that the facts and measured differences on the optimizers' pages in docs/ are right."""
+"""Tests that the facts and measured differences on the optimizers' pages are up to date."""
 
 import numpy as np
 import pytest
