@@ -25,8 +25,8 @@ from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 SAVERS = {"V2": {}, "V1": {"write_version": 1}}
-# How variables are saved: unpartitioned; partitioned, as whole tensors; partitioned, with a tensor
-# for each partition.
+# A variable is unpartitioned ("whole"), or partitioned and saved as one tensor ("in parts"), or
+# partitioned and saved as one tensor for each partition ("part by part").
 PARTS = ("whole", "in parts", "part by part")
 ODD = (np.nan, np.inf, -np.inf)
 if "keras3" in APIS:
@@ -129,7 +129,7 @@ def test_saving_like_another_checkpoint(api, how, tmp_path):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_scalar_slot_of_each_part(api, tmp_path):
-    """Each partition has a scalar slot `count`. These can be joined because all of them are NaN."""
+    """Each partition has a scalar slot `count`. The counts can be joined because all are NaN."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
     training = moved_over(path, row_adagrad, api)
     state = training.state()
