@@ -1,5 +1,8 @@
-"""The tests. Importing them turns eager execution on, which TensorFlow 1.15 leaves off: graphs are
-built in explicit `tf.Graph`s, and one process can try every way of running."""
+"""The tests.
+
+Importing this package enables eager execution, which is off by default in TensorFlow 1.15. Tests
+that need a graph create a `tf.Graph`, so one process can test eager code and graphs.
+"""
 
 import os
 

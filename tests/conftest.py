@@ -12,9 +12,10 @@ import pytest
 from legacy_opt import versions
 from tests.support import account, turns
 
+# Stands in for the `callspec` of a test without parameters.
 NO_CELL = types.SimpleNamespace(params={})
-# Markers of tests that need an optional library, and whether it is installed. If not, modules with
-# the marker are not even collected, because they could not be imported.
+# {marker of tests that need an optional library: whether the library is installed}. If a library is
+# missing, modules with its marker are not collected, because importing them would fail.
 INSTALLED = {"keras3": versions.keras_facts()["generation"] == 3, "contrib": versions.has_contrib()}
 
 
@@ -52,24 +53,28 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.pluginmanager.register(turns)
     config.pluginmanager.register(account)
-    config.option.loadscopereorder = False  # instead of xdist, `turns` sorts files by duration
-    if not hasattr(config, "workerinput"):  # with xdist: only the process that gets all reports
+    config.option.loadscopereorder = False  # because `turns` sorts the files by duration
+    if not hasattr(config, "workerinput"):  # with xdist, only the main process gets all reports
         config.pluginmanager.register(account.Account(config), "account")
 
 
 def pytest_collection_finish(session):
-    gc.freeze()  # every full collection would visit the imported modules, which are never freed
+    # Imported modules are never freed. Garbage collections are faster if they do not visit them.
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
 def full(request):
-    """Whether the option --full is set, for tests that choose their own size."""
+    """Returns whether --full is set, for tests that choose the size of their problem."""
     return request.config.getoption("full")
 
 
 @pytest.fixture
 def cell(full):
-    """Runs a cell of `tests.support.exactness`; with --full, as many steps as `make matrix`."""
+    """Returns `tests.support.exactness.cell`, with fewer training steps unless --full is set.
+
+    The function compares an optimizer made by `to_keras` with its v1 optimizer.
+    """
     from tests.support import exactness
 
     return exactness.cell if full else functools.partial(exactness.cell, steps=9)
@@ -79,8 +84,8 @@ def cell(full):
 def no_garbage_collection_of_keras(request):
     """Disables garbage collection in Keras tests on TensorFlow 1.15.
 
-    Iterators made by `fit` create operations in their graph when they are deleted. If iterator and
-    graph are collected together, the process crashes or hangs.
+    When an iterator made by `fit` is deleted, it creates operations in its graph. If the garbage
+    collector deletes the iterator together with the graph, the process crashes or hangs.
     """
     if not (versions.has_contrib() and "keras" in inspect.getsource(request.module)):
         yield
@@ -93,7 +98,7 @@ def no_garbage_collection_of_keras(request):
 
 @pytest.fixture(autouse=True)
 def no_global_step_is_left():
-    """Removes a global step that a test created in eager execution; later tests must not see it."""
+    """Removes a global step that a test created eagerly, because later tests must not see it."""
     yield
     tensorflow = sys.modules.get("tensorflow")
     if tensorflow is not None:

@@ -1,4 +1,4 @@
-"""Fixtures for the tests of v1 checkpoints."""
+"""Fixtures for tests of v1 checkpoints, which are checkpoints of `tf.compat.v1.train.Saver`."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from tests.support.checkpoints.v1_checkpoints import problem, trained_in_v1
 
 @pytest.fixture
 def original(tmp_path):
-    """A function that trains in a Session, saves a checkpoint and returns its path."""
+    """Returns a function that trains in a Session, saves a checkpoint and returns its path."""
 
     def make_original(make, one_problem=None, **options):
         one_problem = problem() if one_problem is None else one_problem

@@ -1,4 +1,4 @@
-"""If a checkpoint is overwritten or deleted while it is read, the error says so."""
+"""Tests of the error that is raised if a checkpoint is overwritten or deleted while it is read."""
 
 import os
 import shutil
@@ -86,9 +86,9 @@ def test_files_replaced_by_equal_copies_are_no_change(tmp_path):
 @pytest.mark.defect(17)
 @pytest.mark.parametrize("change", ["overwritten", "deleted"])
 def test_the_source_changes_during_a_conversion(tmp_path, screen, monkeypatch, change):
-    """With SHARD_BYTES = 1, the writer flushes every tensor immediately.
+    """The source changes after the tensor "a" was written.
 
-    By default, it buffers tensors until it has 64 MB.
+    With SHARD_BYTES = 1, the writer does not buffer tensors but writes each one immediately.
     """
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     (tmp_path / "old").mkdir()

@@ -1,4 +1,4 @@
-"""Reading checkpoint files that TensorFlow, or CheckpointWriter, has written."""
+"""Tests of reading checkpoint files that TensorFlow or CheckpointWriter has written."""
 
 import zipfile
 from pathlib import Path
@@ -82,7 +82,7 @@ class TestReading:
         assert np.array_equal(checkpoint.read("embeddings"), np.concatenate(parts))
 
     def test_many_tensors(self, tmp_path):
-        """The index of many tensors has many blocks. TensorFlow's reader gives expected values."""
+        """The index has many blocks. The expected values come from TensorFlow's own reader."""
         arrays = {f"layer_{i % 7}/{i}": np.full([i % 5], i, np.int32) for i in range(1000)}
         write(tmp_path / "model", arrays)
         reader = tf.train.load_checkpoint(str(tmp_path / "model"))
@@ -206,7 +206,7 @@ class TestErrors:
     def test_a_flipped_byte_in_the_data(self, tmp_path):
         shard = copy_recorded("adam_tf115", tmp_path)
         content = bytearray(shard.read_bytes())
-        content[-9] ^= 1  # in the last tensor but one, before the 8 bytes of global_step
+        content[-9] ^= 1  # global_step has the last 8 bytes
         shard.write_bytes(bytes(content))
         checkpoint = open_checkpoint(tmp_path / "adam_tf115")
         assert checkpoint.read("global_step") == record_data.STEPS_BEFORE
@@ -227,7 +227,8 @@ class TestErrors:
         content[len(content) // 3] ^= harm == "flip"
         size = {"cut": len(content) // 2, "flip": len(content), "empty": 0}[harm]
         (tmp_path / name).write_bytes(bytes(content[:size]))
-        with pytest.raises(CheckpointError) as caught:  # files in V1 format also contain data
+        # A file in V1 format also contains the data, so the error may occur when tensors are read.
+        with pytest.raises(CheckpointError) as caught:
             checkpoint = open_checkpoint(tmp_path / name)
             for each in checkpoint.tensors:
                 checkpoint.read(each)

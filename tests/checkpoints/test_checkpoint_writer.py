@@ -1,4 +1,4 @@
-"""TensorFlow can read what CheckpointWriter writes. A checkpoint is complete or does not exist."""
+"""Tests of CheckpointWriter: TensorFlow reads its files, and no checkpoint is ever incomplete."""
 
 import os
 import signal
@@ -47,7 +47,7 @@ class TestWriting:
 
     @pytest.mark.in_turn(name=RECORDED, limit=[1, 64 << 20, 100])
     def test_copies(self, tmp_path, monkeypatch, name, limit):
-        """A copy has the same values, and continued training matches TensorFlow 1.15."""
+        """The copy has the same values. Training that continues from it matches TensorFlow 1.15."""
         monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", limit)
         recorded = record_data.load(name)
         source = open_checkpoint(recorded.prefix)
@@ -70,7 +70,8 @@ class TestWriting:
             for batch in recorded.batches:
                 record_data.train(graph, sess, batch)
             for key, value in record_data.read_all(sess).items():
-                # Versions of TensorFlow round differently: by one or two units in each of 5 steps.
+                # TensorFlow versions round differently, by one or two units in the last place in
+                # each of 5 training steps. The bound is twice as large as this difference.
                 units = 20 * np.finfo(np.float32).eps * (value.dtype.kind == "f")
                 bound = units * np.max(np.abs(recorded.later[key]))
                 assert np.max(np.abs(value - recorded.later[key])) <= bound, key
@@ -103,7 +104,7 @@ class TestWriting:
         ]
         text = (tmp_path / "checkpoint").read_text()
         assert str(tmp_path) not in text
-        assert "timestamps" not in text  # like Saver.save
+        assert "timestamps" not in text  # Saver.save writes no timestamps
 
     def test_the_checkpoint_file_with_times(self, tmp_path):
         manager = tf.train.CheckpointManager(
@@ -176,15 +177,15 @@ class TestWriting:
 
 
 class Killed(BaseException):
-    """Stands in for the end of the process."""
+    """Simulates the end of the process."""
 
 
 class TestBeingKilled:
     @pytest.mark.in_turn(overwrite=[False, True], limit=[64 << 20, 50])
     def test_at_every_change_of_the_files(self, tmp_path, monkeypatch, overwrite, limit):
-        """At any instant, the old, the new or no checkpoint exists, but never a mixture.
+        """Whenever the writer is killed, the checkpoint is the old one, the new one or missing.
 
-        If an old checkpoint is overwritten, one of the two always exists.
+        If an old checkpoint is overwritten, the checkpoint is never missing.
         """
         new = {"big": np.arange(9.0), "bigger": np.arange(12.0), "rate": 0.5, "step": np.int64(7)}
         old = dict(new, step=np.int64(8))
@@ -202,7 +203,7 @@ class TestBeingKilled:
             assert_holds(folder / "model", new)
             assert not [name for name in files_in(folder) if ".writing" in name]
         else:
-            pytest.fail("it is killed for ever")
+            pytest.fail("the writer changed its files more than 100 times")
         assert seen == sorted(seen, key=["old", None, "new"].index)
         assert set(seen) == ({"old", "new"} if overwrite else {None, "new"})
 
@@ -246,7 +247,7 @@ class TestBeingKilled:
         assert instant > 2
 
     def test_a_process_that_is_killed(self, tmp_path):
-        """The process is killed when there are data in its working folder."""
+        """The process is killed after it has written data to its working folder."""
         script = (
             "import sys, time, numpy as np\n"
             "from legacy_opt.compat.checkpoint_files import CheckpointWriter\n"
@@ -280,7 +281,7 @@ def peak():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
 
 source, target = sys.argv[1:]
-with CheckpointWriter(target + "-small") as writer:  # now TensorFlow is loaded and initialized
+with CheckpointWriter(target + "-small") as writer:  # loads and initializes TensorFlow
     writer.add("x", np.ones(3))
 before = peak()
 if source == "none":
@@ -298,7 +299,7 @@ print(peak() - before)
 
 @pytest.mark.full
 def test_copying_streams(tmp_path):
-    """Copying 20 tensors (600 MB) takes at most 330 MB: one tensor (30 MB) and 300 MB overhead."""
+    """Copying 20 tensors of 30 MB takes at most 330 MB of memory: one tensor and 300 MB more."""
 
     def run(source, target):
         command = [sys.executable, "-c", MEMORY_SCRIPT, str(source), str(tmp_path / target)]

@@ -1,7 +1,8 @@
-"""Training that continues from a name-based or object-based checkpoint equals unbroken training.
+"""Tests that training with AdagradDecay continues from a checkpoint as if it had not stopped.
 
-tests/tools/handover.py continues training on another version of TensorFlow. These tests let it
-continue from a checkpoint of TensorFlow 1.15.
+The checkpoints are name-based (`tf.compat.v1.train.Saver`) or object-based (`tf.train.Checkpoint`).
+tests/tools/handover.py continues training on another TensorFlow version; the last tests run it with
+a recorded checkpoint of TensorFlow 1.15.
 """
 
 import shutil
@@ -18,7 +19,9 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-STEPS, EAGER_STEPS = 14, 6  # before the checkpoint, and again after it; two decays each
+# The number of training steps before the checkpoint, and again after it. In each half of the
+# training, the accumulator decays twice.
+STEPS, EAGER_STEPS = 14, 6
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
 CHECKPOINTS = pytest.mark.parametrize(
@@ -33,7 +36,7 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 
 
 class PartitionedModel(Model):
-    """The model of `tests.tools.handover` with a partitioned table, any optimizer and scopes.
+    """The model of `tests.tools.handover`, with a partitioned table and with any optimizer.
 
     Args:
       make_optimizer: called with the global step variable.
@@ -75,7 +78,7 @@ def tensors_of(path):
 
 
 def saved_by(make_optimizer, use_resource, scope, path):
-    """Saves the partitioned model untrained, and returns `tensors_of` the checkpoint."""
+    """Saves an untrained `PartitionedModel`, and returns `tensors_of` the checkpoint."""
     with tf.Graph().as_default():
         PartitionedModel(make_optimizer, use_resource, scope)
         with v1.Session() as sess:
@@ -114,7 +117,7 @@ def test_slots_are_named_as_in_stock_adagrad(optimizer, use_resource, scope, tmp
 
 
 def steps_with_and_without_a_pause(make_model, path):
-    """Returns the values after each step of an unbroken run, and of a run that was restored."""
+    """Returns the values after each training step of an unbroken run and of a restored run."""
     with tf.Graph().as_default(), v1.Session() as sess:
         model = make_model()
         sess.run(v1.global_variables_initializer())
@@ -145,7 +148,7 @@ def test_training_continues_from_a_saver_checkpoint(tmp_path):
         lambda: Model(decaying), str(tmp_path / "model")
     )
     assert_same_steps(restored, unbroken)
-    assert unbroken[-1]["layout_1/ref/dense/AdagradDecay_1"].max() > 3, "it shows no decays"
+    assert unbroken[-1]["layout_1/ref/dense/AdagradDecay_1"].max() > 3, "too few decays"
 
 
 @REF_AND_RESOURCE
@@ -163,7 +166,7 @@ def test_training_continues_with_a_partitioned_table(optimizer, use_resource, sc
 
 def test_training_continues_in_a_monitored_training_session(tmp_path):
     def run(directory, last):
-        """Returns the first step, and the values in the last checkpoint."""
+        """Returns the global step at the start, and the values in the last checkpoint."""
         with tf.Graph().as_default():
             model = Model(decaying)
             with v1.train.MonitoredTrainingSession(
@@ -192,7 +195,7 @@ def test_training_continues_in_a_monitored_training_session(tmp_path):
 
 
 class EagerModel:
-    """The model of `tests.tools.handover` with eager variables; the same decays in fewer steps.
+    """The model of `tests.tools.handover` with eager variables, and with more frequent decays.
 
     Args:
       optimizer: the class of the optimizer.
@@ -268,7 +271,7 @@ def test_training_continues_from_an_object_based_one(
 
     model = EagerModel(optimizer, wrap, start=0.0)
     status = restore(model, checkpoint, path)
-    # All values must be restored before the first step, in case a user saves immediately.
+    # All values must be restored before the next training step: a user may save before it.
     assert_equal(model.values(), at_pause, "restored")
     restored = [model.train(step) for step in range(EAGER_STEPS, 2 * EAGER_STEPS)]
     status.assert_existing_objects_matched()

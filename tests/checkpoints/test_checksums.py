@@ -1,4 +1,4 @@
-"""Checkpoint.verify compares data with their checksums, without decoding them in TensorFlow."""
+"""Tests that Checkpoint.verify compares data with their checksums without decoding the data."""
 
 import os
 
@@ -21,7 +21,7 @@ v1 = tf.compat.v1
 
 
 def crc32c(data):
-    """Computes the checksum bit by bit, as its definition says."""
+    """Computes the checksum bit by bit, by its definition."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte
@@ -37,7 +37,7 @@ def unmasked(masked):
 
 @pytest.fixture
 def reads(monkeypatch):
-    """The names of the tensors that are decoded."""
+    """Returns a list to which the names of decoded tensors are appended."""
     names, read = [], checkpoint_reader.Checkpoint.read
 
     def counted(self, name, *part):
@@ -54,7 +54,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# The examples of RFC 3720, B.4, and the usual check value of CRC-32C.
+# Examples of RFC 3720, appendix B.4, and the usual example of CRCs, b"123456789".
 @pytest.mark.parametrize(
     ["data", "expected"],
     [
@@ -69,7 +69,7 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# Lengths around those where shortening with NumPy starts: with n = 8 and with n = 256.
+# Lengths near 6777 and 32 * 6777 bytes. `masked_crc32c` shortens longer data first.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)
@@ -94,7 +94,7 @@ def test_only_strings_are_decoded(tmp_path, reads):
 
 
 def write_example(folder):
-    """Writes a checkpoint with a tensor in parts, and returns its data file."""
+    """Writes a checkpoint in which "b" is saved in two partitions; returns the data file."""
     with CheckpointWriter(folder / "model") as writer:
         writer.add("a", np.arange(9.0))
         writer.add("b", np.ones([2, 3], np.float32), part=((3, 3), (0, 0)))

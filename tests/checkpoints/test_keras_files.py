@@ -1,4 +1,4 @@
-"""Untrusted Keras files: small files that would fill the memory, and damaged files."""
+"""Tests of untrusted Keras files: small files that would fill the memory, and damaged files."""
 
 import zipfile
 
@@ -22,7 +22,7 @@ def build():
 def without():
     return build(), None
 """
-BOMB = 100 << 20  # bytes, more than a model of eight numbers may need
+BOMB = 100 << 20  # bytes; too many for a model with eight weights
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def refused(screen, name, function="build"):
 
 
 def write_bomb(path, written):
-    """Writes an HDF5 file with a dataset of zeros; an unwritten dataset takes no disk space."""
+    """Writes an HDF5 file with a large dataset, which takes disk space only if it is `written`."""
     with h5py.File(str(path), "w") as file:
         shape = (BOMB // 4,)
         chunks = None if written else (1 << 20,)
@@ -79,7 +79,7 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
 
 
 def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
-    """Keras itself raises an error, because the file is of another model."""
+    """The memory check accepts the file. Then Keras raises an error, because the model differs."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 
@@ -145,7 +145,7 @@ def test_a_file_that_changes_while_it_is_read(tmp_path, screen, saved, monkeypat
 @pytest.mark.defect(3)
 @pytest.mark.parametrize("ending", [".h5", ""])
 def test_two_conversions_at_once(tmp_path, screen, saved, monkeypatch, ending):
-    """A second conversion raises an error if it starts while the first conversion writes."""
+    """A second conversion fails if it starts while the first conversion writes."""
     write_files, words = conversion_through_keras._write, ("--to", "keras", "--model")
     words = ("convert", "v1", "out" + ending) + words + ("model_of_files:build", "--overwrite")
 

@@ -1,6 +1,6 @@
-"""Checkpoints and Keras files with NaN and infinity are saved and loaded bit for bit.
+"""Tests that checkpoints and Keras files with NaN and infinity are saved and loaded bit for bit.
 
-All variables, slots and shared variables contain NaN, infinity and negative infinity.
+The variables and the optimizer's state contain NaN and infinities. Scalars are NaN.
 """
 
 import numpy as np
@@ -25,6 +25,8 @@ from tests.support.processes.command_line import Screen
 
 v1 = tf.compat.v1
 SAVERS = {"V2": {}, "V1": {"write_version": 1}}
+# A variable is unpartitioned ("whole"), or partitioned and saved as one tensor ("in parts"), or
+# partitioned and saved as one tensor for each partition ("part by part").
 PARTS = ("whole", "in parts", "part by part")
 ODD = (np.nan, np.inf, -np.inf)
 if "keras3" in APIS:
@@ -48,7 +50,7 @@ def row_adagrad(step):
 
 
 def spoiled(value):
-    """Returns an array with NaN and infinities in it, if its dtype has them."""
+    """Returns a copy; if its dtype is a float type, its first elements are NaN and infinities."""
     value = np.array(value)
     if value.dtype.kind == "f":
         value.reshape(-1)[: len(ODD)] = ODD[: value.size]
@@ -70,7 +72,7 @@ def assert_same(actual, expected):
 
 
 def spoiled_in_v1(path, make, how="whole", saver=None):
-    """Writes a checkpoint of a graph; returns its path and the saved state."""
+    """Saves non-finite values in a TF1 graph; returns the checkpoint's path and the saved state."""
     with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
         training.train(0, BEFORE)
         for variable in v1.global_variables():
@@ -127,7 +129,7 @@ def test_saving_like_another_checkpoint(api, how, tmp_path):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_scalar_slot_of_each_part(api, tmp_path):
-    """The count of every part is NaN, so the counts are equal and can be joined."""
+    """Each partition has a scalar slot `count`. The counts can be joined because all are NaN."""
     path, _ = spoiled_in_v1(tmp_path / "model", row_adagrad, "part by part")
     training = moved_over(path, row_adagrad, api)
     state = training.state()
@@ -244,7 +246,7 @@ def test_to_keras_own_and_back(api, name):
 @pytest.mark.defect(6)
 @EVERY_API
 def test_a_power_of_beta_that_is_nan_is_refused(api):
-    """Keras computes the power from `iterations`, so it would silently replace the NaN."""
+    """Keras computes the power from `iterations`, so the NaN would be lost without an error."""
     variable = tf.compat.v2.Variable(np.ones([4, 3], "f"))
     optimizer = to_keras(adam(None), api=api)
     optimizer.apply_gradients([(tf.ones([4, 3]), variable)])

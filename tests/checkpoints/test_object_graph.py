@@ -1,4 +1,8 @@
-"""The parsed object graph of a checkpoint has the variables and slots of the saved objects."""
+"""Tests that the parsed object graph of a checkpoint has the saved objects' variables and slots.
+
+A bridged optimizer is a Keras optimizer made by `to_keras`. A numbered optimizer is one that saves
+its variables as a list.
+"""
 
 import numpy as np
 import pytest
@@ -37,7 +41,7 @@ V1 = {
     "gradient descent": lambda: v1.train.GradientDescentOptimizer(0.01),
     "adagrad decay": lambda: AdagradDecayOptimizer(0.01, None),
 }
-# For each of Keras' own optimizers: its lists of slots, and the name of the slots in each list.
+# {class of Keras: {attribute with a list of slots: the name of these slots}}
 LISTS_OF_KERAS_3 = {
     "Adam": {"_momentums": "momentum", "_velocities": "velocity"},
     "Adagrad": {"_accumulators": "accumulator"},
@@ -77,7 +81,7 @@ def saved(tmp_path, **objects):
 
 
 def assert_accounts_for_everything(checkpoint):
-    """Asserts that each tensor is in exactly one dict of the graph."""
+    """Asserts that each tensor is in exactly one dict of the object graph."""
     graph = checkpoint.object_graph
     keys = list(graph.variables.values()) + list(graph.python_states.values())
     keys += [graph.save_counter] if graph.save_counter else []
@@ -95,7 +99,7 @@ def assert_holds(checkpoint, keys, expected):
 
 
 def assert_different(slots):
-    """Asserts that no two slots have equal values, so that a swap of slots would be seen."""
+    """Asserts that no two slots have equal values, so that swapped slots are detected."""
     values = [slot.numpy().tolist() for slot in slots.values()]
     assert all(values.count(value) == 1 for value in values)
 
@@ -160,7 +164,7 @@ def numbered_cases():
 
 
 def test_every_keras_with_numbered_variables_is_tested():
-    """`test_numbered` tests each of these Keras packages."""
+    """A Keras package is in `numbered_cases` if, and only if, its Adam has the method `build`."""
     numbering = {keras for keras, _ in numbered_cases()}
     for keras in KERASES:
         assert hasattr(keras.optimizers.Adam, "build") == (keras in numbering)
@@ -213,7 +217,10 @@ def test_bridged_keras_3(tmp_path):
 
 
 def test_slots_of_variables_that_have_the_same_name(tmp_path):
-    """Paths replace the variables' names. Slots of Keras 2.11 cannot be assigned to variables."""
+    """The object graph distinguishes the variables by their paths.
+
+    Slots of Keras 2's newer optimizers (from Keras 2.11) stay unassigned.
+    """
     for keras in KERASES:
         optimizers = [keras.optimizers.Adam(0.01)]
         optimizers += [optimizers_2.Adam(0.01)] if keras is keras_2 else []
@@ -276,7 +283,7 @@ def test_no_optimizer(tmp_path):
 
 
 def test_an_optimizer_that_scales_its_loss(tmp_path):
-    """The variables of the nested optimizer belong to the LossScaleOptimizer."""
+    """A LossScaleOptimizer and the optimizer in it are found as a single optimizer."""
     for keras in KERASES:
         scaling = getattr(keras, "mixed_precision", None)
         scaling = getattr(scaling, "LossScaleOptimizer", None)

@@ -1,4 +1,4 @@
-"""Paths to FIFOs, sockets and devices cause an error of one line, and are never opened."""
+"""Tests that paths to FIFOs, sockets and devices cause a one-line error and are never opened."""
 
 import contextlib
 import os
@@ -27,7 +27,7 @@ def screen(capsys):
 
 @contextlib.contextmanager
 def special(path, kind):
-    """Creates a special file. Fails if a FIFO is opened, because opening it would hang."""
+    """Creates a special file. Fails if a FIFO is opened, because a user's process would hang."""
     path, opened = str(path), []
     if kind == "socket":
         with socket.socket(socket.AF_UNIX) as unix:
@@ -54,18 +54,21 @@ def special(path, kind):
             reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
             thread.join(timeout=5)
             os.close(reader)
-        assert not any(opened), "it would hang without a writer"
+        assert not any(opened), "the FIFO was opened, which would hang without a writer"
 
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
-    """The current folder, with a checkpoint. Only relative paths are short enough for sockets."""
+    """Writes a checkpoint into a new current folder, and returns the folder.
+
+    The tests use relative paths, because absolute paths would be too long for sockets.
+    """
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})
     return tmp_path
 
 
-# The path of the special file, and the arguments of a command that would read it.
+# {test: (path of the special file, arguments of a command that would read it)}
 READING = {
     "inspect": ("s", ("inspect", "s")),
     "inspect an index": ("s.index", ("inspect", "s")),
@@ -77,6 +80,7 @@ READING = {
     "audit": ("s", ("audit", "s")),
     "audit a notebook": ("s.ipynb", ("audit", "s.ipynb")),
 }
+# {test: (path of the special file, arguments of a command that would write it)}
 WRITING = {
     "convert": ("new", ("convert", "good", "new")),
     "overwrite": ("new", ("convert", "good", "new", "--overwrite")),

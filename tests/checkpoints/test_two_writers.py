@@ -1,4 +1,4 @@
-"""If two writers write a file at the same time, one fails, and the other's file is complete."""
+"""Tests of simultaneous writers of one checkpoint: only one succeeds, with a complete file."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
 
 @pytest.mark.defect(3)
 def test_many_threads(tmp_path, monkeypatch):
-    """Any thread may be the first. All tensors of the checkpoint come from the same thread."""
+    """Any thread may succeed. All tensors of the checkpoint come from that thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     start, written, refused = threading.Barrier(4), [], []
 

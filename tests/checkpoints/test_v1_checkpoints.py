@@ -1,7 +1,7 @@
-"""load_v1_checkpoint: training of a TF1 graph continues in Keras like in a Session, bit for bit.
+"""Tests that load_v1_checkpoint continues the training of a TF1 graph in Keras, bit for bit.
 
-The expected values come from a Session of the installed TensorFlow in which TensorFlow's own Saver
-has restored the same checkpoint (tests/support/checkpoints/v1_checkpoints.py).
+The expected values come from a Session of the installed TensorFlow, in which TensorFlow's own Saver
+has restored the same checkpoint (`continued_in_v1` in tests/support/checkpoints/v1_checkpoints.py).
 """
 
 import os
@@ -53,9 +53,9 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
-    """A cached function that trains an optimizer of `ALL` in a Session.
+    """Returns a cached function that trains with an optimizer of `ALL` in a Session.
 
-    It returns the checkpoint's path and the result of `continued_in_v1`.
+    The function returns the checkpoint's path and the result of `continued_in_v1`.
     """
     known = {}
 
@@ -121,7 +121,7 @@ def test_fit_goes_on(api, compiled, tmp_path):
     _, steps, end = continued_in_v1(path, fed, adam)
     home = keras_apis.APIS[api]
     optimizer, model, recorder = home.bridged(adam()), home.fed_model(fed), home.recorder()
-    names = os.path.basename  # removes the layer's name, fed or fed_1
+    names = os.path.basename  # removes the layer's name, which is fed or fed_1
     if compiled == "before":
         model.compile(optimizer, keras_models.the_output)
     assert load_v1_checkpoint(path, model, optimizer, name_map=names).complete
@@ -184,7 +184,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # not used: AdagradDecay's counts must have the dtype of an int32 step
+        del step  # replaced by an int32 step, because AdagradDecay's counts get its dtype
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -226,7 +226,7 @@ def recorded_problem(recorded):
 
 
 def recorded_state(arrays, slots, scope=""):
-    """Converts a dict of arrays by their names in a checkpoint to a `state`."""
+    """Returns a state, like `KerasTraining.state()`, of these arrays by name in a checkpoint."""
     state = {("step",): arrays["global_step"]}
     for name in record_data.SHAPES:
         state[(name,)] = arrays[name]
@@ -287,7 +287,7 @@ def test_checkpoints_of_tensorflow_1_15(name, api):
 
 @pytest.mark.parametrize("named", ["itself", "by its folder"])
 def test_a_checkpoint_that_was_moved(named, tmp_path):
-    # By default the `checkpoint` file has the absolute path, which is wrong after a move.
+    # By default, the file `checkpoint` contains an absolute path, which is wrong after a move.
     saver = {"save_relative_paths": True} if named == "by its folder" else None
     path = trained_in_v1(tmp_path / "here" / "model", problem(), momentum, saver=saver)
     expected = tensors(path)

@@ -1,4 +1,7 @@
-"""Corner cases of v1 checkpoints: names that almost match, and state that only Keras 3 has."""
+"""Corner cases of loading and saving v1 checkpoints (those of `tf.compat.v1.train.Saver`).
+
+Examples are names that almost match, and state that only Keras 3 has.
+"""
 
 import os
 

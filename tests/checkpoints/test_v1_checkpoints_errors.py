@@ -1,4 +1,8 @@
-"""Checkpoints that do not fit: the error lists every leftover, and nothing is changed."""
+"""Tests of load_v1_checkpoint with checkpoints that do not fit the model and its optimizer.
+
+The error lists every leftover, which is a tensor without a variable or a variable without a tensor.
+No variable is changed.
+"""
 
 import re
 from pathlib import Path
@@ -37,13 +41,13 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
-    """The path of a checkpoint that fits."""
+    """Returns the path of a checkpoint that fits the model of `training_of`."""
     return trained_in_v1(tmp_path_factory.mktemp("fits") / "model", problem(), adam)
 
 
 @pytest.fixture
 def arrays(fits):
-    """The arrays of the checkpoint `fits`. A test may change and write them."""
+    """Returns the arrays of the checkpoint `fits`. A test may change them and save them again."""
     return tensors(fits)
 
 
@@ -64,8 +68,8 @@ def set_to(name, value):
     return change
 
 
-# From defects to: a function that makes the defect, the side with the leftover, and patterns in the
-# message.
+# {defect: (function that makes the defect, the leftover's place, which is the model or the
+# checkpoint, regular expressions that must match in the message)}
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),
@@ -139,7 +143,7 @@ def test_another_name_of_the_optimizer(api, used, tmp_path):
     path = trained_in_v1(tmp_path / "model", problem(), named)
     message = str(assert_refused(path, training_of(used, api)))
     assert "table/Adam" in message and "table/Generator_1" in message
-    assert "name" in message, "it should say how to make it fit"
+    assert "name" in message, "the message should mention the optimizer's name"
 
 
 @pytest.mark.in_turn(api=APIS, used=USED)

@@ -1,4 +1,7 @@
-"""save_v1_checkpoint: the files that it writes, replaces and leaves alone."""
+"""Tests which files save_v1_checkpoint writes, which it replaces, and which it does not change.
+
+The argument `like` is an old checkpoint. The new one gets the same scopes, partitions and dtypes.
+"""
 
 import re
 from pathlib import Path
@@ -86,7 +89,7 @@ def test_missing_folders_are_created(tmp_path):
     path = tmp_path / "one" / "two" / "model"
     try:
         save_v1_checkpoint(path, training.variables, training.optimizer)
-    except CheckpointError as error:  # then the message must name the missing folder
+    except CheckpointError as error:  # in this case the message must name the missing folder
         assert str(path.parent) in str(error) or str(tmp_path / "one") in str(error)
         assert not (tmp_path / "one").exists()
     else:
@@ -95,7 +98,7 @@ def test_missing_folders_are_created(tmp_path):
 
 @EVERY_API
 def test_nothing_is_written_if_like_does_not_fit(api, original, tmp_path):
-    """The checkpoint `like` is of an optimizer that has only one slot."""
+    """The checkpoint `like` is of Momentum and has one slot per variable; Adam needs two."""
     path = original(momentum)
     training = trained_in_keras(problem(), adam, api)
     before, arrays = listing(tmp_path), training.arrays()
@@ -114,7 +117,7 @@ def test_nothing_is_written_if_like_is_damaged(original, tmp_path):
     training = moved_over(path, adam, APIS[-1], ignore=["zz"])
     data = Path(path + ".data-00000-of-00001")
     content = bytearray(data.read_bytes())
-    content[-3] ^= 0xFF  # in the last tensor, because tensors are sorted by name
+    content[-3] ^= 0xFF  # in "zz", the last tensor in alphabetical order
     data.write_bytes(bytes(content))
     before = listing(tmp_path)
     with pytest.raises(CheckpointError, match="zz|original"):

@@ -1,4 +1,8 @@
-"""load_v1_checkpoint: models, AdagradDecay's layouts, and graph mode."""
+"""Tests of load_v1_checkpoint with models, with AdagradDecay's two layouts, and in graph mode.
+
+The layouts differ in the decay counts of a variable. In the V1 layout, the counts are an array with
+the variable's shape; in the V2 layout, there is one count per row.
+"""
 
 import numpy as np
 import pytest
@@ -84,7 +88,7 @@ def test_the_counts_of_adagrad_decay_change_their_layout(layouts, api, tmp_path)
     assert_same_steps(training.train(BEFORE, END), steps)
     assert_equal(*_in_rows(training.state(), end))
     counts = end["table", "accumulator_decay_power"].reshape(-1)[:9]
-    assert len(set(counts)) > 1, "rows with equal counts would show nothing"
+    assert len(set(counts)) > 1, "the rows must have different counts"
     changed = [each for each in report.transferred if each.note]
     assert len(changed) >= 3  # the vector's counts are equal in both layouts
 
@@ -124,7 +128,7 @@ def test_counts_of_the_v1_layout_by_hand(api, tmp_path):
 
 
 def test_keras_2_in_graph_mode(tmp_path):
-    """Values are read and assigned in Keras 2's own Session, like in its load_weights."""
+    """Values are read and assigned in Keras 2's own Session, which `load_weights` uses, too."""
     path = trained_in_v1(tmp_path / "model", problem(), adam)
     restored, steps, end = continued_in_v1(path, problem(), adam)
     with tf.Graph().as_default(), v1.Session() as sess:

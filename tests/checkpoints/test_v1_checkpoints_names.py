@@ -1,4 +1,4 @@
-"""load_v1_checkpoint: scopes, partitioned variables and names of TF1 graphs."""
+"""Tests of load_v1_checkpoint with scopes, partitioned variables and names of TF1 graphs."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_variables_in_different_scopes(api, tmp_path):
         gradients=[rename(step) for step in base.gradients],
         sparse=tuple(renamed[name] for name in base.sparse),
     )
-    # tf.Variable, because keras.Variable does not allow a slash in its name.
+    # This test uses tf.Variable, because a keras.Variable cannot have a slash in its name.
     variables = {name: tf.Variable(value * 0, name=name) for name, value in moved.values.items()}
     path = trained_in_v1(tmp_path / "model", moved, adam, scope=variable_scope)
     expected = continued_in_v1(path, moved, adam, scope=variable_scope)
@@ -74,8 +74,8 @@ def test_variables_in_different_scopes(api, tmp_path):
 # Partitioned variables.
 
 
-# The expected values come from unpartitioned variables, because some values of parts are rounded
-# differently (measured: 6e-8).
+# The expected values come from training unpartitioned variables. Training partitioned variables
+# rounds some values differently (measured: 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
@@ -101,9 +101,9 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
     assert "table/part_0" in str(report) and "3 parts" in str(report)
 
 
-# From the optimizer's scope to the prefix that TensorFlow gives to the names of slots. TensorFlow
-# removes as many characters as "matrix/part_0/" has from "scope/matrix/part_0/Adam", the slot's
-# name in the graph.
+# {scope of the optimizer: prefix of slot names in the checkpoint}. In the graph, the slot's name is
+# "scope/matrix/part_0/Adam". TensorFlow replaces the first len("matrix/part_0/") characters of this
+# name by "matrix/".
 MANGLED = {
     "OptimizeLoss": "matrix/atrix/part_0/",
     "a": "matrix/0/",
@@ -113,7 +113,7 @@ MANGLED = {
 
 @pytest.mark.in_turn(scope=list(MANGLED), name=["AdagradDecay", "Adam"], parts=[3, 1], api=APIS)
 def test_slots_with_mangled_names(name, parts, scope, api, tmp_path):
-    """TensorFlow mangles the slots of partitioned variables if the optimizer is in a scope."""
+    """If the optimizer is in a scope, TensorFlow mangles slot names of partitioned variables."""
     make = CASES[name].make
     options = {"scope": lambda: v1.variable_scope(scope)}
     path, state = trained_in_parts(tmp_path / "model", problem(), make, number=parts, **options)
@@ -157,7 +157,7 @@ def test_the_name_of_the_v1_optimizer_is_used(api, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, tmp_path):
-    """For example in a GAN, the second optimizer has beta1_power_1 and beta2_power_1."""
+    """A GAN may have two Adam optimizers. The second one has beta1_power_1 and beta2_power_1."""
 
     def of_discriminator(step):
         return v1.train.AdamOptimizer(0.02, 0.5, 0.9, 1e-3)

@@ -1,6 +1,8 @@
-"""save_v1_checkpoint: training in Keras continues in a TF1 graph that TensorFlow's Saver restores.
+"""Tests that TensorFlow's Saver restores checkpoints of save_v1_checkpoint in a TF1 graph.
 
-The next training steps in the graph equal those of the continued Keras training, bit for bit.
+The next training steps in the graph equal the next training steps in Keras, bit for bit. The
+argument `like` is an old checkpoint of the graph. The new checkpoint gets the same scopes,
+partitions and dtypes.
 """
 
 import numpy as np
@@ -84,7 +86,7 @@ def test_other_dtypes(case, api, tmp_path):
 
 @EVERY_API
 def test_before_the_first_step(api, tmp_path):
-    """The slots have their initial values, like after the graph's initializer."""
+    """The saved slots have the values that the graph's initializer would assign."""
     training = KerasTraining(problem(), adam, api, start=1)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer)
     with v1_training(problem(), adam) as session:
@@ -116,7 +118,8 @@ def test_there_and_back_changes_nothing(form, name, api, original, tmp_path):
     assert_equal(tensors(back), tensors(path))
 
 
-# Without --full, a test above saves each optimizer, and test_v1_checkpoints.py loads each one.
+# This test runs only with --full, because a test above saves a checkpoint of each optimizer, and
+# test_v1_checkpoints.py loads a checkpoint of each optimizer.
 @pytest.mark.full
 @pytest.mark.in_turn(name=EVERY_OPTIMIZER, api=APIS)
 def test_there_and_back_with_every_optimizer(name, api, original, tmp_path):
@@ -143,7 +146,7 @@ def test_the_graph_with_its_parts_restores(scope, name, api, original, tmp_path)
     training = moved_over(path, CASES[name].make, api)
     training.train(0, BEFORE)
     save_v1_checkpoint(tmp_path / "out", training.variables, training.optimizer, like=path)
-    # The next steps are not compared, because those with parts are rounded differently.
+    # The next training steps are not compared, because partitioned variables round differently.
     assert tf.train.list_variables(str(tmp_path / "out")) == tf.train.list_variables(path)
     assert_restores(tmp_path / "out", training.state(), CASES[name].make, **form)
 
@@ -220,7 +223,7 @@ def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """The state of the second optimizer, which Keras does not have, is copied from `like`."""
+    """Keras does not have the second optimizer; its state is copied from `like`."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)

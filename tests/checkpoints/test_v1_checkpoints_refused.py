@@ -1,4 +1,4 @@
-"""Damaged checkpoints and wrong arguments raise a clear error, and nothing is changed."""
+"""Tests that damaged checkpoints and wrong arguments cause a clear error and change no variable."""
 
 from pathlib import Path
 
@@ -53,7 +53,6 @@ def test_damaged_data_changes_nothing(position, api, used, tmp_path):
     flip(data, int(position * Path(data).stat().st_size))
     error = assert_refused(path, training_of(used, api), CheckpointError)
     assert path in str(error) and "\n" not in str(error)
-    # The same with strict=False.
     assert_refused(path, training_of(used, api), CheckpointError, strict=False)
 
 

@@ -1,4 +1,7 @@
-"""deepctr's models train with the optimizers of this package: in Keras and as Estimators."""
+"""Tests that deepctr's Keras models and Estimators train with the optimizers of this package.
+
+A bridged optimizer is a Keras optimizer made by `to_keras`.
+"""
 
 import numpy as np
 import pytest
@@ -40,7 +43,7 @@ def keras_model(kind):
 
 
 def fit(model, v1_optimizer, data, epochs=4):
-    """Trains with a bridged optimizer; returns the losses of the epochs, and the optimizer."""
+    """Trains with a bridged optimizer; returns the loss of each epoch, and this optimizer."""
     features, labels = data
     optimizer = to_keras(v1_optimizer)
     model.compile(optimizer, "binary_crossentropy")

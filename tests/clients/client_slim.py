@@ -1,4 +1,4 @@
-"""tf-slim trains with the optimizers of this package."""
+"""Tests that tf-slim trains with the optimizers of this package."""
 
 import subprocess
 import sys
@@ -33,7 +33,7 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns batches of ids (some repeated), numbers, and labels that depend on both."""
+    """Returns batches: ids (some repeated), numbers, and labels computed from ids and numbers."""
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []
@@ -46,12 +46,11 @@ def batches(count):
 
 
 def model():
-    """Builds a wide & deep model of tf-slim's layers; returns its placeholders and loss."""
+    """Builds a wide & deep model with layers of tf-slim; returns its placeholders and loss."""
     ids = v1.placeholder(tf.int64, [None])
     numbers = v1.placeholder(tf.float32, [None, NUMBERS])
     labels = v1.placeholder(tf.float32, [None])
-    # Resource variables, because with ref variables results would depend on the order of reads and
-    # writes.
+    # With ref variables, the results would depend on the order of reads and writes.
     with v1.variable_scope("", use_resource=True):
         initial = v1.random_normal_initializer(stddev=0.1, seed=3)
         table = v1.get_variable("deep/table", [IDS, 4], initializer=initial)
@@ -101,8 +100,8 @@ def test_create_train_op_trains_as_the_optimizer_by_itself(name):
     assert variables["global_step"] == updates
 
 
-# Runs in a new process without eager execution, because the threads of slim's Supervisor need the
-# default graph, and a `with` block around the graph does not apply to these threads.
+# This script runs in a new process without eager execution. The threads of slim's Supervisor use
+# the global default graph, and `with graph.as_default()` applies only to the thread that runs it.
 LOOP = """
 import sys
 import tensorflow as tf
@@ -129,5 +128,5 @@ def test_slims_loop_trains_and_writes_checkpoints(tmp_path):
     assert last < 0.9 * np.log(2)
     saved = tf.train.load_checkpoint(tf.train.latest_checkpoint(str(tmp_path)))
     assert saved.get_tensor("global_step") == 30
-    # Three accumulator decays in 30 steps; the first is due at global step 9.
+    # The accumulator decays three times in 30 training steps, first at global step 9.
     assert saved.get_tensor("weights/AdagradDecay_1").max() == 3

@@ -1,1 +1,1 @@
-"""Training in several processes, some of which are killed."""
+"""Tests of training in several processes, some of which are killed."""

@@ -1,4 +1,4 @@
-"""Clusters whose parameter server, chief or worker is killed with SIGKILL and restarted."""
+"""Tests of clusters whose parameter server, chief or worker is killed (SIGKILL) and restarted."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""MultiWorkerMirroredStrategy and ParameterServerStrategy, with one process per task."""
+"""Tests of MultiWorkerMirroredStrategy and ParameterServerStrategy, with one process per task."""
 
 import contextlib
 import json
@@ -15,7 +15,8 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-# Runs on every lane, because the oldest version of Keras 3 raises errors for some of this.
+# These tests run on every lane (an environment with one TensorFlow version), because the oldest
+# version of Keras 3 raises errors in some of the trainings.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240
@@ -25,8 +26,8 @@ def run(**jobs):
     """Runs a cluster until the processes of its last job end; returns their output.
 
     Args:
-      **jobs: for each job a list of the number of its tasks and the command line arguments of
-        `tests.support.processes.clusters`.
+      **jobs: a list for each job: the number of its tasks, followed by the command line arguments
+        of `tests.support.processes.clusters`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}
@@ -43,7 +44,7 @@ def run(**jobs):
         last, stop = started[-count:], time.monotonic() + SECONDS
         while any(program.code is None for program in last) and time.monotonic() < stop:
             if any(program.code for program in started):
-                break  # other processes would wait for the failed one
+                break  # the other processes would wait for the failed process
             time.sleep(0.1)
         texts = ["".join(program.texts()) for program in started]
         codes = [program.code for program in last]
@@ -61,7 +62,7 @@ def assert_passed(text, *checks):
 
 
 def has_coordinator():
-    """Whether this TensorFlow version has the coordinator of ParameterServerStrategy."""
+    """Returns whether this TensorFlow version has the coordinator of ParameterServerStrategy."""
     return hasattr(tf.distribute.experimental, "coordinator")
 
 

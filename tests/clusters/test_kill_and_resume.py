@@ -1,4 +1,9 @@
-"""tests/support/faults/kill_and_resume.py finds that no state is lost, and detects lost state."""
+"""Tests that a training resumes from its checkpoints without loss after its process was killed.
+
+tests/support/faults/kill_and_resume.py kills the training and compares its state after each restart
+with an uninterrupted training. A difference is a loss. Some tests remove state from the checkpoints
+on purpose, and the program must report losses.
+"""
 
 import os
 import pathlib
@@ -12,7 +17,7 @@ from tests.support.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
-HARDEST = "accumulated AdagradDecay"  # must restore more than the global step to resume
+HARDEST = "accumulated AdagradDecay"  # has the most state to restore
 
 
 def kill_and_look(*arguments):
@@ -30,7 +35,8 @@ def test_no_bits_are_lost(full):
     each = kills // len(names)
     for name in names:
         in_saves = re.search(rf"{name}: {each} kills .* (\d+) left", output).group(1)
-        assert int(in_saves) >= each // 2, everything  # half of the kills are aimed at saves
+        # Every second kill is timed to interrupt a save.
+        assert int(in_saves) >= each // 2, everything
 
 
 def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
@@ -40,7 +46,7 @@ def test_a_missing_slot_in_checkpoints_is_found(tmp_path):
         life.live(lambda event, **values: messages.append(dict(values, event=event)), stop=30)
         return messages
 
-    whole = live()  # saves at step 20; later runs resume at 20 and stop at 30
+    whole = live()  # saves a checkpoint at batch 20
     expected = {message["batch"]: message["digests"] for message in whole}
     assert kill_and_resume.losses([whole, live()], expected) == []
     lost = "begins at batch 20: other bits in hidden/Adam_1, output/Adam_1, table/Adam_1"
@@ -100,7 +106,7 @@ def test_what_is_a_loss():
     assert lost([begin, first], [goes_on, second]) == []
     assert lost([], [begin, first], [], [goes_on, second]) == []
     assert lost([begin], [begin, first, second]) == []
-    assert lost([begin, first], [begin, first, second]) == [0]  # it began without a checkpoint
+    assert lost([begin, first], [begin, first, second]) == [0]  # the checkpoint of batch 20 is lost
     assert lost([begin], [message("begins", 0, w="x"), first]) == [0]
     assert lost([begin], [begin, message("saved", 20, w="x")]) == [0]
     assert lost([begin], [begin, message("saved", 20, v="b")]) == [0]

@@ -1,4 +1,4 @@
-"""TF1 parameter servers: placement of slots, transferred bytes, and waiting between servers."""
+"""Tests of TF1 parameter servers: placement of slots, sent bytes, and independence of servers."""
 
 import contextlib
 import threading
@@ -16,14 +16,15 @@ from tests.support.running import REF_AND_RESOURCE
 v1 = tf.compat.v1
 
 MAKERS = {name: CASES[name].make for name in one_of_each_class()}
-# Each part is a quarter of the classes. One test of all classes would take too long.
+# Each `part` is a quarter of the optimizer classes, because testing all of them at once takes long.
 PARTS = pytest.mark.parametrize("part", range(4))
+# The powers of beta of these optimizers are on one server, and both servers read them.
 BETA_POWERS = [
     "LazyAdam",
     "Nadam",
     "AdaMax",
     "DiffGrad",
-]  # the powers of beta of these are on one server, and both servers read them
+]
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +44,10 @@ def server_of(item):
 
 
 def scope_of(name, use_resource):
-    """Returns a variable scope for one test; servers keep variables until they end."""
+    """Returns a variable scope for one test.
+
+    Different tests need different names, because servers keep their variables between tests.
+    """
     return v1.variable_scope("".join(filter(str.isalnum, f"{name}{use_resource}")))
 
 
@@ -59,18 +63,20 @@ def make_step(use_resource, start=0):
 
 
 def waits_for_gradients(name):
-    """Whether a class waits for all gradients before it applies weight decay."""
+    """Returns whether an optimizer waits for all gradients before it applies weight decay."""
     return issubclass(CASES[name].optimizer, DecoupledWeightDecayExtension)
 
 
 def apply_behind_gate(name, gate, use_resource):
     """Applies gradients to variables of both servers. Gradients on server 1 wait for the gate.
 
+    If the optimizer `waits_for_gradients`, the gradients on server 0 wait for the gate, too.
+
     Returns:
-      The train op, and a dict from server to its variables.
+      The train op, and a dict from the number of a server to the variables on this server.
     """
     with scope_of(name, use_resource):
-        step = make_step(use_resource, start=1000)  # so accumulator decays are due
+        step = make_step(use_resource, start=1000)  # decays of accumulators are due at this step
         names = ["matrix", "another_matrix", "table", "another_table"]
         variables = [make_variable(each, [5, 3], use_resource) for each in names]
         optimizer, pairs = CASES[name].make(step), []
@@ -99,6 +105,7 @@ def apply_behind_gate(name, gate, use_resource):
 def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_another(
     cluster, use_resource, part
 ):
+    """While the gate is closed, only variables on server 0 are trained."""
     with tf.Graph().as_default(), cluster.placing():
         gate_name = f"gate {use_resource} {part}"
         queue = tf.queue.FIFOQueue(1, [tf.bool], [[]], shared_name=gate_name)
@@ -145,11 +152,11 @@ def test_sparse_updates_send_the_rows_of_the_batch_not_the_table(cluster, use_re
         with cluster.session() as session:
             session.run(v1.global_variables_initializer())
             for name, train_op in train_ops.items():
-                # A trace may lack some transfers, so this takes the larger result of two traces.
+                # A trace may lack some transfers, so the larger result of two traces is used.
                 sent = max(bytes_between_servers(session, train_op) for _ in range(2))
                 assert ids.size * 2 * 4 <= sent < 1000, (name, sent)
             sent = max(bytes_between_servers(session, dense) for _ in range(2))
-            assert sent >= rows * 2 * 4  # shows that a whole table would be measured
+            assert sent >= rows * 2 * 4  # this dense update sends the whole table
 
 
 @REF_AND_RESOURCE
@@ -192,7 +199,7 @@ def test_the_global_step_is_the_sum_of_the_steps_of_all_workers(cluster, use_res
 
 @REF_AND_RESOURCE
 def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_resource):
-    """The session sees only this server, so all variables that it reads are on this server."""
+    """A session that sees only one server can read a slot only if the slot is on this server."""
     with tf.Graph().as_default(), cluster.placing():
         with scope_of("holding", use_resource):
             step = make_step(use_resource)
@@ -223,7 +230,7 @@ def test_a_session_of_one_server_reads_the_slots_of_its_variables(cluster, use_r
 @REF_AND_RESOURCE
 @pytest.mark.parametrize("name", BETA_POWERS)
 def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resource):
-    """With resource variables, this once failed with the error "Cannot colocate"."""
+    """With resource variables, the training once failed with the error "Cannot colocate"."""
 
     def build():
         with scope_of("sharing" + name, use_resource):
@@ -256,7 +263,10 @@ def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resou
 def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """A step waits only for its gradient while a step of another worker decays the accumulator."""
+    """Worker 0 computes everything for its update except the gradient, and waits for the gradient.
+
+    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat it.
+    """
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():
         with scope_of(scope, use_resource):
@@ -291,7 +301,7 @@ def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
             waiting = threading.Thread(target=session.run, args=(fetches,), daemon=True)
             waiting.start()
             other.run(signal)
-            assert (other.run(accumulator) == 64).all()  # the waiting step has not written anything
+            assert (other.run(accumulator) == 64).all()  # worker 0 has not written yet
             other.run(quick)
             once = other.run([accumulator, power])
             assert once[0][0, 0] == 32 and once[1].flat[0] == 1

@@ -1,1 +1,1 @@
-"""The command legacy-opt."""
+"""Tests of the command legacy-opt."""

@@ -1,4 +1,4 @@
-"""The command line: help, tables, progress bars, errors, and loading objects by name."""
+"""Tests of the command line: help, tables, progress bars, errors, and objects given by name."""
 
 import io
 import re
@@ -81,7 +81,7 @@ def test_no_progress_without_a_terminal():
 
 
 def test_no_progress_without_tqdm(monkeypatch):
-    monkeypatch.setitem(sys.modules, "tqdm", None)  # lets `import tqdm` raise ImportError
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # makes `import tqdm` raise an ImportError
     assert progress_on(Terminal()) == ""
 
 

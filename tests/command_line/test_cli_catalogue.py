@@ -1,4 +1,7 @@
-"""`legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of legacy_opt."""
+"""Tests of `legacy-opt convert` from Keras to v1 checkpoints, with each optimizer of legacy_opt.
+
+A bridged optimizer is a Keras optimizer made by `to_keras`.
+"""
 
 import pytest
 import tensorflow as tf
@@ -10,7 +13,8 @@ from tests.support.keras.keras_cases import OURS
 from tests.support.processes.command_line import Screen, forget_module
 
 FIRST = {case.optimizer: name for name, case in reversed(list(OURS.items()))}
-# Optimizers whose slots differ in shape from the variable, or have unusual names.
+# A daily run tests only these optimizers, whose slots have other shapes than the variable, or
+# unusual names.
 DAILY = ("AdagradDecayV2", "Adafactor", "AdamAsync", "LAMB", "Shampoo")
 NAMES = [
     pytest.param(number, name, marks=() if name.startswith(DAILY) else pytest.mark.full)

@@ -1,4 +1,4 @@
-"""The contents that `named_contents` finds in name-based checkpoints of known optimizers."""
+"""Tests of the contents that `named_contents` finds in name-based checkpoints of optimizers."""
 
 import collections
 import itertools
@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# Optimizers of legacy_opt, with the labels of the optimizers that have the same slots.
+# Optimizers of legacy_opt by label. Optimizers with the same slots have the same label.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [
@@ -119,7 +119,7 @@ def slot_roles(variable):
 
 @pytest.mark.parametrize("label, make", MADE)
 def test_optimizers_are_recognized_by_their_slots(label, make):
-    """The expected slots are those that the optimizer's `get_slot` returns."""
+    """The expected slots come from the optimizer's `get_slot`."""
     expected = {}
 
     def train(step, variables):

@@ -1,4 +1,4 @@
-"""`legacy-opt convert` between checkpoint files, compared with TensorFlow's own Saver."""
+"""Tests of `legacy-opt convert` between checkpoints, compared with TensorFlow's own Saver."""
 
 import functools
 import json
@@ -58,7 +58,7 @@ def test_v1_format_becomes_v2_format(tmp_path, screen, saver):
 
 
 def in_parts():
-    """Returns a variable with slots of Adam and AdamAsync, first in 3 parts, then whole."""
+    """Returns the same variable and slots as two dicts: in 3 partitions, and as whole arrays."""
     whole = {name: draw(8, 4) * scale for scale, name in enumerate(["x", "x/Adam", "x/Adam_1"], 1)}
     parts = {}
     for number, rows in enumerate([slice(0, 3), slice(3, 6), slice(6, 8)]):
@@ -143,7 +143,7 @@ def test_decay_counts_of_parts_become_those_of_one_variable(tmp_path, screen):
 
 @pytest.fixture
 def named(tmp_path):
-    """A checkpoint of two variables, whose Adam slots are in a scope."""
+    """Saves two variables whose Adam slots are in a scope; returns the arrays by name."""
     arrays = {"beta1_power": np.float32(0.5), "beta2_power": np.float32(0.9)}
     for name in ("a/w", "b"):
         arrays[name] = draw(3, 2)
@@ -262,7 +262,7 @@ def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """A folder with a good checkpoint, and with unusable checkpoints named after their defects."""
+    """Returns a folder with a good checkpoint, and with bad ones named after their defects."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -335,7 +335,7 @@ def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A checkpoint of 300 MB, large enough to interrupt its conversion."""
+    """Saves a checkpoint of 300 MB: its conversion takes long enough to be interrupted."""
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
@@ -349,7 +349,7 @@ def large(tmp_path_factory):
 
 def stop_midway(source, folder, how):
     """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
-    # Background jobs of a shell ignore SIGINT, so its default handler is set.
+    # If a shell runs the tests as a background job, SIGINT is ignored. This resets its handler.
     reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
@@ -360,7 +360,7 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# Without --full, TestBeingKilled in test_checkpoint_writer.py tests this at each moment.
+# Runs only with --full: TestBeingKilled in test_checkpoint_writer.py tests kills more quickly.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -370,8 +370,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# Without --full, test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception during
-# writing.
+# Runs only with --full: test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception
+# during writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

@@ -1,4 +1,4 @@
-"""`legacy-opt convert --model`: between v1 checkpoints and Keras files."""
+"""Tests of `legacy-opt convert --model` between v1 checkpoints and Keras files."""
 
 import json
 import os
@@ -14,8 +14,9 @@ from tests.support.processes.command_line import start, with_users_module
 
 v1 = tf.compat.v1
 KERAS_3 = versions.keras_facts()["generation"] == 3
-# Whether Keras saves an optimizer's state in files with each ending, see docs/keras_saving.md.
-H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")  # to TensorFlow 2.10
+# Up to TensorFlow 2.10, files named .keras are HDF5 files.
+H5_IN_DISGUISE = not hasattr(tf.keras.models.Model, "get_compile_config")
+# {ending of a file: whether Keras saves the optimizer's state in it}, see docs/keras_saving.md.
 KEPT = {".h5": True, ".keras": KERAS_3 or H5_IN_DISGUISE, ".weights.h5": KERAS_3, "": True}
 USERS_MODULE = """
 import tensorflow as tf
@@ -49,7 +50,7 @@ def screen(capsys, tmp_path, monkeypatch):
 
 
 def train(session_steps, restore=None, save=None):
-    """Trains in a Session; returns the values at the end."""
+    """Trains in a Session; returns the final values of all variables by name."""
     with tf.Graph().as_default():
         kernel = v1.get_variable("layer/kernel", [3, 2], use_resource=True)
         bias = v1.get_variable("layer/bias", [2], use_resource=True)
@@ -81,7 +82,7 @@ def options(*words, model="build"):
 @pytest.mark.every_lane
 @pytest.mark.parametrize("ending", sorted(KEPT))
 def test_to_keras_and_back(tmp_path, screen, source, ending):
-    """The model has a Lambda layer that Keras cannot load from the file."""
+    """Keras cannot load the Lambda layer from the file, but the function of --model creates it."""
     keras, back = tmp_path / ("keras" + ending), tmp_path / "back"
     to_keras = ("convert", source, keras) + options("--to", "keras", model="with_code")
     if not KEPT[ending]:
@@ -133,7 +134,7 @@ def test_a_function_that_returns_a_pair_and_a_name_map(tmp_path, screen, source)
 @pytest.mark.parametrize("argument", ["", "name_map="])
 @pytest.mark.parametrize("python", [False, True])
 def test_the_suggested_name_map_can_be_pasted(tmp_path, screen, source, python, argument):
-    """The map may be JSON, or the Python dict that older messages suggested."""
+    """A pasted map may be JSON, or a Python dict, which older messages suggested."""
     new = {"layer/kernel": "tower/w", "layer/bias": "b"}
     (tmp_path / "map.json").write_text(json.dumps(new))
     assert screen.run("convert", source, "renamed", "--name-map", "map.json")[0] == 0
@@ -223,7 +224,7 @@ def daily_on_tensorflow_1(test):
 
 @daily_on_tensorflow_1
 def test_convert_in_a_new_process(tmp_path, screen, source):
-    """In a new process on TensorFlow 1.15, Keras works in a graph and a Session."""
+    """TensorFlow 1.15 begins in graph mode, so Keras uses a Session in a new process."""
     words = ("convert", source, tmp_path / "keras.h5") + options("--to", "keras")
     process = start(*words, cwd=str(tmp_path))
     output, errors = process.communicate()

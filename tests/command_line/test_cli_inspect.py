@@ -1,4 +1,4 @@
-"""`legacy-opt inspect` and `legacy-opt compare`."""
+"""Tests of the commands `legacy-opt inspect` and `legacy-opt compare`."""
 
 import functools
 import re
@@ -142,7 +142,7 @@ def test_compare_with_keras_3(screen, folder):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
-    """If the optimizer is in a scope, parts have slot names like matrix/atrix/part_0/Adam."""
+    """If the optimizer is in a scope, partitions have slots such as matrix/atrix/part_0/Adam."""
     problem = training.problem(("matrix", "table"))
     scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
     make = lambda step: tf.compat.v1.train.AdamOptimizer()  # noqa: E731
@@ -152,7 +152,7 @@ def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
     assert "matrix/atrix/part_0/Adam_1" in dict(tf.train.list_variables(path))
     found = screen.json("inspect", path)
     slots = {slot["name"]: slot["role"] for each in found["variables"] for slot in each["slots"]}
-    # TensorFlow has cut off the scope, so `inspect` reads it in the names of the powers of beta.
+    # The slot names lack the scope. `inspect` takes the scope from the names of the powers of beta.
     expected = {
         f"OptimizeLoss/{variable}/{name}": (variable, role)
         for variable in ("matrix", "table")

@@ -1,4 +1,4 @@
-"""`legacy-opt doctor` and `diagnose`: facts about the installation, problems and their fixes."""
+"""Tests of `legacy-opt doctor` and `diagnose`: facts about the installation, problems, fixes."""
 
 import json
 import os
@@ -57,7 +57,7 @@ def only_problem(**changes):
 
 @pytest.fixture(scope="module")
 def diagnosed():
-    """The facts that `doctor --json` prints in a new process."""
+    """Returns the facts that `doctor --json` prints in a new process."""
     code, output, errors = command("doctor", "--json")
     assert (code, errors) == (0, "")
     return json.loads(output)

@@ -1,4 +1,4 @@
-"""Names that are empty, reserved, or contain control characters of terminals."""
+"""Tests with tensor names that are empty, reserved, or contain control characters."""
 
 import io
 import json

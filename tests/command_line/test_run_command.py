@@ -1,4 +1,4 @@
-"""`legacy-opt run`: scripts, modules, missing names and exit codes."""
+"""Tests of `legacy-opt run`: scripts, modules, missing names and exit codes."""
 
 import builtins
 import json
@@ -19,7 +19,8 @@ from tests.support.processes.command_line import Screen, start
 SCRIPTS = ROOT / "tests" / "scripts"
 v1 = tf.compat.v1
 
-# A script that prints facts about its process, and writes facts about TensorFlow to file $PROBE.
+# A script that prints facts about its process, and writes facts about TensorFlow into the file that
+# the environment variable PROBE names.
 PROBE = """
 import json
 import os
@@ -74,7 +75,7 @@ PROBE = PROBE.replace("def facts", "PROBED = 1\n\ndef facts", 1)
 
 @pytest.fixture
 def probe(tmp_path):
-    """Writes a script and a package in a folder beside it; returns the path of the script."""
+    """Writes a script, and a package in a folder beside the script; returns the script's path."""
     package = tmp_path / "beside" / "package"
     package.mkdir(parents=True)
     (tmp_path / "beside" / "__init__.py").write_text("")
@@ -93,7 +94,7 @@ def finish(process):
 
 
 def traceback_in(errors):
-    """The part of stderr that is a traceback, without the ^^^ marks of Python 3.11 and later."""
+    """Returns the traceback in stderr without the ^^^ marks of Python 3.11 and later."""
     start_of_it = errors.index("Traceback (most recent call last)")
     return re.sub(r"^ *[~^]+\n", "", errors[start_of_it:], flags=re.M)
 

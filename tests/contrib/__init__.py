@@ -1,1 +1,1 @@
-"""Comparisons with tf.contrib, on TensorFlow 1.15."""
+"""Tests that compare this package with tf.contrib, on TensorFlow 1.15."""

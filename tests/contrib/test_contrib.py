@@ -1,8 +1,8 @@
-"""Optimizers and checkpoints equal those of `tf.contrib.opt` bit for bit, on TensorFlow 1.15.
+"""Tests on TensorFlow 1.15 that optimizers equal the originals in `tf.contrib.opt`, bit for bit.
 
-Every variable of the graph is compared after every step, by its name in a checkpoint: trained
-variables, slots, and state that all variables share. Gradients are fed, because some of the
-originals race with the forward pass.
+After every training step, all variables of the graph are compared by name: trained variables, slots
+and other state of the optimizer. Most tests train with given gradients, because some originals
+update ref variables while the forward pass still reads the variables.
 """
 
 import pytest
@@ -29,7 +29,7 @@ def test_every_optimizer_of_contrib_except_wrappers_has_a_case():
 
 
 def makers(name):
-    """Returns two functions that create the original and ours."""
+    """Returns two functions, which create the original and our optimizer."""
     case = OF_CONTRIB[name]
     return (lambda step: case.construct(case.original.optimizer(), step)), case.make
 
@@ -49,7 +49,7 @@ CELLS = [(name, dtype) for name, case in OF_CONTRIB.items() for dtype in case.or
 
 @pytest.mark.in_turn(cell=CELLS, use_resource=[False, True])
 def test_every_variable_after_every_step(cell, use_resource, tmp_path):
-    """Also tests that ours and the original each continue from a checkpoint of the other."""
+    """Also tests that each of the two optimizers continues from the other one's checkpoint."""
     name, dtype = cell
     problem = problem_for(name, dtype, use_resource)
     original, ours = (FedTraining(make, problem, use_resource) for make in makers(name))
@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Whether the original trains sparse resource variables and does not race (see above)."""
+    """Returns whether the original is reproducible and trains sparse resource variables."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

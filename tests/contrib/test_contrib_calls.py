@@ -1,6 +1,6 @@
 """Compares attributes and errors of our classes and of `tf.contrib`, on TensorFlow 1.15.
 
-tests/optimizers/test_originals.py compares with values by hand, on every TensorFlow version.
+tests/optimizers/test_originals.py tests the same on every TensorFlow version, without `tf.contrib`.
 """
 
 import numpy as np
@@ -68,10 +68,11 @@ def loss():
     ],
 )
 def test_attributes_that_subclasses_read(name):
-    """Compares before and after the first training step. A global step is a constant float."""
+    """Compares the attributes' values before and after the first training step."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:
+            # The "GS" classes require a global step, which may be a constant.
             given = (1.0,) if "GS" in name else NEEDED.get(name, ())
             optimizer = getattr(module, name)(*given)
             train_op = optimizer.minimize(loss())
@@ -107,7 +108,7 @@ def optimizing(**arguments):
     return call
 
 
-# Calls for which the original raises an error. The argument is tf.contrib.opt or legacy_opt.
+# Calls for which the original raises an error. `module` is tf.contrib.opt or legacy_opt.
 CALLS = {
     "no name": lambda module: module.NadamOptimizer(name=""),
     "a name that is none": lambda module: module.NadamOptimizer(name=None),
@@ -170,7 +171,8 @@ def multiplying(module):
     return (module if module is legacy_opt else contrib_training).multiply_gradients
 
 
-WERE_OTHERS = {  # these once raised an error of another class than the original does
+# Calls for which legacy_opt once raised an error of another class than the original's error.
+WERE_OTHERS = {
     "a name that is none",
     "clipping",
     "decay steps",

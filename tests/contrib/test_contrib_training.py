@@ -1,8 +1,8 @@
-"""Our training helpers build the same graphs as `tf.contrib`, operation by operation, on 1.15.
+"""Tests on TensorFlow 1.15 that our training helpers build the same graphs as `tf.contrib`.
 
-Each library builds the same model into a separate graph. All collections are compared, and all
-nodes in order, with names, inputs, attributes and seeds. Equal graphs compute the same, so only a
-few graphs run. Of these, the loss, summaries and variables of some steps are compared, too.
+Each library builds the same model into a separate graph. The tests compare all collections, and all
+nodes in order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only
+a few graphs run. For these graphs, losses, summaries and final variables are compared, too.
 """
 
 import inspect
@@ -35,7 +35,8 @@ CONTRIB = SimpleNamespace(
 class Model:
     """A small model with dense and sparse gradients, a variable without gradient, and an update op.
 
-    No gradient reads a variable. Otherwise gradients would race with updates of ref variables.
+    No gradient operation reads a variable. Otherwise the gradients would depend on whether a ref
+    variable is read before or after its update.
     """
 
     def __init__(self, use_resource):
@@ -77,7 +78,8 @@ def only_signs(pairs):
     return [(grad, variable) for grad, variable in pairs if "table" not in variable.name]
 
 
-# Arguments of optimize_loss, as functions of the library (which has helpers) and the model.
+# {case: function that returns arguments of optimize_loss}. The function's arguments are a library,
+# whose helpers it may call, and the model.
 OPTIMIZE = {
     "string": lambda lib, model: {},
     "Adagrad": lambda lib, model: {"optimizer": "Adagrad"},
@@ -195,7 +197,7 @@ def multiplied(lib):
     return lambda pairs: lib.multiply_gradients(pairs, multipliers)
 
 
-# Arguments of create_train_op.
+# {case: function that returns arguments of create_train_op}
 TRAIN_OP = {
     "defaults": lambda lib, model: {},
     "ours": lambda lib, model: {"optimizer": legacy_opt.DiffGradOptimizer(0.1)},
@@ -225,7 +227,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # in the original, its default True means this
+    if lib is legacy_opt:  # "loss" means the same as True, the original's default
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -235,7 +237,7 @@ def create_train_op_by_default(lib, model, arguments):
 
 
 def node(definition):
-    """Returns the comparable contents of a node; control inputs have no order."""
+    """Returns a node's contents, with sorted control inputs, because their order has no meaning."""
     data = [name for name in definition.input if not name.startswith("^")]
     control = sorted(name for name in definition.input if name.startswith("^"))
     attributes = {key: value.SerializeToString() for key, value in definition.attr.items()}
@@ -256,14 +258,14 @@ def built(lib, call, make_arguments, use_resource, runs=False):
         collections = {
             key: names(graph.get_collection(key))
             for key in graph.get_all_collection_keys()
-            if not isinstance(key, tuple)  # the key of the variable store, an object without a name
+            if not isinstance(key, tuple)  # a tuple is the key of the variable store
         }
         nodes = [node(definition) for definition in graph.as_graph_def().node]
         return nodes, collections, train_op.name, trained(model, train_op) if runs else None
 
 
 def trained(model, train_op):
-    """Returns the loss and the summaries of each step, and all variables after the last."""
+    """Returns the loss and the summaries of each training step, and the final variables."""
     summaries = v1.summary.merge_all()
     fetches = [train_op] if summaries is None else [train_op, summaries]
     losses, written = [], []
@@ -294,7 +296,7 @@ def assert_same(ours, original):
         assert np.array_equal(values[name], value), name
 
 
-# The daily cases cover every argument, with little overlap. All other cases are marked `full`.
+# The daily cases cover every argument of the helpers. All other cases are marked `full`.
 DAILY = {"string", "Momentum", "no argument", "decay without rate", "step tensor stands"}
 DAILY |= {"clipped by a function", "clipped adaptively, all", "multiplied, some not trained"}
 DAILY |= {"in the current scope", "no summaries", "several", "everything", "defaults"}
@@ -303,7 +305,7 @@ RUN = {"everything"}
 
 
 def alternating(cases):
-    """Parametrizes with cases; daily cases alternate between ref and resource variables."""
+    """Parametrizes a test with cases. Daily cases alternate between ref and resource variables."""
     cells = []
     for number, name in enumerate(sorted(cases, key=lambda name: name in DAILY)):
         for use_resource, kind in (False, "ref"), (True, "resource"):
@@ -328,7 +330,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """Our default adds only the checks to the graph of the original, and computes the same bits."""
+    """By default, ours adds only checks to the original's graph, and computes the same values."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
@@ -342,7 +344,7 @@ def test_create_train_op_with_its_own_checks(name, use_resource):
 
 @pytest.mark.full
 def test_the_cases_differ_from_one_another():
-    # A case with the default graph would test nothing.
+    # A case whose graph equals the graph of another case would test nothing.
     for cases, call in (OPTIMIZE, optimize_loss), (TRAIN_OP, create_train_op):
         seen = {}
         for name in cases:
@@ -388,7 +390,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, and without the extra one of our optimize_loss."""
+    """Returns the arguments without types, and without our own argument `check_numerics`."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

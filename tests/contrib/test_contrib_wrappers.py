@@ -1,6 +1,7 @@
-"""Wrappers and checkpoints equal those of `tf.contrib` bit for bit, on TensorFlow 1.15.
+"""Tests on TensorFlow 1.15 that our wrappers equal the originals in `tf.contrib`, bit for bit.
 
-Like in test_contrib.py, all variables of the graph are compared by name after every step.
+A wrapper is an optimizer that calls another optimizer. After every training step, all variables of
+the graph are compared by name.
 """
 
 import functools
@@ -25,7 +26,7 @@ KINDS = {"ref": False, "resource": True}
 
 
 class Bare:
-    """Calls only apply_gradients of an optimizer, because other calls fail in some originals."""
+    """Calls only apply_gradients of an optimizer, because other methods of some originals fail."""
 
     def __init__(self, optimizer, change=list):
         self._optimizer, self._change = optimizer, change
@@ -44,7 +45,7 @@ def variables_by_name():
 
 
 def problem_for(zeros=False, dtype="float32", only=SOME):
-    """Returns a problem with all kinds of gradients; with `zeros`, some gradients are all zeros."""
+    """Returns a problem with all kinds of gradients. With `zeros`, some gradients or rows are 0."""
     problem = problems.everything(dtype, only, STEPS)
     if zeros:
         for number, step in enumerate(problem.gradients):
@@ -104,7 +105,7 @@ WAYS = {
 
 
 def without_duplicates(grads_and_vars):
-    """Sums rows with equal ids, as TensorFlow does."""
+    """Sums rows with equal ids, in the same way as TensorFlow."""
     changed = []
     for grad, variable in grads_and_vars:
         if isinstance(grad, tf.IndexedSlices):
@@ -128,7 +129,7 @@ def train_both(original, ours, problem, use_resource):
 
 
 def every_cell():
-    """Yields all combinations. Except one per way, they have the mark `full`."""
+    """Yields all combinations. For each `way`, all combinations but one have the mark `full`."""
     for turn, way in enumerate(WAYS):
         for number, inner in enumerate(INNER):
             for kind in KINDS:
@@ -141,7 +142,8 @@ def test_every_variable_after_every_step(way, inner, kind, full):
     original, ours = make(contrib, way, inner), make(legacy_opt, way, inner)
     if way.startswith("variables"):  # the original clips a row once for each repetition of its id
         original = make(contrib, way, inner, without_duplicates)
-    if way.startswith("variables") and inner == "SGD":  # SGD adds repeated rows one by one
+    # SGD does not sum repeated rows before it subtracts them, so it rounds differently.
+    if way.startswith("variables") and inner == "SGD":
         ours = make(legacy_opt, way, inner, without_duplicates)
     problem = problem_for(way == "multitask", only=() if full else SOME)
     train_both(original, ours, problem, KINDS[kind])
@@ -165,7 +167,7 @@ def test_float64(decay):
     "way, kind",
     [
         ("average-counted", "ref"),
-        pytest.param("variables", "resource", marks=FULL),  # this one has no state
+        pytest.param("variables", "resource", marks=FULL),  # this wrapper has no state
         pytest.param("multitask", "ref", marks=FULL),
     ],
 )
@@ -207,7 +209,7 @@ def test_ours_nested_in_contribs_and_contribs_in_ours(nest, full):
     outer, inner = NESTS[nest]
     problem = problem_for()
     homes = [(contrib, legacy_opt), (legacy_opt, contrib)]
-    if full:  # without nesting, tests above compare these
+    if full:  # other tests compare the libraries without nesting
         homes += [(contrib, contrib), (legacy_opt, legacy_opt)]
     results = []
     for outside, inside in homes:
@@ -285,7 +287,7 @@ def test_the_class_name_of_clip_gradients_by_norm():
 
 
 class Averaging:
-    """Has a training whose Saver swaps variables and their averages, and a plain Saver."""
+    """A training with a plain Saver, and with a Saver that swaps variables and their averages."""
 
     def __init__(self, home, use_resource, partitioned, chosen):
         with tf.Graph().as_default() as graph:
@@ -302,7 +304,7 @@ class Averaging:
             self.averaged = v1.get_collection(v1.GraphKeys.MOVING_AVERAGE_VARIABLES)
             self.plain = v1.train.Saver()
             var_list = None
-            if chosen == "named" and partitioned:  # the names of slices are not in checkpoints
+            if chosen == "named" and partitioned:  # slices have no names in checkpoints
                 var_list = v1.global_variables()[::-1]
             elif chosen == "named":
                 var_list = {each.op.name: each for each in v1.global_variables()}

@@ -1,4 +1,4 @@
-"""Very large and very small hyperparameters: constructors raise errors or round them."""
+"""Tests of hyperparameters that are very large, very small or negative."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from legacy_opt.core import argument_checks
 
 
 def trained(optimizer, dtype):
-    """Returns a variable of ones after one step with a gradient of 2 and -3."""
+    """Returns a variable of ones after one training step with the gradient [2, -3]."""
     w = tf.Variable(np.ones([2]), dtype=dtype)
     optimizer.apply_gradients([(tf.constant([2.0, -3.0], dtype), w)])
     return w.numpy()
@@ -73,7 +73,7 @@ def test_a_callable_learning_rate_that_becomes_negative_gives_a_warning():
 
 @pytest.mark.parametrize("name, value", [("learning_rate", 0.0), ("lr", -0.0), ("beta1", -0.5)])
 def test_other_numbers_give_no_warning(name, value):
-    argument_checks.hyperparameter(name, value)  # a warning would be an error
+    argument_checks.hyperparameter(name, value)  # pytest would turn a warning into an error
 
 
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")

@@ -1,4 +1,4 @@
-"""Optimizers in tf.cond and loops of a `tf.function` that creates their variables."""
+"""Tests of optimizers that create variables in conditions and loops of a `tf.function`."""
 
 import numpy as np
 import pytest
@@ -40,6 +40,7 @@ MAKERS.update(
         ),
     }
 )
+# Optimizers that once had the defects 5 (COMPOSED) and 4 (BY_STEP) of tests/tools/defects.py.
 COMPOSED = ["AdamWeightDecay", "LAMB", "Adafactor", "Shampoo", "Damped"]
 COMPOSED += ["MultiOptimizer", "MovingAverage", "MovingAverage beside"]
 BY_STEP = ["AdagradDecay", "AdagradDecayV2", "AdamGS", "LazyAdamGS", "LAMB", "Adafactor"]
@@ -47,7 +48,7 @@ BY_STEP += ["AdagradDecayV2 with weight decay", "PowerSign base, beta, decay", *
 
 
 class Training:
-    """An optimizer and two variables, one of them with sparse gradients."""
+    """An optimizer and two variables: 'matrix' with dense and 'table' with sparse gradients."""
 
     def __init__(self, name, with_step=True):
         self.variables = {key: tf.Variable(value) for key, value in PROBLEM.values.items()}
@@ -60,7 +61,7 @@ class Training:
         self.optimizer.apply_gradients(pairs, global_step=self.step)
 
     def run(self, train):
-        """Calls `train` for each step; returns the values after each of them."""
+        """Calls `train` for each training step; returns the variables' values after each call."""
         values = []
         for gradients in PROBLEM.gradients:
             train(*map(tf.constant, (gradients["matrix"], *gradients["table"])))
@@ -112,7 +113,7 @@ OTHERS = [in_a_loop, with_gradients_of_a_branch, with_gradients_of_a_loop]
 
 
 def cells(marked, number):
-    """Returns all names as parameters; those in `marked` get the marker of the defect `number`."""
+    """Returns a parameter for each optimizer; optimizers in `marked` get the marker of a defect."""
     mark = pytest.mark.defect(number)
     return [pytest.param(name, marks=mark if name in marked else ()) for name in MAKERS]
 
@@ -128,7 +129,10 @@ def assert_same(found, expected, name, exactly=True):
 
 @pytest.mark.parametrize("name", cells(COMPOSED, 5))
 def test_conditions_and_loops_change_nothing(name, full):
-    """Only rounding may differ, where graphs regroup products in TensorFlow's own sparse Adam."""
+    """The values equal those of eager execution.
+
+    Rounding may differ only where a graph regroups products of TensorFlow's own sparse Adam.
+    """
     training = Training(name)
     expected = training.run(training.apply)  # eagerly
     number = list(MAKERS).index(name)
@@ -144,10 +148,11 @@ def test_conditions_and_loops_change_nothing(name, full):
 @pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 @pytest.mark.parametrize("name", cells(BY_STEP, 4))
 def test_the_global_step_is_created_in_the_function(name):
-    """The first trace creates the global step, later traces reuse it; nothing increments it."""
+    """The first trace creates the global step. Later traces reuse it, and nothing increments it."""
     found = {}
     for construct in plain, in_a_condition:
-        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]  # the step of eager execution
+        # Removes the global step that an earlier test or iteration has created eagerly.
+        del v1.get_collection_ref(v1.GraphKeys.GLOBAL_STEP)[:]
         training = Training(name, with_step=False)
         found[construct.__name__] = training.run(tf.function(construct(training)))
     training = Training(name, with_step=False)

@@ -91,7 +91,7 @@ def test_from_config_that_raises():
 
 @pytest.mark.defect(21)
 def test_a_gradient_transformer_that_raises():
-    """Here a user's gradient transformer (Keras 2) fails with sparse gradients."""
+    """A user's gradient transformer (an option of Keras 2) raises an error for sparse gradients."""
     if not hasattr(versions.optimizer_v2(), "_transform_gradients"):
         return
 

@@ -1,4 +1,4 @@
-"""`minimize`, with each argument and every class, is bit-equal to apply_gradients."""
+"""Tests that `minimize`, with all arguments, equals `apply_gradients` of each class bit for bit."""
 
 import numpy as np
 import pytest
@@ -10,18 +10,18 @@ from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
 FACTORS = np.linspace(-2, 2, 12).reshape(4, 3).astype("f")
-WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # powers of two: products with the factors are exact
+WEIGHTS = np.array([1, 2, -4, 0.5], "f")  # powers of two, so that products with them are exact
 MINIMIZE = {
     "gate_gradients": v1.train.Optimizer.GATE_GRAPH,
     "aggregation_method": tf.AggregationMethod.EXPERIMENTAL_ACCUMULATE_N,
     "colocate_gradients_with_ops": True,
 }
-# The train_op of these optimizers has another name, the same as in tf.contrib.opt.
+# These optimizers give the train_op another name, in the same way as tf.contrib.opt.
 OTHER_NAMES = {"MovingAverage": "train_with_avg", "MovingAverage beside": "train_with_avg"}
 
 
 def trained(name, use_resource, build):
-    """Trains two steps; returns all variables, and the name of the train_op."""
+    """Runs two training steps; returns all variables, and the name of the train_op."""
     with tf.Graph().as_default(), v1.variable_scope("", use_resource=use_resource):
         one, two = (v1.get_variable(each, initializer=tf.ones([4, 3])) for each in ["one", "two"])
         step = v1.train.get_or_create_global_step()

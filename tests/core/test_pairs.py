@@ -1,4 +1,4 @@
-"""Wrong arguments of `apply_gradients`, `minimize` and constructors: errors name them."""
+"""Tests that errors name the wrong argument of `apply_gradients`, `minimize` and constructors."""
 
 from fractions import Fraction
 

@@ -1,4 +1,7 @@
-"""RuleOptimizer: TensorFlow's optimizers as rules, slot layouts, hyperparameters, errors."""
+"""Tests of RuleOptimizer: comparisons with TensorFlow, slot layouts, hyperparameters, errors.
+
+A rule is a subclass's method `rule`, which computes the update of one variable.
+"""
 
 import inspect
 import textwrap
@@ -14,7 +17,7 @@ from tests.support import problems, rules, running
 
 v1 = tf.compat.v1
 
-# epsilon=1e-3, because 1e-8 is 0 in float16, and TensorFlow's Adam would divide 0 by 0, too.
+# Adam's epsilon is 1e-3, because 1e-8 is 0 in float16, and Adam would divide 0 by 0.
 PAIRS = {
     "adagrad": (lambda _: rules.AdagradRule(0.3), lambda _: v1.train.AdagradOptimizer(0.3)),
     "momentum": (
@@ -46,8 +49,8 @@ def test_a_rule_equals_the_stock_kernel(name, way, kind, dtype):
     if way == "eager" and kind == "dense":
         running.assert_same(actual, stock)
         return
-    # 2 ulps per step, because graph rewriting may regroup a rule's products, and the sparse kernels
-    # compute row by row, in another order than vectorized code.
+    # The bound is 2 units in the last place for each training step. Graph rewriting may regroup a
+    # rule's products, and TensorFlow's sparse kernels compute in another order than a rule.
     assert set(actual.slots) == set(stock.slots)
     eps = float(np.finfo(dtype).eps)
     for number, (ours, theirs) in enumerate(zip(actual.steps, stock.steps)):
@@ -79,7 +82,7 @@ def test_the_example_of_the_docstring_runs():
 
 
 class Swap(RuleOptimizer):
-    """Returns its inputs as new slots; with ref variables these alias the variables' buffers."""
+    """Returns the inputs of `rule` as new slots. Inputs may alias the buffers of ref variables."""
 
     slots = {"one": Slot(1.0), "two": Slot(2.0), "previous": Slot(), "last_gradient": Slot()}
 
@@ -114,7 +117,8 @@ def test_inputs_that_a_rule_returns_as_slots_are_not_overwritten(way, kind):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(use_resource):
-    # The gradient of this loss aliases the variable's buffer, so writing too early would show.
+    # The gradient of this loss may alias the variable's buffer. If the buffer is overwritten too
+    # early, the two variables become different.
     with tf.Graph().as_default():
         twins = [
             v1.get_variable(
@@ -136,7 +140,7 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
 
 
 class Layouts(RuleOptimizer):
-    """Uses every slot layout: counts updates of each row, of the variable, and of two columns."""
+    """Has a slot of each layout. The slots change by a fixed number in each update."""
 
     def __init__(self):
         super().__init__(False, "Layouts")
@@ -190,7 +194,7 @@ def test_a_tensor_slot_of_unknown_shape():
 
 
 class NormStep(RuleOptimizer):
-    """Needs the whole gradient: w -= learning_rate * g / |g|."""
+    """Computes w -= learning_rate * g / |g|, which needs the whole gradient."""
 
     whole_tensor = True
 
@@ -215,7 +219,7 @@ def test_a_rule_with_whole_tensor_gets_dense_gradients(way):
 
 
 class HalfForRows(NormStep):
-    """Has a sparse_rule: w -= learning_rate * g / 2."""
+    """Computes w -= learning_rate * g / 2 for sparse gradients."""
 
     whole_tensor = False
 
@@ -380,7 +384,7 @@ def test_use_locking_without_a_locking_kernel_warns():
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_subclasses_may_override_the_summing_of_duplicate_ids(use_resource):
     class LastWins(Sgd):
-        """Keeps the last row of equal ids instead of summing them."""
+        """Keeps only the last row instead of summing rows with equal ids."""
 
         def _last(self, values, indices):
             return values[-1:], indices[-1:]
@@ -439,7 +443,7 @@ ALIASES = {
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("alias", list(ALIASES) + ["step is a slot"])
 def test_a_rule_may_return_an_alias_of_its_inputs(alias, use_resource):
-    # With ref variables, a large variable shows a write that overtakes a read of its buffer.
+    # The variable is large, so that writing it while it is still read gives wrong values.
     size = 1000000
 
     class HandsOn(RuleOptimizer):

@@ -1,4 +1,4 @@
-"""Options of RuleOptimizer: Fading, names of slots, full_precision, the global step."""
+"""Tests of options of RuleOptimizer: Fading, names of slots, full_precision, the global step."""
 
 import numpy as np
 import pytest
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """A momentum and a norm of each row, which also decay in rows without a gradient."""
+    """Has a momentum and a norm of each row. Both slots also decay in rows without a gradient."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 
@@ -41,7 +41,7 @@ def test_rows_without_a_gradient_decay(way, kind):
                 summed = np.zeros_like(value)
                 np.add.at(summed, grad.ids, grad.values)
                 norm *= np.float32(0.25)
-                norm[touched] *= np.float32(12)  # times 3 in all, instead of 0.25
+                norm[touched] *= np.float32(12)  # 0.25 * 12 = 3, the factor of rows with a gradient
                 grad = summed
             else:
                 norm *= np.float32(3)

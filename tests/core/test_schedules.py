@@ -1,4 +1,7 @@
-"""TF1 learning rate decays in bridged optimizers: at late steps, set later, loaded, in to_v1."""
+"""Tests of TF1 learning rate decays in bridged optimizers (Keras optimizers made by `to_keras`).
+
+The decays run at late steps, are set after construction or loaded, or are converted by `to_v1`.
+"""
 
 import numpy as np
 import pytest
@@ -9,7 +12,7 @@ from tests.support.checkpoints.v1_checkpoints import EVERY_API, keras_of
 
 v1 = tf.compat.v1
 RATES = [0.5, 0.25, 0.125, 0.0625]
-# Beyond these steps, float32 and int32 cannot represent every step.
+# Above 2**24, float32 cannot represent every step. From 2**31 on, int32 cannot represent steps.
 LATE = {"2**24": 2**24, "2**31": 2**31}
 DECAYS = {
     "piecewise": lambda step, late: v1.train.piecewise_constant(
@@ -34,7 +37,7 @@ def halving(step):
 
 
 def rates_of(optimizer, steps, first=0, in_function=True):
-    """Returns the learning rates that a Keras optimizer uses in some steps of gradient descent."""
+    """Returns the learning rates that a Keras optimizer uses in consecutive training steps."""
     variable = tf.compat.v2.Variable(np.zeros(1, "f"))
     if hasattr(optimizer, "build"):
         optimizer.build([variable])
@@ -88,7 +91,7 @@ def test_decays_at_late_steps(api, decay, late, how):
 @pytest.mark.parametrize("name", ["learning_rate", "lr"])
 @EVERY_API
 def test_a_decay_that_is_set_depends_on_iterations(api, name):
-    """The step variable that the decay was created with is never incremented."""
+    """The decay was created with a step variable, but depends on `iterations` instead."""
     optimizer = to_keras(sgd(lambda: 1.0), api=api)
     setattr(optimizer, "learning_rate" if api == "keras3" else name, halving(new_step()))
     again = type(optimizer).from_config(optimizer.get_config())
@@ -109,7 +112,7 @@ def test_an_invalid_learning_rate_is_not_set(api):
 @EVERY_API
 def test_to_v1_keeps_an_assigned_learning_rate(api):
     optimizer = to_keras(sgd(1.0), api=api)
-    rates_of(optimizer, 1)  # in Keras 2 the first step creates the learning rate's variable
+    rates_of(optimizer, 1)  # in Keras 2, this creates the variable of the learning rate
     optimizer.learning_rate.assign(0.25)
     assert rates_in_v1(to_v1(optimizer), 1) == [0.25]
 

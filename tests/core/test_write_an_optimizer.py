@@ -1,4 +1,4 @@
-"""The optimizers of docs/write_an_optimizer.md, and its statements about calls of methods."""
+"""Tests of the optimizers on the page docs/write_an_optimizer.md, and of the page's statements."""
 
 import inspect
 import re
@@ -22,7 +22,8 @@ class DiffGrad(oracles.Oracle):
     def __init__(self, value):
         super().__init__(value)
         self.slots = {name: np.zeros_like(value) for name in ("m", "v", "prev_grad")}
-        self.powers = np.float32(0.9), np.float32(0.999)  # float32, like those of TensorFlow's Adam
+        # TensorFlow's Adam computes the powers in float32, too.
+        self.powers = np.float32(0.9), np.float32(0.999)
 
     def apply(self, gradient, step):
         super().apply(gradient, step)
@@ -62,7 +63,7 @@ KERAS_WAYS = {"eager": keras_ways.eager, "function": keras_ways.function, "graph
 
 
 def final_slots_only(trace):
-    """Returns a trace without earlier slot values and non-slot variables."""
+    """Returns a trace that has only the final slots of the trained variables."""
     slots = {key: slot for key, slot in trace.slots.items() if key[0] in trace.steps[0]}
     return running.Trace(trace.steps, slots)
 
@@ -74,7 +75,8 @@ def test_the_examples_equal_their_formulas(name, kind, dtype):
     make, make_oracle = EXAMPLES[name]
     problem = problems.make(kind, dtype)
     trace = running.session_ref(problem, make)
-    # One unit in the last place for each step, times 4 for cancellation in sums.
+    # The tolerance is one unit in the last place for each of 24 training steps, times 4 for
+    # cancellation in sums.
     tolerance = 24 * 4 * float(np.finfo(dtype).eps)
     for key, value in problem.values.items():
         oracle = make_oracle(value)
@@ -149,7 +151,8 @@ def test_four_micro_batches_equal_one_big_batch(bridged):
     if bridged:
         accumulated = to_keras(accumulated, api="optimizer_v2")
     small = trained(accumulated, 8)
-    # 0.125 is exact in float32: some TensorFlow versions round the rate for dense gradients only.
+    # Some TensorFlow versions round the learning rate to float32, but only for dense gradients. The
+    # rate 0.125 is exact in float32.
     big = trained(v1.train.GradientDescentOptimizer(0.125), 32)
     for name, value in big.items():
         assert np.abs(value - start[name]).max() > 0.01
@@ -190,7 +193,7 @@ WRONG_NAMES = ("resource_apply_dense", "resource_apply_sparse", "create_slots")
 
 
 def recording_optimizer():
-    """Returns an OptimizerV2, and the list in which it records calls of its methods."""
+    """Returns an OptimizerV2, and the list in which the optimizer records calls of its methods."""
     calls = []
 
     class Recording(versions.optimizer_v2()):

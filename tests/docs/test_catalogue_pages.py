@@ -1,4 +1,4 @@
-"""The optimizers' pages in docs/: their facts and the measured differences to Keras."""
+"""Tests that the facts and measured differences on the optimizers' pages are up to date."""
 
 import numpy as np
 import pytest
@@ -24,9 +24,9 @@ def test_every_optimizer_has_a_page():
     assert {name for name in ours if "AdagradDecay" not in name} == shown
 
 
-# Measurements; they need both Keras 2 and Keras 3.
+# The measurements need both Keras 2 and Keras 3.
 
-ROUNDING = 1e-4  # as a share of the distance that the variables moved
+ROUNDING = 1e-4  # relative to the distance that the variables moved
 REPLACEMENTS = [
     pytest.param(
         name,

@@ -1,4 +1,4 @@
-"""README.md and docs/: their code runs and prints what they show; links and tables are right."""
+"""Tests of README.md and docs/: the code prints the shown output; links and tables are right."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ def test_the_example_of_the_readme_learns(tmp_path, capsys):
     assert float(capsys.readouterr().out) < 1e-6
 
 
-# A block of Python, and its output if a block of text follows.
+# Matches a block of Python. A block of text that follows is the output of the Python code.
 BLOCKS = re.compile(r"```python\n(.*?)```\n(?:\n```text\n(.*?)```)?", re.S)
 
 
@@ -82,7 +82,7 @@ def test_links_lead_somewhere():
 
 
 def from_to():
-    """Returns the rows of the table: the names in the first two cells, and the other two cells."""
+    """Returns for each row the names in the first two cells, and the texts of the other cells."""
     page = (ROOT / "docs" / "from_to.md").read_text(encoding="utf-8")
     rows = [line.strip("|").split(" |") for line in page.splitlines() if line.startswith("| ")]
     names = lambda cell: re.findall(r"`([^`]+)`", cell)  # noqa: E731

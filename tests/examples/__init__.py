@@ -1,1 +1,1 @@
-"""The programs of examples_graph_mode."""
+"""Tests of the programs in examples_graph_mode."""

@@ -1,4 +1,4 @@
-"""examples_graph_mode/flights/cluster_worker.py, which parameter_servers.py starts as a program."""
+"""Tests flights/cluster_worker.py, which the example parameter_servers.py starts as a program."""
 
 from tests.support.paths import EXAMPLES
 from tests.support.processes import programs

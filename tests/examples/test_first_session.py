@@ -1,4 +1,4 @@
-"""examples_graph_mode/first_session.py, which needs TensorFlow alone."""
+"""Tests examples_graph_mode/first_session.py, which needs only TensorFlow and legacy_opt."""
 
 import re
 

