@@ -1,4 +1,4 @@
-"""`decay_var_list` in apply_gradients, through `to_keras` compared with a Session."""
+"""Tests `decay_var_list` of apply_gradients: `to_keras` must equal a Session."""
 
 import numpy as np
 import pytest

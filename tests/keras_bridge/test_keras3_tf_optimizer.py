@@ -86,7 +86,7 @@ def test_files(file, tmp_path):
     model = the_bridge()
     model.save(str(tmp_path / file))
     loaded = keras.models.load_model(str(tmp_path / file))
-    loaded.optimizer.build(loaded.trainable_variables)  # otherwise the first step builds it
+    loaded.optimizer.build(loaded.trainable_variables)  # otherwise built in the first step
     assert_same_state(state(loaded), state(model))
     for one in (model, loaded):
         one.run_eagerly = True

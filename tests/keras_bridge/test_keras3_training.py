@@ -1,4 +1,4 @@
-"""Training with the Keras 3 bridge: fit, constraints, layers, threads.
+"""Tests training with the Keras 3 bridge: fit, constraints, layers, threads.
 
 The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
 """
@@ -76,7 +76,7 @@ def without_graph_optimizations():
 
 
 def test_train_on_batch(without_graph_optimizations):
-    # Up to Keras 3.6 each batch is a constant of a new graph, which TensorFlow then optimizes.
+    # Up to Keras 3.6, each batch is a constant of a new graph, which TensorFlow would optimize.
     model = api.fed_model(PROBLEM)
     model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
@@ -175,7 +175,7 @@ def test_slots_and_variables_can_be_looked_up(own):
 
 
 def test_building_without_variables_does_nothing():
-    """Keras builds with no variables when it loads a model without weights."""
+    """Keras calls `build` without variables when it loads a model without weights."""
     optimizer = api.bridged("Adam")
     before = len(optimizer.variables)
     optimizer.build([])
@@ -223,8 +223,8 @@ def test_a_layer_frozen_before_compile_is_not_trained():
 def test_threads_share_an_optimizer(way):
     """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
-    Traced steps may overlap, like with Keras' own optimizers, because Keras 3 reads and then writes
-    `iterations` to increment it.
+    Traced steps may overlap, like those of Keras' own optimizers. To increment `iterations`, Keras
+    3 first reads and then writes it.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

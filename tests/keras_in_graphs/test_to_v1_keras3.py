@@ -1,4 +1,4 @@
-"""to_v1 of Keras 3's optimizers, in TF1 graphs and in eager execution."""
+"""Tests to_v1 with Keras 3's optimizers, in TF1 graphs and in eager execution."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""to_v1 with Saver, MonitoredTrainingSession, Estimator, tf.train.Checkpoint, parameter servers."""
+"""Tests to_v1 with Savers, MonitoredTrainingSession, Estimators and parameter servers."""
 
 import functools
 import socket
@@ -60,7 +60,7 @@ def plain(home, steps):
 def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
     home = HOMES[keras]
     for number in (0, 1):
-        home.Adam(0.1)  # Keras 3 numbers the optimizers of a process
+        home.Adam(0.1)  # because Keras 3 numbers the names of the optimizers of a process
         with tf.Graph().as_default(), v1.Session() as session:
             train_op = graph(home)
             saver = v1.train.Saver()

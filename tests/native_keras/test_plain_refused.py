@@ -1,4 +1,4 @@
-"""Errors of to_plain_keras and from_plain_keras for optimizers that cannot be translated."""
+"""Tests errors of to_plain_keras and from_plain_keras for optimizers that they cannot convert."""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""`compat.patch_tensorflow` and the table of old names."""
+"""Tests `compat.patch_tensorflow`, which adds old names to TensorFlow, and the table of names."""
 
 import concurrent.futures
 import importlib

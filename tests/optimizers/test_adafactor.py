@@ -1,4 +1,8 @@
-"""Adafactor: values computed by hand, slots by shape and dtype, default rates, and errors."""
+"""Tests Adafactor: values computed by hand, slots, default learning rates, and errors.
+
+In the comments, u is the gradient divided by the root of the estimated second moment. It is clipped
+to an RMS (root mean square) of at most 1.
+"""
 
 import inspect
 import json
@@ -40,10 +44,11 @@ def test_two_steps_of_a_vector_by_hand():
         False, learning_rate=0.5, decay_rate=0.75, beta1=0.5, clipping_threshold=1.0
     )
     (first, second), slots = trained(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
-    # Step 1: v = 0.25 * 4 = 1; u = [2, 0]; RMS sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
+    # Step 1: v = 0.25 * 4 = 1; u = [2, 0] has the RMS sqrt(2) and is clipped to [sqrt(2), 0];
+    #         m = 0.5 * 0.5 * u
     m = 0.25 * np.sqrt(2)
     np.testing.assert_allclose(first, [1 - m, 2], rtol=2e-7)
-    # Step 2: v = 0.75 + 0.25 = 1; u = [1, 0]; RMS sqrt(1/2) < 1, so u stays;
+    # Step 2: v = 0.75 + 0.25 = 1; u = [1, 0] has the RMS sqrt(1/2) < 1, so it is not clipped;
     #         m = 0.5 * m + 0.5 * 0.5 * u
     m2 = 0.5 * m + 0.25
     np.testing.assert_allclose(second, [1 - m - m2, 2], rtol=3e-7)
@@ -107,7 +112,7 @@ def test_small_floats_are_computed_in_float32():
     # In float16, 1e-3 squared loses its digits, 300 squared is infinite, and epsilon1 is 0.
     values, slots = trained(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], dtype="float16")
     np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
-    # u = 300 / sqrt(90000) = 1; the RMS is sqrt(1/2)
+    # u = [300, 0] / sqrt(90000) = [1, 0], so its RMS is sqrt(1/2)
     np.testing.assert_allclose(values[0], [[0.99, 1]], atol=5e-4)
 
 
