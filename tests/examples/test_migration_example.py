@@ -37,7 +37,7 @@ from migration.files import (  # noqa: E402
 )
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
-TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the global step
+TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # the number of variables, slots and global step
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +81,7 @@ def test_every_conversion_is_bit_equal(finished):
         for row in moves:
             assert row["tensors"] == tensors
             assert row["arrived"] is None and row["difference"] is None and not row["problems"]
-            # All stages round alike here, so the moved run equals the run that never moved.
+            # All stages run on one TensorFlow, so the moved run equals the run that never moved.
             assert row["variables"] == row["slots"] == row["predictions"] == row["share"] == 0
             assert row["loss"] == row["loss_of_reference"]
     assert "All 6 hand-overs are bit-equal" in finished[1]

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: draws an optimizer, hyperparameters, a variable and its gradients."""
+"""Hypothesis strategies that draw an optimizer, hyperparameters, a variable and its gradients."""
 
 import inspect
 import math
@@ -31,7 +31,8 @@ EXTREME = (
 # Ranges in which results can be compared closely. `EXTREME` has values outside these ranges.
 USUAL = {
     "learning_rate": (1e-4, 1.0),
-    # TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is small, v cancels.
+    # TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is small, v cancels, but
+    # its rounding error remains.
     **dict.fromkeys(("beta1", "beta2", "beta_1", "beta_2"), (0.5, 0.99)),
     "epsilon": (1e-3, 1.0),
     "accumulator_decay_step": (1, 5),
@@ -47,7 +48,7 @@ USUAL = {
     "precond_update_interval": (1, 4),
 }
 UNIT = (0.01, 0.99)  # the range of all other hyperparameters
-# Hyperparameters that accept numbers although their defaults are not numbers; usual values.
+# Usual values of hyperparameters that accept numbers, although their default may be None.
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
@@ -192,7 +193,7 @@ def extremes_of(key):
 
 @st.composite
 def arguments(draw, name, kind):
-    """Draws hyperparameters: up to four usual ones, or a single extreme or wrong one."""
+    """Draws hyperparameters: up to four usual values, or a single extreme or wrong value."""
     if kind == "usual":
         chosen = draw(st.lists(st.sampled_from(KNOWN[name]), unique=True, max_size=4))
         return {key: draw(_usual(key, NUMBERS_OF[name][key])) for key in chosen}
@@ -228,8 +229,8 @@ def trainings(draw, way, rows, wrapper):
     If `rows` is None, the gradients are dense; otherwise `rows` is the variable's number of rows.
     """
     made = []
-    # With gradient accumulation, no id is out of range: the rows of a failed update stay
-    # accumulated, so the next update would apply them again.
+    # With gradient accumulation, no id is out of range: the rows of a failed update would stay
+    # accumulated, and the next update would fail, too.
     may_be_bad = WRAPPERS[wrapper].every == 1
     for _ in range(draw(st.integers(1, TRAININGS.get(way, 1)))):
         gradients = []
@@ -263,7 +264,7 @@ def cases(draw):
         wrapper,
         way,
         dtype,
-        draw(st.sampled_from(("w", "bias_vector"))),  # some cases exclude names with "bias"
+        draw(st.sampled_from(("w", "bias_vector"))),  # some optimizers exclude "bias"
         shape,
         gradients,
         draw(st.sampled_from(("int64", "int32"))),

@@ -66,7 +66,7 @@ def refused(case):
 
 
 def refuses_the_variable(case, error):
-    """Whether the error is a documented one about the variable or the gradient."""
+    """Whether the error is documented and is about the variable or the gradient."""
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
@@ -100,8 +100,8 @@ def train(case, made, gradients):
             unchanged(made.look(), states[-1] if states else expected.first)
         return "failed cleanly"
     if 0 in case.shape:
-        return "compared"  # an empty variable: there is nothing to update
-    raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were taken")
+        return "compared"  # the variable is empty, so nothing is updated
+    raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were accepted")
 
 
 def in_place(case):
@@ -125,7 +125,7 @@ def unchanged(state, before):
 def compare(expected, number, state):
     """Compares the state after a step with the oracle's state; returns whether bounds are sharp."""
     case, updates = expected.case, expected.updates[number]
-    # The oracle has no slots of GradientAccumulationOptimizer (gradient_…).
+    # The oracle lacks the slots of GradientAccumulationOptimizer, whose names begin with gradient_.
     slots = {key for key in state if not key.startswith("gradient_")}
     wanted = set(expected.first) | {"global_step"}
     if not updates and case.way == "eager":  # the first update creates the slots
@@ -149,7 +149,7 @@ def is_never_written(case, key):
 
 
 def compare_array(expected, number, key, actual):
-    """Compares the variable or a slot with the oracle's; returns the bound of the difference."""
+    """Compares the variable or a slot with the oracle; returns the bound of the difference."""
     wanted, bound = expected.states[number][key], expected.narrow_bound(number, key)
     if actual.shape != wanted.shape or actual.dtype != dtype_of(wanted, expected.case):
         raise Finding(f"{key} is {actual.dtype}{actual.shape}")
@@ -158,7 +158,7 @@ def compare_array(expected, number, key, actual):
         return bound
     bound = expected.bound(number, key)
     wrong = ~((gap <= bound) | np.isinf(bound))  # a gap that is NaN is wrong
-    if expected.case.kind == "usual":  # else, overflow depends on the order of products
+    if expected.case.kind == "usual":  # otherwise, overflow depends on the order of products
         wrong |= np.isfinite(actual) & expected.never_finite(number, key)
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])

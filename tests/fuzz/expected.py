@@ -67,7 +67,7 @@ class Expected:
 def least(dtype):
     """Returns the smallest number with full relative precision."""
     info = np.finfo(dtype)
-    # Kernels flush subnormal numbers to zero. Kernels for float16 compute in float32 and do not.
+    # Kernels flush subnormal numbers to zero, except float16 kernels, which compute in float32.
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
 
 

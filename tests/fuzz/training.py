@@ -61,7 +61,7 @@ class InSession:
         self.session.run(self.init)
 
     def train(self, gradient):
-        """Trains one step; returns the state after it."""
+        """Does one training step and returns the state after the step."""
         feed = {self.gradient: gradient}
         if isinstance(gradient, Rows):
             feed = dict(zip(self.gradient, gradient))
@@ -76,7 +76,7 @@ class InSession:
 
 
 class InEager:
-    """Trains eagerly; there are no slots before the first step."""
+    """Trains eagerly. The first training step creates the slots."""
 
     def __init__(self, case):
         self.case = case

@@ -222,7 +222,7 @@ def test_an_optimizer_that_contains_another(api, several):
         api.bridged(optimizer)
 
 
-# Variables that are not slots, so no Keras checkpoint would save them.
+# Variables that are not slots: a Keras checkpoint would not save them.
 
 
 def test_variables_made_in_the_constructor(api):

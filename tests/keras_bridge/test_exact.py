@@ -1,4 +1,4 @@
-"""Every v1 optimizer computes the same bits through either bridge as in a Session.
+"""Every v1 optimizer computes the same bits in Keras 2 and 3 (by `to_keras`) as in a Session.
 
 Each cell of the tables in docs/keras_exactness.md is one comparison (`tests.support.exactness`). It
 compares the variables after each training step, and the slots and non-slot variables before each
@@ -111,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all ways in the full run (--full), otherwise one way per optimizer and dtype."""
+    """Runs all execution modes (ways) with --full, otherwise one per optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -139,7 +139,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores before slots exist, then trains. Returns all values and the new checkpoint path."""
+    """Restores before slots exist, trains, and saves. Returns all values and the new path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)

@@ -1,4 +1,4 @@
-"""Tests learning rates and other hyperparameters that change while training, on both bridges.
+"""Tests learning rates and other hyperparameters that change while bridged optimizers train.
 
 The expected values come from the v1 optimizer in a Session. Its learning rate is a variable, to
 which the same values are assigned at the same steps.
@@ -38,7 +38,7 @@ def loop(optimizer, way, between=None):
 
 
 def piecewise(home):
-    """Returns a schedule without arithmetic, so it has the same bits in every execution mode."""
+    """Returns a schedule without arithmetic: its values are the same in every execution mode."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 

@@ -1,4 +1,4 @@
-"""Object-based checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
+"""Tests checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
 
 The bridge raises an error if the state is from another optimizer. Without this error, TensorFlow
 and Keras would match variables by their numbers and shapes, or ignore the state silently.

@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 3 bridge: former wrong results and unclear messages."""
+"""Regression tests of the Keras 3 bridge (`to_keras`): wrong results and unclear messages."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def step_of(optimizer, variable):
 
 
 def test_a_tensor_can_be_assigned_as_the_learning_rate():
-    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, a line of many callbacks."""
+    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, as in many callbacks."""
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()

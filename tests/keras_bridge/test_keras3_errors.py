@@ -1,4 +1,4 @@
-"""Tests errors that only the Keras 3 bridge raises, where it could not train correctly."""
+"""Tests errors that only the Keras 3 bridge (`to_keras`) raises."""
 
 import re
 
@@ -218,7 +218,7 @@ def test_variables_created_while_training(cls, way):
 def test_compiling_with_an_optimizer_of_the_other_keras():
     """The compile method of Keras raises the error and quotes the repr of the optimizer.
 
-    That repr tells which `api=` to pass to `to_keras`.
+    The repr says which `api=` to pass to `to_keras`.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")

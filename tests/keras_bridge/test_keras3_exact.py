@@ -1,7 +1,7 @@
-"""The Keras 3 bridge computes the same bits as a Session, even if training steps differ.
+"""Tests that v1 optimizers compute the same bits in Keras 3 (by `to_keras`) as in a Session.
 
-Also tests user-defined optimizers, and every floatx of Keras. test_exact.py tests all other
-optimizers.
+Tests user-defined optimizers, training steps that differ from one another, and every floatx of
+Keras. test_exact.py tests all other optimizers.
 """
 
 import contextlib
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-# How a result ends if the unbridged v1 optimizer in a tf.function has the same bits as the bridge.
+# End of a result: the v1 optimizer itself gives the same bits as the bridge in a tf.function.
 V1 = "as v1 does"
 PROBLEM = keras_models.problem(steps=9)
 
@@ -91,7 +91,7 @@ def same(result, way):
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the execution modes (`ways`), chosen by the number."""
+    """Returns `count` of the execution modes `ways`, beginning at the index `number`."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
@@ -158,7 +158,7 @@ def session_of_parts(name, parts, config):
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
 )
 def test_variables_without_a_gradient_in_some_steps(name, way, how):
-    """Steps train one variable or both, like alternate training of the parts of a model."""
+    """Some steps train only one variable, as if parts of a model were trained alternately."""
     variables, optimizer = keras_models.variables_of(PROBLEM), bridged(name)
     if how == "built before":
         optimizer.build(list(variables.values()))
@@ -223,7 +223,7 @@ def test_a_step_that_is_traced_again(name):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_optimizers_that_train_alternately(way):
-    """A v1 optimizer that is bridged twice, and a third one, train alternately."""
+    """Three bridged optimizers train alternately; two of them come from one v1 optimizer."""
     adam = v1.train.AdamOptimizer(0.1)
     optimizers = [bridged(adam), bridged(v1.train.MomentumOptimizer(0.1, 0.9)), bridged(adam)]
     makers = [v1.train.AdamOptimizer, lambda rate: v1.train.MomentumOptimizer(rate, 0.9)]

@@ -1,4 +1,4 @@
-"""The bridge casts gradients to the dtype of the variable, like Keras 3's own optimizers."""
+"""Tests that the Keras 3 bridge (`to_keras`) casts gradients to the dtype of the variable."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Saves and loads models with a bridged optimizer (made by `to_keras`) in every way of Keras 3.
+"""Saves models with a bridged optimizer (made by `to_keras`) in every way that Keras 3 offers.
 
 Training that continues from a file equals uninterrupted training, and the v1 optimizer in a
 Session, bit for bit. Weights, slots, steps, learning rate and hyperparameters are compared.

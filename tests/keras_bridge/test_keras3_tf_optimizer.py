@@ -1,4 +1,4 @@
-"""A v1 optimizer passed to Keras 3 directly (which raises an error), and through the bridge.
+"""Tests v1 optimizers in Keras 3: passed directly (an error), and bridged by `to_keras`.
 
 test_keras_tf_optimizer.py has the same tests for Keras 2, which wraps a v1 optimizer itself.
 """

@@ -1,4 +1,7 @@
-"""Tests wrappers around v1 optimizers on the Keras 3 bridge: saving, copying, Keras 3's options."""
+"""Tests wrappers (optimizers that contain v1 optimizers) on the Keras 3 bridge (`to_keras`).
+
+Saves and copies bridged wrappers, and uses options that only Keras 3 has.
+"""
 
 import copy
 import json

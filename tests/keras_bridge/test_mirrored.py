@@ -6,7 +6,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# The mark makes the oldest supported Keras 3 run these tests, too: it raises errors in some checks.
+# With this mark, tests also run on the oldest supported Keras 3, where some checks expect errors.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 

@@ -234,7 +234,7 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """float32 weights of a float16 model with an embedding train the same as with Keras' SGD."""
+    """The float32 weights of a float16 model with an embedding train like with Keras' SGD."""
     if not v1.resource_variables_enabled():  # TensorFlow 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):

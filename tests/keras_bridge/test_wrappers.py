@@ -1,4 +1,7 @@
-"""Tests wrappers of v1 optimizers (accumulation, clipping, averages, routes) in Keras 2 and 3."""
+"""Tests wrappers (optimizers that contain v1 optimizers) on the bridges to Keras 2 and Keras 3.
+
+A wrapper accumulates, clips or averages, or routes variables to different optimizers.
+"""
 
 import copy
 import json

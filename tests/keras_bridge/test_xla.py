@@ -1,10 +1,10 @@
-"""Bridged optimizers (made by `to_keras`) under XLA, and without TensorFlow's fused kernels.
+"""Tests bridged optimizers (made by `to_keras`) with XLA, and without TensorFlow's fused kernels.
 
 Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
 approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
 float32 roundings in each of twelve steps, for values of about one.
 
-With fused=False, bridged optimizers compose updates of elementary operations.
+With fused=False, bridged optimizers compute "composed" updates of elementary operations.
 """
 
 import inspect
@@ -82,7 +82,7 @@ def only_dense(problem):
 
 
 def train(api, optimizer, problem=PROBLEM):
-    """Trains in a tf.function compiled by XLA; in Keras 3 its first call builds the optimizer."""
+    """Trains in a tf.function compiled by XLA. In Keras 3, the first step builds the optimizer."""
     variables = keras_models.variables_of(problem)
     if api is OPTIMIZER_V2:
         with tf.init_scope():  # XLA cannot compile the creation of variables

@@ -45,7 +45,7 @@ def test_adafactor():
     np.testing.assert_allclose(now["w"], expected.numpy(), rtol=1e-6)
 
 
-# The v1 optimizer.
+# Methods and variables of the v1 optimizer.
 
 
 def test_other_variables_than_it_was_built_for():

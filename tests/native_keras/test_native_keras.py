@@ -14,7 +14,8 @@ pytestmark = pytest.mark.keras3
 PAGE = DOCS / "keras_native_differences.md"
 ROUNDING = 1e-4  # bound of the difference, relative to how far the variable moved
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
-ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")  # what Keras 3's own optimizers move
+# Optimizers whose Keras 3 counterparts change only the rows of the batch.
+ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")
 
 
 @pytest.fixture(scope="module", params=CASES)

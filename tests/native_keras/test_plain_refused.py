@@ -1,4 +1,7 @@
-"""Tests errors of to_plain_keras and from_plain_keras for optimizers that they cannot convert."""
+"""Tests the errors of to_plain_keras and from_plain_keras.
+
+They translate v1 optimizers to Keras' own optimizers, and back.
+"""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,8 @@
-"""Tests training that continues after to_plain_keras and after from_plain_keras."""
+"""Tests training that continues after to_plain_keras and after from_plain_keras.
+
+A translation makes one of Keras' own optimizers of a v1 optimizer (to_plain_keras), or the reverse
+(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+"""
 
 import numpy as np
 import pytest
@@ -73,7 +77,8 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        known = None if api is KERAS_3 else variables  # built in Keras 3
+        # In Keras 3, the optimizer is built and knows its variables.
+        known = None if api is KERAS_3 else variables
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")
         plain_training.assert_same_state(
@@ -98,7 +103,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     problem = keras_models.problem(2 * HALF)
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
-    # With sparse gradients, only SGD of Keras 3 gives the same results as its v1 optimizer.
+    # With sparse gradients, SGD is the only optimizer of Keras 3 that equals its v1 optimizer.
     name = "GradientDescent" if api is KERAS_3 else "RMSProp"
     _, model = api.fit(first, api.bridged(name))
     translation = to_plain(api, model.optimizer, sparse=True)
@@ -141,7 +146,7 @@ def test_a_saved_model_loads_without_this_package(api, tmp_path):
 
     if api is KERAS_3:
         optimizer, file = v1.train.MomentumOptimizer(0.1, 0.9), "model.keras"
-    else:  # to_plain_keras replaces momentum 0 by the smallest float, which must be saved as such
+    else:  # to_plain_keras replaces the momentum 0 by the smallest float, which the file must keep
         optimizer, file = v1.train.RMSPropOptimizer(0.1), "model.h5"
     keras = api.keras
     inputs = keras.Input((2,))

@@ -1,4 +1,8 @@
-"""Tests the state, settings and report of to_plain_keras with values computed by hand."""
+"""Tests the state, settings and report of translations with values computed by hand.
+
+A translation makes one of Keras' own optimizers of a v1 optimizer (to_plain_keras), or the reverse
+(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+"""
 
 import numpy as np
 import pytest

@@ -1,7 +1,7 @@
 """Tests Adafactor: values computed by hand, slots, default learning rates, and errors.
 
-In the comments, u is the gradient divided by the root of the estimated second moment. It is clipped
-to an RMS (root mean square) of at most 1.
+In the comments, vr and vc are the decayed means of the squared gradients of each row and column. u
+is the gradient divided by the root of the second moment, clipped to an RMS (root mean square) of 1.
 """
 
 import inspect
@@ -62,7 +62,8 @@ def test_default_learning_rates():
         seen, _ = trained(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
         return np.diff([0.0] + [float(value[0]) for value in seen])
 
-    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # the scale is epsilon2
+    # w is 0, so its RMS is replaced by epsilon2 = 1e-3.
+    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)
     np.testing.assert_allclose(moved(2, False), [-0.01 * 0.05] * 2, rtol=1e-6)
     np.testing.assert_allclose(moved(1, False, 0.3), [-0.3], rtol=1e-6)
 
@@ -122,7 +123,7 @@ def test_decay_rates():
     with tf.Graph().as_default(), v1.Session() as session:
         adam = session.run([by_adam(step) for step in (0, 1, 2)])
         power = session.run([by_power(step) for step in (0, 3)])
-    # t = 2: 0.75 * 0.25 / 0.4375; t = 3: 0.75 * 0.4375 / 0.578125
+    # With t = step + 1: 0.75 * 0.25 / 0.4375 for t = 2, and 0.75 * 0.4375 / 0.578125 for t = 3.
     np.testing.assert_allclose(adam, [0, 0.1875 / 0.4375, 0.328125 / 0.578125], rtol=5e-7)
     np.testing.assert_allclose(power, [0, 0.5], rtol=5e-7)
 

@@ -117,7 +117,8 @@ def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        if key not in optimizer._slots["accumulator"]:  # newer TensorFlow
+        # Newer versions of TensorFlow use another object than the graph in the key.
+        if key not in optimizer._slots["accumulator"]:
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
         assert optimizer._slots == {
@@ -142,7 +143,7 @@ def test_v2_keeps_one_count_per_row():
 
 
 def stock_with_decay(problem, arguments, way, layout=1):
-    """Runs TensorFlow's AdagradOptimizer; NumPy decays the accumulators between its steps."""
+    """Trains with TensorFlow's AdagradOptimizer; NumPy decays the accumulators between steps."""
     cast = problems.numpy_dtype(problem.dtype)
     # TensorFlow and NumPy compute 16-bit floats in float32 and round after each operation. The
     # casts below do the same, because old versions of NumPy cannot compute in bfloat16.
@@ -440,7 +441,8 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         accumulator = key + "/AdagradDecay"
         np.testing.assert_array_equal(whole[accumulator], parts[accumulator])
         assert parts[accumulator + "_1"].shape == whole[accumulator + "_1"].shape
-        if optimizer is AdagradDecayOptimizerV2:  # V1 counts at flat elements of each slice
+        # AdagradDecayOptimizer stores counts at other elements: the flat elements of each slice.
+        if optimizer is AdagradDecayOptimizerV2:
             np.testing.assert_array_equal(whole[accumulator + "_1"], parts[accumulator + "_1"])
     assert set(whole) == set(parts)
 
@@ -540,7 +542,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):
-    for name in ("jit_compile", "experimental_compile"):  # the latter before TensorFlow 2.5
+    for name in ("jit_compile", "experimental_compile"):  # the latter up to TensorFlow 2.4
         options = {name: True}
         try:
             tf.function(lambda: 0, **options)
