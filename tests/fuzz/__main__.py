@@ -99,7 +99,7 @@ def run_block(number, count, account, progress=lambda: None):
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
     parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="of the first 100 draws; then + 1, …")
+    parser.add_argument("--seed", type=int, default=0, help="for 100 draws; then it increases by 1")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:

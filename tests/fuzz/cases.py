@@ -264,7 +264,7 @@ def cases(draw):
         wrapper,
         way,
         dtype,
-        draw(st.sampled_from(("w", "bias_vector"))),  # some optimizers exclude "bias"
+        draw(st.sampled_from(("w", "bias_vector"))),  # some cases do not decay a "bias"
         shape,
         gradients,
         draw(st.sampled_from(("int64", "int32"))),

@@ -1,4 +1,4 @@
-"""Wrappers around a case's optimizer, each with a NumPy function that changes gradients alike."""
+"""Wrappers around a case's optimizer, and NumPy functions that change gradients like them."""
 
 from typing import Any, NamedTuple
 

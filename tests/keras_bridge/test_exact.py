@@ -96,7 +96,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a cell runs daily: all of TensorFlow's optimizers, and a third of ours."""
+    """Returns whether a cell runs daily: all of TensorFlow's optimizers, and a third of our own."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -111,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all execution modes (ways) with --full, otherwise one per optimizer and dtype."""
+    """Runs all execution modes with --full, otherwise one mode per optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:

@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """No epoch improves the loss by 1000, so each epoch after the first halves the rate."""
+    """No epoch improves the loss by 1000: each epoch after the first halves the learning rate."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)

@@ -1,8 +1,8 @@
 """Saves models with bridged optimizers (made by `to_keras`) in every way that Keras 2 offers.
 
 Training that continues from a file equals uninterrupted training ("kept") or training with a new
-optimizer from the saved weights ("fresh"). For a bridged optimizer, the
-outcome must be the same as for Keras' Adam. docs/keras_saving.md lists the outcomes.
+optimizer from the saved weights ("fresh"). For a bridged optimizer, the outcome must be the same as
+for Keras' Adam. docs/keras_saving.md lists the outcomes.
 """
 
 import functools

@@ -1,1 +1,1 @@
-"""Tests of `to_v1`, which makes v1 optimizers of Keras optimizers, for TF1 graphs."""
+"""Tests of `to_v1`, which turns Keras optimizers into v1 optimizers for TF1 graphs."""

@@ -19,7 +19,7 @@ home = keras.optimizers
 
 
 def test_adafactor():
-    """The expected values come from a keras.Variable.
+    """The expected values come from training a keras.Variable.
 
     Keras' own Adafactor cannot train a tf.Variable in a function, because the variable's name is
     invalid for slots.

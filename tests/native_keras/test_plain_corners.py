@@ -1,6 +1,6 @@
 """Tests to_plain_keras and from_plain_keras: features that only Keras 2 or only Keras 3 has.
 
-A translation makes one of Keras' own optimizers of a v1 optimizer (to_plain_keras), or the reverse
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
 (from_plain_keras). Its grade is "exact", "rounding" or "differs".
 """
 

@@ -1,4 +1,4 @@
-"""Checks that docs/plain_keras.md is up to date. Its tables need both Keras 2 and Keras 3."""
+"""Checks that docs/plain_keras.md is up to date. Its tables need Keras 2 and Keras 3."""
 
 import pytest
 

@@ -1,6 +1,6 @@
 """Tests training that continues after to_plain_keras and after from_plain_keras.
 
-A translation makes one of Keras' own optimizers of a v1 optimizer (to_plain_keras), or the reverse
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
 (from_plain_keras). Its grade is "exact", "rounding" or "differs".
 """
 

@@ -1,6 +1,6 @@
 """Tests the state, settings and report of translations with values computed by hand.
 
-A translation makes one of Keras' own optimizers of a v1 optimizer (to_plain_keras), or the reverse
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
 (from_plain_keras). Its grade is "exact", "rounding" or "differs".
 """
 

@@ -267,7 +267,7 @@ def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
         sess = run_steps(only_b, 1)
         sess.run(poison)
         sess.run(step.assign(0))
-        sess.run(both)  # the decay of a is due, the decay of b is not
+        sess.run(both)  # a decay is due for `a`, but not for `b`
         assert sess.run(optimizer.get_slot(a, "accumulator_decay_power")).tolist() == [1, 0]
         np.testing.assert_array_equal(sess.run(accumulator), [np.nan, 1.0])  # not 1.0 * 0.9
         assert sess.run(optimizer.get_slot(b, "accumulator_decay_power")).tolist() == [1, 0]
