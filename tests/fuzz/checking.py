@@ -11,6 +11,7 @@ from tests.fuzz.expected import Expected
 from tests.fuzz.training import WAYS
 from tests.support.cases import CASES
 
+# Optimizers whose update is a kernel or a method of a TensorFlow optimizer.
 TENSORFLOWS = (
     legacy_opt.LARSOptimizer,
     legacy_opt.AdamWOptimizer,
@@ -29,8 +30,8 @@ def check(case):
 
     Returns:
       A Counter of the trainings' outcomes: "compared"; "compared loosely" if the bound exceeds
-      `SHARP`; or "failed cleanly". If the constructor raises an error, the only outcome is one
-      "refused".
+      `SHARP`; or "failed cleanly". If the constructor raises an error, or the optimizer does not
+      support the variable, the Counter has a single "refused".
 
     Raises:
       Finding: a result is wrong, or an error does not name its cause.
@@ -65,7 +66,7 @@ def refused(case):
 
 
 def refuses_the_variable(case, error):
-    """Whether the error is a documented one about the variable or the gradient."""
+    """Whether the error is documented and is about the variable or the gradient."""
     return (
         (len(case.shape) > 7 and "has more than 7 axes" in str(error))
         or (case.sparse and "needs mat_gbar_decay=1.0" in str(error))
@@ -99,14 +100,15 @@ def train(case, made, gradients):
             unchanged(made.look(), states[-1] if states else expected.first)
         return "failed cleanly"
     if 0 in case.shape:
-        return "compared"  # an empty variable: there is nothing to update
-    raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were taken")
+        return "compared"  # the variable is empty, so nothing is updated
+    raise Finding(f"ids {gradients[bad].ids} of {case.shape[0]} rows were accepted")
 
 
 def in_place(case):
-    """Whether the update of TensorFlow's own optimizer is used, which may fail halfway.
+    """Whether the case applies the update of a TensorFlow optimizer, which may fail halfway.
 
-    Momentum's kernel checks each id only when it reaches it; Adam scales m before it adds to it.
+    Momentum's kernel checks an id only when it reaches the id's row. AdamOptimizer scales the whole
+    slot m before it adds the gradient's rows.
     """
     return issubclass(CASES[case.name].optimizer, TENSORFLOWS)
 
@@ -121,9 +123,9 @@ def unchanged(state, before):
 
 
 def compare(expected, number, state):
-    """Compares the state after a step with the oracle's; returns whether bounds were in `SHARP`."""
+    """Compares the state after a step with the oracle's state; returns whether bounds are sharp."""
     case, updates = expected.case, expected.updates[number]
-    # Without the slots of GradientAccumulationOptimizer.
+    # The oracle lacks the slots of GradientAccumulationOptimizer, whose names begin with gradient_.
     slots = {key for key in state if not key.startswith("gradient_")}
     wanted = set(expected.first) | {"global_step"}
     if not updates and case.way == "eager":  # the first update creates the slots
@@ -147,7 +149,7 @@ def is_never_written(case, key):
 
 
 def compare_array(expected, number, key, actual):
-    """Compares the variable or a slot with the oracle's; returns the bound of the difference."""
+    """Compares the variable or a slot with the oracle; returns the bound of the difference."""
     wanted, bound = expected.states[number][key], expected.narrow_bound(number, key)
     if actual.shape != wanted.shape or actual.dtype != dtype_of(wanted, expected.case):
         raise Finding(f"{key} is {actual.dtype}{actual.shape}")
@@ -156,7 +158,7 @@ def compare_array(expected, number, key, actual):
         return bound
     bound = expected.bound(number, key)
     wrong = ~((gap <= bound) | np.isinf(bound))  # a gap that is NaN is wrong
-    if expected.case.kind == "usual":  # with others, overflow depends on the order of products
+    if expected.case.kind == "usual":  # otherwise, overflow depends on the order of products
         wrong |= np.isfinite(actual) & expected.never_finite(number, key)
     if wrong.any():
         worst = tuple(np.argwhere(wrong)[0])
@@ -168,5 +170,5 @@ def compare_array(expected, number, key, actual):
 
 
 def dtype_of(wanted, case):
-    """Returns the dtype that a slot must have; counts of decays have that of the global step."""
+    """Returns the dtype that a slot must have: the global step's dtype if it counts decays."""
     return case.step_dtype if np.issubdtype(wanted.dtype, np.integer) else wanted.dtype

@@ -1,9 +1,9 @@
 """Runs the oracle of a training and bounds the allowed difference of an implementation.
 
-The bound has two parts. First, rounding differently than the oracle may cause an error in each step
-of the case's `ulps`, relative to the largest number in the variable or slot. Second, later steps
-may amplify such errors. The amplification is measured: if the first part is exceeded, the oracle
-runs again with `nudged` gradients and state.
+The bound has two parts. First, each step may add a rounding error of the case's `ulps` (units in
+the last place), relative to the largest number in the variable or slot. Second, later steps may
+amplify these errors. If a difference exceeds the first part, the amplification is measured: the
+oracle runs again with `nudged` gradients and state.
 """
 
 import numpy as np
@@ -42,7 +42,7 @@ class Expected:
         return self.rounding(number, state.max(initial=0))
 
     def rounding(self, number, largest):
-        """Returns the rounding error of an array with this largest number."""
+        """Returns the rounding error of an array whose largest number is `largest`."""
         share = units(self.case) * self.updates[number]
         return share * max(largest, least(self.case.dtype))
 
@@ -67,7 +67,7 @@ class Expected:
 def least(dtype):
     """Returns the smallest number with full relative precision."""
     info = np.finfo(dtype)
-    # Kernels flush subnormal numbers to zero, except in float16, which they compute in float32.
+    # Kernels flush subnormal numbers to zero, except float16 kernels, which compute in float32.
     return float(info.tiny) / (1 if dtype == "float16" else float(info.eps))
 
 
@@ -80,14 +80,18 @@ def units(case):
     # These optimizers compute in float32 or float64, and round the result to the variable's dtype.
     wide = float(np.finfo(np.promote_types(case.dtype, np.float32)).eps)
     if issubclass(optimizer, legacy_opt.AdafactorOptimizer):
-        # step + beta1 * (m - step): where m is 0, the result has the error of the whole step.
+        # AdafactorOptimizer computes m = update + beta1 * (m - update). If the old m is 0, the new
+        # m is (1 - beta1) * update, but it has the rounding error of the whole update.
         beta1 = case.arguments.get("beta1", 0)
         return (ulps * wide + 2 * eps) / (1 - float(np.float32(beta1)))
     return ulps * wide + 2 * eps
 
 
 def run_oracle(case, gradients, seed):
-    """Returns the initial state and that after each step; nudged unless the seed is None."""
+    """Returns the initial state and the state after each step.
+
+    Gradients and states are `nudged` with the seed, unless the seed is None.
+    """
 
     def moved(array, size=0.0):
         return array if seed is None else nudged(array, size, random)
@@ -130,10 +134,11 @@ def updates(case, gradients):
 def with_other_betas(case, seed):
     """Returns the case's arguments; with a seed, small betas are changed by 2 * eps.
 
-    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0 and the old v is
-    large, the result, g * g, has the rounding error of the old v, as if beta2 were eps. The change
-    is 2 * eps because `nudged` may undo one eps. With some seeds the change is negative, so that
-    the square root is NaN, and nothing is compared, where g * g may be nothing but rounding error.
+    TensorFlow's kernels compute v + (g * g - v) * (1 - beta2). If beta2 is 0, the result should be
+    g * g, but it has the rounding error of the old v, which may be large. A beta2 of eps would have
+    the same effect. The change is 2 * eps because `nudged` may undo one eps. With even seeds the
+    change is negative. It makes v negative where g * g may be only rounding error: the square root
+    is NaN, and such elements are not compared.
     """
     if seed is None:
         return case.arguments
@@ -157,9 +162,9 @@ def nowhere_finite(oracle):
 def nudged(array, size, random):
     """Returns an array with each number changed by one unit in the last place, of random sign.
 
-    The unit is that of the number, or of `size` if it is larger. `size` is the old state: computing
-    m + (g - m) * (1 - beta) has an error of a unit of the old m, however small the new m is. No
-    number changes its sign, because the oracles take roots of some numbers.
+    The unit is the number's unit, or the unit of `size` if `size` is larger. `size` is the old
+    state: m + (g - m) * (1 - beta) has a rounding error of one unit of the old m, however small the
+    new m is. No number changes its sign, because the oracles take roots of some numbers.
     """
     if not np.issubdtype(array.dtype, np.floating):
         return array

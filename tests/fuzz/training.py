@@ -1,4 +1,4 @@
-"""Ways to train a case's variable: repeatedly from its initial value, returning all states.
+"""Trains a case's variable in a Session, eagerly or in a tf.function; returns all states.
 
 A state is a dict of arrays with the keys "value" (the variable), "global_step" and the names of the
 slots.
@@ -61,7 +61,7 @@ class InSession:
         self.session.run(self.init)
 
     def train(self, gradient):
-        """Trains one step; returns the state after it."""
+        """Does one training step and returns the state after the step."""
         feed = {self.gradient: gradient}
         if isinstance(gradient, Rows):
             feed = dict(zip(self.gradient, gradient))
@@ -76,7 +76,7 @@ class InSession:
 
 
 class InEager:
-    """Trains eagerly; there are no slots before the first step."""
+    """Trains eagerly. The first training step creates the slots."""
 
     def __init__(self, case):
         self.case = case
@@ -113,7 +113,7 @@ class InFunction(InEager):
         if case.sparse:
             rows = tf.TensorSpec((None,) + case.shape[1:], case.dtype)
             spec = rows, tf.TensorSpec([None], case.id_dtype)
-        # Without AutoGraph, which takes seconds; tests/support/running.py tests with it.
+        # AutoGraph is off because it takes seconds; tests/support/running.py trains with it.
         self.apply = tf.function(super().apply, input_signature=[spec], autograph=False)
 
 

@@ -1,4 +1,4 @@
-"""Wrappers around the optimizer of a case, each with an oracle of how it changes gradients."""
+"""Wrappers around a case's optimizer, and NumPy functions that change gradients like them."""
 
 from typing import Any, NamedTuple
 
@@ -37,7 +37,7 @@ def clipped_to(limit):
 
 
 def mean_of(gradients):
-    """Returns the mean of gradients; sparse ones are concatenated and divided by their number."""
+    """Returns the mean of gradients; for sparse gradients, concatenates the divided values."""
     first = gradients[0].values if isinstance(gradients[0], Rows) else gradients[0]
     wide = np.promote_types(first.dtype, np.float32).type
     count = wide(len(gradients))
@@ -54,8 +54,8 @@ class Wrapper(NamedTuple):
     Attributes:
       make: called with an optimizer and the variable's name, returns the wrapper around it.
       change: called with a gradient, returns the gradient that the wrapper passes on.
-      every: the number of steps of which the wrapper applies the mean gradient.
-      dtypes: the dtypes in which the norms of `change` are exact enough.
+      every: the number of gradients whose mean the wrapper applies.
+      dtypes: the dtypes in which `change` computes norms precisely enough.
     """
 
     make: Any = lambda optimizer, variable: optimizer

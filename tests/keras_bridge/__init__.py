@@ -1,1 +1,1 @@
-"""v1 optimizers in Keras 2 and 3."""
+"""Tests of `to_keras`, the bridges from v1 optimizers to Keras 2 and Keras 3."""

@@ -1,4 +1,4 @@
-"""Fixtures shared by the tests of both bridges."""
+"""Fixtures shared by the tests of the bridges to Keras 2 and Keras 3."""
 
 import pytest
 

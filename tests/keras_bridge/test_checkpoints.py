@@ -1,4 +1,4 @@
-"""Object-based checkpoints, copies and pickles of optimizers by `to_keras`, without a model."""
+"""Tests checkpoints, copies and pickles of bridged optimizers (made by `to_keras`)."""
 
 import copy
 import pickle

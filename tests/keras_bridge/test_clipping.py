@@ -1,4 +1,7 @@
-"""Gradient clipping, loss scaling and gradient transformers of Keras, on both bridges."""
+"""Tests clipping, loss scaling and gradient transformers of Keras with bridged optimizers.
+
+A bridged optimizer is a Keras optimizer that `to_keras` made from a v1 optimizer.
+"""
 
 import inspect
 
@@ -266,7 +269,7 @@ def doubled(grads_and_vars):
 @pytest.mark.parametrize("way", ["eager", "function", "fit"])
 @pytest.mark.parametrize("argument", ["gradient_aggregator", "gradient_transformers"])
 def test_gradient_transformers_and_aggregators(argument, way):
-    """Keras accepts these from TensorFlow 2.4 on. Older constructors raise a TypeError."""
+    """Keras accepts these arguments from TensorFlow 2.4 on; before, they raise a TypeError."""
     value = [doubled] if argument == "gradient_transformers" else doubled
     if argument not in inspect.signature(versions.optimizer_v2().__init__).parameters:
         with pytest.raises(TypeError, match=f"{argument}"):

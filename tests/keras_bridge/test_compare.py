@@ -1,6 +1,6 @@
-"""compare_with_session: reports whether an optimizer gives equal values through `to_keras`.
+"""Tests compare_with_session, which trains an optimizer through `to_keras` and in a Session.
 
-It compares with the v1 optimizer in a Session, and reports the first difference.
+It reports whether all values are equal, or the first difference.
 """
 
 import numpy as np
@@ -21,7 +21,10 @@ def bridge(request):
 
 
 class DiffersInTheBridge(v1.train.MomentumOptimizer):
-    """Scales the gradients of one kind of update (dense or sparse), inside the bridge only."""
+    """Scales dense or sparse gradients, but only in the copy that `to_keras` trains.
+
+    Only this copy has the attribute `_driver`.
+    """
 
     def __init__(self, kind, factor):
         super().__init__(0.1, 0.9)
@@ -48,7 +51,7 @@ class DenseOnly(v1.train.Optimizer):
 
 
 class ForgetsItsSlot(v1.train.MomentumOptimizer):
-    """Zeroes its slot inside the bridge, so after one step only the slots differ."""
+    """Zeroes its slot in the copy that `to_keras` trains: after one step only the slots differ."""
 
     def _resource_apply_dense(self, grad, handle):
         done = super()._resource_apply_dense(grad, handle)

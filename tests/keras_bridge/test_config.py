@@ -1,4 +1,4 @@
-"""get_config and from_config of optimizers made by `to_keras`, and the registry of classes."""
+"""Tests get_config and from_config of bridged optimizers (made by `to_keras`)."""
 
 import functools
 import json
@@ -27,7 +27,8 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1.train
 
-# The constructors of these keep no attribute for an argument, or received a function.
+# Optimizers that store no attribute for an argument, or that received a function as an argument.
+# The values match the error messages.
 CANNOT_BE_SAVED = {
     "contrib.opt PowerSign": "argument base .* get_config",
     "contrib.opt PowerSign sign_decay_fn": "argument base .* get_config",
@@ -37,7 +38,7 @@ SAVED = [name for name in keras_cases.CASES if name not in CANNOT_BE_SAVED]
 
 
 def through_json(api, optimizer, **options):
-    """Serializes an optimizer with Keras, through JSON text, and returns the deserialized one."""
+    """Serializes an optimizer with Keras, through JSON text, and returns the new optimizer."""
     saved = json.loads(json.dumps(api.keras.optimizers.serialize(optimizer)))
     return api.keras.optimizers.deserialize(saved, **options)
 
@@ -438,7 +439,7 @@ np.savez(home + "/state.npz", *state)
 @pytest.mark.keras3
 @pytest.mark.parametrize("with_custom_objects", [True, False])
 def test_another_process_continues_with_the_same_bits_with_keras_3(with_custom_objects, tmp_path):
-    """Without custom_objects, newer Keras 3 versions raise an error; older ones load the class."""
+    """Without custom_objects, newer versions of Keras 3 raise an error; older ones do not."""
     optimizer = AdagradDecayOptimizer(0.1, None, 0.1, 2, 0.5)
     model = saving.compiled(KERAS_3.bridged(optimizer))
     saving.train(model, 0, 3)

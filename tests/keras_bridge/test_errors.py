@@ -1,4 +1,4 @@
-"""Errors of both bridges for optimizers and arguments that cannot train correctly in Keras."""
+"""Tests the errors of `to_keras` for optimizers and arguments that cannot train correctly."""
 
 import re
 
@@ -25,7 +25,7 @@ def says(*parts):
 
 
 class Plain(Optimizer):
-    """Has the given attributes. The first one with an r in its name is the learning rate."""
+    """Has the given attributes. The first attribute with an r in its name is the learning rate."""
 
     def __init__(self, **attributes):
         super().__init__(False, "Plain")
@@ -222,7 +222,7 @@ def test_an_optimizer_that_contains_another(api, several):
         api.bridged(optimizer)
 
 
-# Variables that are not slots, so no Keras checkpoint would save them.
+# Variables that are not slots: a Keras checkpoint would not save them.
 
 
 def test_variables_made_in_the_constructor(api):

@@ -1,7 +1,8 @@
-"""Every v1 optimizer computes the same bits through either bridge as in a Session.
+"""Every v1 optimizer computes the same bits in Keras 2 and 3 (by `to_keras`) as in a Session.
 
-Each cell of the tables in docs/keras_exactness.md is one comparison (`tests.support.exactness`):
-variables after each step; slots and non-slot variables before each step and at the end.
+Each cell of the tables in docs/keras_exactness.md is one comparison (`tests.support.exactness`). It
+compares the variables after each training step, and the slots and non-slot variables before each
+step and at the end.
 """
 
 import re
@@ -47,10 +48,10 @@ def test_every_optimizer_of_this_package_has_a_case():
 
 
 def cells(every):
-    """Returns pytest parameters for cells; cells that do not run daily have the mark `full`.
+    """Returns pytest parameters; cells that do not run daily have the mark `full`.
 
     Args:
-      every: pairs of the values of a cell and whether this cell runs daily.
+      every: pairs (the parameters of a cell, whether the cell runs daily).
     """
     return [
         pytest.param(*values, marks=() if is_daily else pytest.mark.full)
@@ -85,7 +86,7 @@ def test_float32(api, name, way, cell):
 
 
 def same(result, way):
-    """Returns whether the result is equality, or a difference that v1 has in a tf.function, too."""
+    """Returns whether the result is equal, or differs as the v1 optimizer does in a tf.function."""
     return result == EQUAL or (way.startswith("function") and result.endswith("as v1 does"))
 
 
@@ -95,7 +96,7 @@ OTHER_DTYPES = [
 
 
 def is_daily_in(turn, number, name):
-    """Returns whether a dtype runs daily: always in TensorFlow's optimizers, else in a third."""
+    """Returns whether a cell runs daily: all of TensorFlow's optimizers, and a third of our own."""
     return name in TENSORFLOW or (name not in CONTRIB and (number + turn) % 3 == 0)
 
 
@@ -110,7 +111,7 @@ def is_daily_in(turn, number, name):
     ),
 )
 def test_other_dtypes(api, name, dtype, full, cell):
-    """Runs all ways in the full run (--full), otherwise one way per optimizer and dtype."""
+    """Runs all execution modes with --full, otherwise one mode per optimizer and dtype."""
     ways = [way for way, how in WAYS_OF[api.name].items() if dtype in how.dtypes]
     turn = (number_of(name) + DTYPES.index(dtype)) % len(ways)
     for way in ways if full else [ways[turn]]:
@@ -138,7 +139,7 @@ def test_updates_that_read_the_learning_rate(api, dtype, way, cell, monkeypatch)
 
 
 def train_in_a_graph(steps, folder, restored=None):
-    """Restores before slots exist, then trains. Returns all values and the new checkpoint path."""
+    """Restores before slots exist, trains, and saves. Returns all values and the new path."""
     v1 = tf.compat.v1
     with tf.Graph().as_default(), v1.Session() as session:
         variable = v1.get_variable("w", initializer=[1.0, 2.0, 3.0], use_resource=True)
@@ -157,7 +158,7 @@ def test_a_graph_is_restored_before_it_has_slots(tmp_path):
     whole, _ = train_in_a_graph(6, tmp_path)
     _, path = train_in_a_graph(2, tmp_path)
     parts, _ = train_in_a_graph(4, tmp_path, path)
-    assert len(whole) == len(parts) == 6  # w, iterations, two powers, two slots
+    assert len(whole) == len(parts) == 6  # w, iterations, two beta powers, two slots
     assert all(np.array_equal(one, other) for one, other in zip(parts, whole))
 
 
@@ -171,7 +172,7 @@ def test_optimizers_that_contain_optimizers_are_refused(api, name):
 
 @of_each("way", WAYS, KERAS_3_WAYS)
 def test_a_difference_is_reported(api, way, cell, monkeypatch):
-    def make(step):  # the bridge passes None
+    def make(step):  # the bridge passes None, so the learning rates differ
         return tf.compat.v1.train.GradientDescentOptimizer(0.1 if step is None else 0.2)
 
     case = keras_cases.KerasCase(tf.compat.v1.train.GradientDescentOptimizer, make)

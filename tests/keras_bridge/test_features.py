@@ -1,4 +1,4 @@
-"""Methods and state that Keras documents for its optimizers, on both bridges.
+"""Tests methods and state that Keras documents, with bridged optimizers (made by `to_keras`).
 
 The expected values come from the v1 optimizer in a Session with the same gradients.
 """
@@ -76,7 +76,7 @@ def with_variables(optimizer, gradients, variables):
 
 def with_gradients_alone(optimizer, gradients, variables):
     with tf.init_scope():
-        optimizer.build(list(variables.values()))  # if it is built already, this changes nothing
+        optimizer.build(list(variables.values()))  # changes nothing if already built
     optimizer.apply([gradient for gradient, _ in keras_models.pairs(gradients, variables)])
 
 
@@ -172,7 +172,7 @@ def test_steps_per_execution(api):
 @pytest.mark.parametrize("start", ["a variable", "assigned"])
 @pytest.mark.parametrize("name", ["AdagradDA", "AdagradDecay"])
 def test_iterations_can_be_set_and_drive_the_step(name, start, way):
-    """AdagradDecay decays and AdagradDA averages by the global step, which starts at 5."""
+    """The updates of AdagradDecay and AdagradDA depend on the global step, which starts at 5."""
 
     def from_five(sess, optimizer, variables, number):
         if number == 0:
@@ -207,7 +207,7 @@ def test_slots_and_weights_can_be_looked_up():
     assert slot.shape == variables["table"].shape and not slot.trainable
     weights = optimizer.variables()
     assert [w.name for w in weights] == [w.name for w in optimizer.weights]
-    assert len(weights) == 1 + 2 + 2 * 2  # iterations, two powers, two slots of two variables
+    assert len(weights) == 1 + 2 + 2 * 2  # iterations, two beta powers, two slots of two variables
     assert any(weight is slot for weight in weights)
     for value, weight in zip(optimizer.get_weights(), weights):
         np.testing.assert_array_equal(value, weight.numpy())
@@ -252,7 +252,8 @@ def in_turn(apply):
 def test_variables_trained_by_separate_calls(api, several, way):
     """Tests two optimizers with one variable each, and one optimizer called once per variable.
 
-    Keras 3 raises an error for the latter, because it builds an optimizer for all its variables.
+    Keras 3 raises an error if one optimizer is called once per variable, because the first call
+    builds the optimizer for the variables of that call.
     """
     config = running.config_of(way)
     names = ["Adam", "Momentum"] if several else ["Adam"]
@@ -369,7 +370,7 @@ def _snapshot(optimizer):
 
 @pytest.mark.parametrize("name", sorted(keras_models.V1_OPTIMIZERS))
 def test_bridging_does_not_change_the_v1_optimizer(name):
-    """`to_keras` before and after the optimizer builds its train_op does not affect the Session."""
+    """Calls `to_keras` before and after the v1 optimizer builds its train_op."""
     expected = session(name)
     with tf.Graph().as_default():
         step = running._global_step("int64")

@@ -1,4 +1,4 @@
-"""Learning rates and other hyperparameters that change while training, on both bridges.
+"""Tests learning rates and other hyperparameters that change while bridged optimizers train.
 
 The expected values come from the v1 optimizer in a Session. Its learning rate is a variable, to
 which the same values are assigned at the same steps.
@@ -38,7 +38,7 @@ def loop(optimizer, way, between=None):
 
 
 def piecewise(home):
-    """Returns a schedule without arithmetic, so it has the same bits in every execution mode."""
+    """Returns a schedule without arithmetic: its values are the same in every execution mode."""
     return home.keras.optimizers.schedules.PiecewiseConstantDecay([2, 6], [0.3, 0.1, 0.05])
 
 
@@ -114,7 +114,7 @@ def test_the_callback_learning_rate_scheduler(api, name):
 
 @of_each("name", optimizer_v2=["Adam"], keras3=["AdagradDecay"])
 def test_the_callback_reduce_lr_on_plateau(api, name):
-    """No epoch improves the loss by 1000, so epochs after the first halve the learning rate."""
+    """No epoch improves the loss by 1000: each epoch after the first halves the learning rate."""
     problem = keras_models.problem(steps=4)
     plateau = api.keras.callbacks.ReduceLROnPlateau
     callback = plateau("loss", factor=0.5, patience=1, min_delta=1000.0)
@@ -154,7 +154,7 @@ def test_a_schedule_can_replace_a_number_before_training():
 @pytest.mark.parametrize("how", ["of v1", "to_keras", "assigned"])
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_schedules_given_to_keras_3(way, how, home):
-    """A schedule of tf_keras becomes the Keras 3 schedule of the same class, if there is one."""
+    """A schedule of tf_keras becomes the Keras 3 schedule of the same class, if Keras 3 has it."""
     optimizer = with_learning_rate(KERAS_3, "Adam", piecewise(home), how)
     expected = session("Adam", THREE_RATES, config=running.config_of(way))
     running.assert_same(loop(optimizer, way), expected)

@@ -1,7 +1,7 @@
-"""Object-based checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
+"""Tests checkpoints, weights and copies of Keras 3 optimizers made by `to_keras`.
 
-The bridge raises an error if the state is from another optimizer. Otherwise TensorFlow and Keras
-would match variables by their numbers and shapes, or ignore them silently.
+The bridge raises an error if the state is from another optimizer. Without this error, TensorFlow
+and Keras would match variables by their numbers and shapes, or ignore the state silently.
 """
 
 import copy
@@ -51,7 +51,7 @@ def test_training_continues_with_every_optimizer(name, steps_before, tmp_path):
 )
 def test_keras_own_options_are_restored(arguments, steps_before, tmp_path):
     def optimizer():
-        # The gradients are dense because Keras accumulates only these.
+        # The gradients are dense because Keras accumulates only dense gradients.
         return make("Adam", **arguments)
 
     dense = {"matrix": PROBLEM.values["matrix"]}
@@ -96,7 +96,10 @@ def test_hyperparameters_and_the_rate_are_restored(tmp_path):
 
 @pytest.mark.parametrize("schedule_first", [False, True])
 def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_path):
-    """The bridge restores it. Keras' own optimizers miscount variables or cannot be saved."""
+    """Tests checkpoints with a schedule that are restored with a number, and the reverse.
+
+    Keras' own optimizers miscount variables here, or cannot be saved.
+    """
     schedule = keras.optimizers.schedules.ExponentialDecay(0.5, 1, 0.5)
     rates = [schedule, 0.25] if schedule_first else [0.25, schedule]
     training = Training(make("Adam", learning_rate=rates[0]), 1.0).steps(0, 4)
@@ -112,7 +115,7 @@ def test_a_checkpoint_with_a_schedule_instead_of_a_number(schedule_first, tmp_pa
     later.steps(0, 1).checkpoint.save(str(tmp_path / "later"))
 
 
-# Optimizers whose state raises an error before any variable is restored.
+# State of other optimizers: restoring it raises an error before any variable is changed.
 
 OTHERS = {
     "v1 Adam": (lambda: v1.AdamOptimizer(0.1), "TensorFlow 1 or Keras 2"),
@@ -172,7 +175,7 @@ def test_a_checkpoint_of_a_stateless_optimizer_is_restored(tmp_path):
     training = Training(make("Momentum"), 0.0, make_variables=tf_variables)
     status = training.checkpoint.restore(path)
     training.steps(0, 1)
-    with pytest.raises(AssertionError):  # for iterations, which v1 does not save
+    with pytest.raises(AssertionError):  # no `iterations` in the checkpoint
         status.assert_existing_objects_matched()
 
 
@@ -222,7 +225,7 @@ def through_pickle(optimizer):
 @pytest.mark.parametrize("steps", [0, 3])
 @pytest.mark.parametrize("name", ["Keras' own"] + list(MAKERS))
 def test_a_copy_is_a_new_optimizer_of_the_same_configuration(name, steps, way):
-    """Like a copy of Keras' own optimizer, it has no state. Copying warns about this."""
+    """Like a copy of Keras' own optimizer, the copy has no state, and copying warns about this."""
     own = keras.optimizers.Adam(0.1) if name == "Keras' own" else make(name)
     training = Training(own, 1.0).steps(0, steps)
     with warnings.catch_warnings(record=True) as caught:

@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 3 bridge: former wrong results and unclear messages."""
+"""Regression tests of the Keras 3 bridge (`to_keras`): wrong results and unclear messages."""
 
 import numpy as np
 import pytest
@@ -29,7 +29,7 @@ def step_of(optimizer, variable):
 
 
 def test_a_tensor_can_be_assigned_as_the_learning_rate():
-    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, a line of many callbacks."""
+    """Tests `optimizer.learning_rate = optimizer.learning_rate * 0.5`, as in many callbacks."""
     optimizer, variable = api.bridged(GradientDescent(0.5)), trainable()
     step = step_of(optimizer, variable)
     step()
@@ -87,6 +87,7 @@ def test_decays_of_v1_count_updates(decay, saved):
     wanted, step = trainable(), tf.Variable(0, dtype=tf.int64)
     for _ in range(4):
         make(step).apply_gradients([(tf.constant(ONE), wanted)], global_step=step)
+    # Two gradients make one update, so eight gradients equal four updates of the v1 optimizer.
     optimizer, variable = api.bridged(make(step), gradient_accumulation_steps=2), trainable()
     if saved and decay is v1.train.exponential_decay:  # linear_cosine_decay is saved as a number
         optimizer = type(optimizer).from_config(optimizer.get_config())
@@ -152,6 +153,7 @@ def test_training_inside_a_cond():
 
 
 def test_one_optimizer_advances_a_step_that_several_read():
+    """Only the optimizer that was bridged first increments the global step."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         rate = v1.train.piecewise_constant(step, [2], [1.0, 0.0])

@@ -1,4 +1,4 @@
-"""Errors that only the Keras 3 bridge raises, for everything that it could not train correctly."""
+"""Tests errors that only the Keras 3 bridge (`to_keras`) raises."""
 
 import re
 
@@ -59,7 +59,7 @@ def repr_in_a_function(variable):
 @WAYS
 @pytest.mark.parametrize("name", ["AdagradDecay", "Adam", "GradientDescent"])
 def test_variables_unknown_at_build(name, way):
-    """The message is Keras' own: it names the variable, the reason and the way out."""
+    """The message is Keras' own: it names the variable, the reason and the solution."""
     known, unknown = keras.Variable([1.0], name="known"), keras.Variable([1.0], name="unknown")
     optimizer = api.bridged(name)
     optimizer.build([known])
@@ -185,7 +185,7 @@ def test_arguments_that_cannot_change(name, setting):
         setattr(api.bridged(name), setting, True)
 
 
-# What cannot be bridged.
+# Optimizers that cannot be bridged.
 
 
 def test_optimizers_that_contain_optimizers():
@@ -218,7 +218,7 @@ def test_variables_created_while_training(cls, way):
 def test_compiling_with_an_optimizer_of_the_other_keras():
     """The compile method of Keras raises the error and quotes the repr of the optimizer.
 
-    That repr tells which `api=` to pass to `to_keras`.
+    The repr says which `api=` to pass to `to_keras`.
     """
     with pytest.raises(ValueError, match=says("AdamOptimizer", "Keras 2", "api='optimizer_v2'")):
         api.fed_model(PROBLEM).compile(OPTIMIZER_V2.bridged("Adam"), "mse")
@@ -244,7 +244,7 @@ for api in ("auto", "keras3", "optimizer_v2"):
         print(api, "trains", variable.numpy())
 """
 
-# Keras imports jax for its NumPy backend, too, but uses so little that a dummy module is enough.
+# For its NumPy backend, Keras imports jax but uses so little of it that a dummy module is enough.
 WITH_A_HOLLOW_JAX = """
 import importlib.abc, importlib.machinery, sys, types
 
@@ -297,7 +297,7 @@ def in_another_process(code, **environment):
     ids=["a backend", "a backend that is not installed"],
 )
 def test_keras_3_on_another_backend(code, reason):
-    """With another backend, Keras 3 cannot be used; the message says what to set. Keras 2 works."""
+    """With another backend, Keras 3 raises an error that says what to set. Keras 2 works."""
     printed = in_another_process(code, KERAS_BACKEND="numpy")
     for name in ("auto", "keras3"):
         message = rf"{name} ImportError .*({reason}).*KERAS_BACKEND=tensorflow"

@@ -1,7 +1,7 @@
-"""The Keras 3 bridge computes the same bits as a Session, even if one step differs from the next.
+"""Tests that v1 optimizers compute the same bits in Keras 3 (by `to_keras`) as in a Session.
 
-Also tests user-defined optimizers, and every floatx of Keras. test_exact.py tests all other
-optimizers.
+Tests user-defined optimizers, training steps that differ from one another, and every floatx of
+Keras. test_exact.py tests all other optimizers.
 """
 
 import contextlib
@@ -25,7 +25,8 @@ pytestmark = pytest.mark.keras3
 
 v1 = tf.compat.v1
 keras = versions.keras_3()
-V1 = "as v1 does"  # the unbridged v1 optimizer in a tf.function gives the same bits
+# End of a result: the v1 optimizer itself gives the same bits as the bridge in a tf.function.
+V1 = "as v1 does"
 PROBLEM = keras_models.problem(steps=9)
 
 
@@ -85,12 +86,12 @@ USERS = {
 
 
 def same(result, way):
-    """Returns whether the result is equality, or a difference that v1 has in a tf.function, too."""
+    """Returns whether the result is equal, or differs as the v1 optimizer does in a tf.function."""
     return result == EQUAL or (way.startswith("function") and result.endswith(V1))
 
 
 def ways_for(number, ways, count):
-    """Returns `count` of the execution modes (`ways`), chosen by the number."""
+    """Returns `count` of the execution modes `ways`, beginning at the index `number`."""
     return [ways[(number + turn * 3) % len(ways)] for turn in range(count)]
 
 
@@ -114,7 +115,7 @@ def test_state_is_compared_before_each_step():
         assert exactness.largest_difference(trace._replace(slots=other), trace) > 0
 
 
-# Steps that differ from one another.
+# Training steps that differ from one another.
 
 
 @contextlib.contextmanager
@@ -157,7 +158,7 @@ def session_of_parts(name, parts, config):
     name=AWKWARD, way=["function", "eager"], how=["None", "left out", "built before"]
 )
 def test_variables_without_a_gradient_in_some_steps(name, way, how):
-    """This happens if several models, or parts of one model, are trained alternately."""
+    """Some steps train only one variable, as if parts of a model were trained alternately."""
     variables, optimizer = keras_models.variables_of(PROBLEM), bridged(name)
     if how == "built before":
         optimizer.build(list(variables.values()))
@@ -222,7 +223,7 @@ def test_a_step_that_is_traced_again(name):
 
 @pytest.mark.parametrize("way", ["function", "eager"])
 def test_optimizers_that_train_alternately(way):
-    """One v1 optimizer bridged twice, and another one, train alternately and independently."""
+    """Three bridged optimizers train alternately; two of them come from one v1 optimizer."""
     adam = v1.train.AdamOptimizer(0.1)
     optimizers = [bridged(adam), bridged(v1.train.MomentumOptimizer(0.1, 0.9)), bridged(adam)]
     makers = [v1.train.AdamOptimizer, lambda rate: v1.train.MomentumOptimizer(rate, 0.9)]

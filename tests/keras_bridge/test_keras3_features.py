@@ -1,4 +1,4 @@
-"""Options that Keras 3 documents for its optimizers, on the bridge.
+"""Tests options that Keras 3 documents, with bridged optimizers (made by `to_keras`).
 
 The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
 """
@@ -130,7 +130,7 @@ def test_weight_decay_uses_the_scheduled_learning_rate():
 
 
 def test_weight_decay_and_slots():
-    """Equals the v1 optimizer bit for bit, if weights are decayed before each of its steps."""
+    """Equals, bit for bit, a v1 optimizer whose weights are decayed before each training step."""
     optimizer = api.bridged("Adam", weight_decay=0.25)
     actual = api.run(optimizer, "eager", PROBLEM)
 
@@ -170,7 +170,7 @@ class ReadsInUpdate(ReadsInPrepare):
 
 @pytest.mark.parametrize("cls", [ReadsInPrepare, ReadsInUpdate])
 def test_a_v1_class_with_its_own_weight_decay(cls):
-    """The weight decay of the v1 class works. The argument weight_decay of Keras is an error."""
+    """The weight decay of the v1 class works. Keras' argument weight_decay raises an error."""
     variable = keras.Variable([1.0, 2.0])
     optimizer = api.bridged(cls(0.5, 0.5))
     optimizer.apply_gradients([(tf.zeros(2), variable)])
@@ -200,7 +200,7 @@ def test_exclude_from_weight_decay_with_decoupled_weight_decay():
 
 
 def accumulated(problem, steps):
-    """Returns the problem with dense averages of each `steps` gradients, computed like in Keras."""
+    """Returns the problem with every `steps` gradients replaced by their dense average."""
     gradients = []
     for start in range(0, problem.steps, steps):
         total = {name: np.zeros_like(value) for name, value in problem.values.items()}
@@ -215,7 +215,7 @@ def accumulated(problem, steps):
 @pytest.mark.parametrize("way", ["function", "eager", "fit"])
 @pytest.mark.parametrize("name", STATEFUL)
 def test_accumulated_gradients(name, way):
-    """Two gradients make one update with their average, which increments the global step by 1.
+    """Two gradients make one update with their average. Each update increments the global step.
 
     AdagradDecay decays its accumulators once in three global steps.
     """
@@ -260,7 +260,7 @@ class DoesNotAdvance(DividesByStep):
 @pytest.mark.parametrize("accumulate", [None, 2])
 @pytest.mark.parametrize("cls", [DividesByStep, DoesNotAdvance])
 def test_an_overridden_apply_gradients_is_called(cls, accumulate, way):
-    """The class may increment the global step or not. Keras may accumulate gradients before."""
+    """Tests classes that increment the global step or not, and accumulation by Keras."""
     optimizer = api.bridged(cls(0.5), gradient_accumulation_steps=accumulate)
     actual = api.run(optimizer, way, PROBLEM)
     problem = PROBLEM if accumulate is None else accumulated(PROBLEM, 2)

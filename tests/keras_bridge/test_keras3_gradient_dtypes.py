@@ -1,4 +1,4 @@
-"""The bridge casts gradients to the dtype of the variable, like Keras 3's own optimizers."""
+"""Tests that the Keras 3 bridge (`to_keras`) casts gradients to the dtype of the variable."""
 
 import itertools
 
@@ -19,7 +19,8 @@ keras = versions.keras_3()
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 PAIRS = [pair for pair in itertools.product(DTYPES, DTYPES) if pair[0] != pair[1]]
 KINDS = ("dense", "sparse")
-# Dtypes of a gradient and its variable in Keras' loss scaling. The bridge always cast these.
+# Dtypes (gradient, variable) in Keras' loss scaling. The first versions of the bridge cast only
+# these pairs; the mark `defect` is for all other pairs.
 KNOWN = (("float32", "float16"), ("float32", "bfloat16"))
 START = np.linspace(-1, 1, 12).reshape(4, 3)
 IDS = np.array([3, 0, 3])
@@ -31,7 +32,7 @@ MAKERS = {
 
 
 def gradients_of(kind, dtype, steps=3):
-    """Returns one array per step, with values that casting to another dtype rounds."""
+    """Returns one array per step. Its values need rounding when they are cast."""
     random = np.random.RandomState(1)
     rows = len(IDS) if kind == "sparse" else len(START)
     cast = problems.numpy_dtype(dtype)
@@ -70,7 +71,7 @@ def in_a_session(make, kind, of_gradients, of_variable):
 
 
 def cells():
-    """Yields all combinations. Except one or two per pair of dtypes, they are marked `full`."""
+    """Yields all combinations. All but one or two per pair of dtypes have the mark `full`."""
     for number, (pair, kind, name) in enumerate(itertools.product(PAIRS, KINDS, MAKERS)):
         marks = [] if number % 5 == 0 else [pytest.mark.full]
         if pair not in KNOWN:
@@ -81,7 +82,7 @@ def cells():
 @pytest.mark.parametrize("of_gradients, of_variable, kind, name", cells())
 def test_gradients_are_cast(of_gradients, of_variable, kind, name):
     own = keras.optimizers.SGD(0.1)
-    trained(own, kind, of_gradients, of_variable)  # Keras' own optimizer accepts them, too
+    trained(own, kind, of_gradients, of_variable)  # Keras' own optimizer accepts such gradients
     for make in (tf.Variable, keras.Variable):
         actual = trained(bridged(MAKERS[name](None)), kind, of_gradients, of_variable, make)
         expected = in_a_session(MAKERS[name], kind, of_gradients, of_variable)

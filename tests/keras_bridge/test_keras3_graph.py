@@ -1,4 +1,4 @@
-"""The Keras 3 bridge in a TF1 graph, where Keras' own optimizers do not work."""
+"""Tests the Keras 3 bridge (`to_keras`) in TF1 graphs, where Keras' own optimizers fail."""
 
 import numpy as np
 import pytest
@@ -93,7 +93,7 @@ def test_other_hyperparameters_are_constants_of_the_graph():
             session.run(v1.global_variables_initializer())
             session.run(train_op)
             session.run(train_op)
-            # The two updates subtract 1 and 0.5 * 1 + 1 from 1.
+            # The first update subtracts 1, and the second one subtracts 0.5 * 1 + 1.
             assert session.run(variable) == [-1.5]
             assert session.run(bridged.iterations.value) == 2
 

@@ -1,6 +1,6 @@
-"""Files without optimizer state or with state of another optimizer, and models without variables.
+"""Loads files without optimizer state or with another optimizer's, and models without variables.
 
-When such files and models are loaded, no state is lost silently or loaded partially.
+No state may be lost silently or loaded partially.
 """
 
 import contextlib
@@ -75,7 +75,7 @@ def test_keras_own_optimizer_does_not_load_bridged_weights(tmp_path):
     path = weights_of_one_step(saved, tmp_path)
     model = compiled(keras.optimizers.Adam(0.1, amsgrad=True, use_ema=True))
     model.optimizer.build(model.trainable_variables)
-    # Keras only compares the numbers of arrays. The bridge saves one array more than variables.
+    # Keras compares only the number of arrays. The bridge saves one array besides its variables.
     assert len(model.optimizer.variables) == len(saved.variables) + 1
     with pytest.raises(ValueError, match="could not be loaded"):
         model.load_weights(path)
@@ -149,7 +149,7 @@ def test_a_model_without_trainable_weights_is_saved(name, tmp_path):
     assert_same_state(state(loaded), state(model))
 
 
-@pytest.mark.parametrize(  # an epsilon of 1e-8 is 0 in float16
+@pytest.mark.parametrize(  # without optimizers whose epsilon is 1e-8, which is 0 in float16
     "name", ["AdagradDecay", "RowAdagrad", "case Adam", "case DiffGrad (your own rule)"]
 )
 def test_layers_of_several_dtypes_continue_training(name, tmp_path):

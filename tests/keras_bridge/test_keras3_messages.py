@@ -1,4 +1,4 @@
-"""Messages for code that moves from Keras 2 to Keras 3, or back."""
+"""Tests errors that help users who move code from Keras 2 to Keras 3, or back."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Models with an optimizer made by `to_keras`, saved and loaded in every way of Keras 3.
+"""Saves models with a bridged optimizer (made by `to_keras`) in every way that Keras 3 offers.
 
 Training that continues from a file equals uninterrupted training, and the v1 optimizer in a
 Session, bit for bit. Weights, slots, steps, learning rate and hyperparameters are compared.
@@ -58,7 +58,7 @@ def runs():
     return run
 
 
-# A way is a pair of functions. The first saves a model, the second loads and returns it.
+# A value of WAYS is a pair of functions: one saves a model, the other loads and returns it.
 
 
 def assert_continues(run, make, way, home):
@@ -136,7 +136,7 @@ def test_schedules_continue(way, tmp_path):
 @pytest.mark.parametrize(
     "arguments",
     [
-        {"gradient_accumulation_steps": 2},  # after three steps: in the middle of an accumulation
+        {"gradient_accumulation_steps": 2},  # saved in the middle of an accumulation
         {"use_ema": True, "ema_momentum": 0.5, "ema_overwrite_frequency": 4},
         {"clipnorm": 0.1, "weight_decay": 0.1},
     ],
@@ -220,7 +220,7 @@ class Trainer(tf.Module):
 
 @pytest.mark.parametrize("name", ["AdagradDecay", "DiffGrad"])
 def test_a_saved_model_trains_on(name, tmp_path):
-    """`tf.saved_model.save` saves a module with optimizer and slots, which then trains on."""
+    """A module with optimizer and slots continues training after tf.saved_model.save and load."""
     runs = []
     for stop in (True, False):
         trainer = Trainer(compiled(bridged(MAKERS[name](None))))

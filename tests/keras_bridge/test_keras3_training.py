@@ -1,4 +1,4 @@
-"""Training with the Keras 3 bridge: fit, constraints, layers, threads.
+"""Tests training with the Keras 3 bridge (`to_keras`): fit, constraints, layers, threads.
 
 The expected values come from the v1 optimizer in a Session, with the gradients that Keras computes.
 """
@@ -23,7 +23,7 @@ STATEFUL = ["AdagradDA", "AdagradDecay", "Adam", "Momentum", "RMSProp"]
 WAYS = pytest.mark.parametrize("way", ["function", "eager"])
 
 
-# Ways to train.
+# fit, train_step and train_on_batch.
 
 
 @pytest.mark.parametrize("way", ["fit", "fit eagerly"])
@@ -76,7 +76,8 @@ def without_graph_optimizations():
 
 
 def test_train_on_batch(without_graph_optimizations):
-    # Up to Keras 3.6 each batch is a constant of a new graph, which TensorFlow then optimizes.
+    # Up to Keras 3.6, each batch is a constant in a new graph. Graph optimizations, which could
+    # change the last bits, are turned off.
     model = api.fed_model(PROBLEM)
     model.compile(api.bridged("Adam"), keras_models.the_output)
     x, y = keras_models.fed_data(PROBLEM)
@@ -124,7 +125,7 @@ def test_constraints_run_after_each_update(way):
 
 
 def test_a_shared_embedding():
-    """The gradient of a shared embedding is the sum over both layers that read it."""
+    """Tests an embedding that a model uses twice. Its gradient is the sum over both uses."""
     random = np.random.RandomState(0)
     start = random.randn(5, 2).astype("f")
     ids = random.randint(0, 5, size=[8, 2, 3])
@@ -175,7 +176,7 @@ def test_slots_and_variables_can_be_looked_up(own):
 
 
 def test_building_without_variables_does_nothing():
-    """Keras builds with no variables when it loads a model without weights."""
+    """Keras calls `build` without variables when it loads a model without weights."""
     optimizer = api.bridged("Adam")
     before = len(optimizer.variables)
     optimizer.build([])
@@ -223,8 +224,8 @@ def test_a_layer_frozen_before_compile_is_not_trained():
 def test_threads_share_an_optimizer(way):
     """Eager steps of several threads do not overlap: no step and no gradient is lost.
 
-    Traced steps may overlap, like with Keras' own optimizers, because Keras 3 reads and then writes
-    `iterations` to increment it.
+    Traced steps may overlap, like those of Keras' own optimizers. To increment `iterations`, Keras
+    3 first reads and then writes it.
     """
     variable = keras.Variable(np.zeros(3, "f"))
     optimizer = api.bridged(AdagradDecayOptimizer(1.0, None, 1e6, 10**6, 0.5))

@@ -1,4 +1,7 @@
-"""Wrappers around v1 optimizers on the Keras 3 bridge: saving, copying, Keras 3's own options."""
+"""Tests wrappers (optimizers that contain v1 optimizers) on the Keras 3 bridge (`to_keras`).
+
+Saves and copies bridged wrappers, and uses options that only Keras 3 has.
+"""
 
 import copy
 import json
@@ -121,8 +124,8 @@ def test_a_copy_is_independent():
     optimizer = bridged(INSIDE["multi"]())
     other = copy.deepcopy(optimizer)
     assert other.get_config() == optimizer.get_config()
-    for leaf in other._v1.optimizer.wrapped:
-        assert leaf._driver.owner is other
+    for nested in other._v1.optimizer.wrapped:
+        assert nested._driver.owner is other
 
 
 def test_schedules_inside_are_saved_and_count_updates():
@@ -137,7 +140,7 @@ def test_schedules_inside_are_saved_and_count_updates():
         for _ in range(4):
             apply(each, (1.0, a), (1.0, b))
         assert (float(a.numpy()), float(b.numpy())) == (-1.5, -0.5)
-    # A Keras schedule cannot be converted to a v1 decay.
+    # `again` has a Keras schedule, which cannot be converted to a v1 decay.
     assert type(to_v1(again)).__name__ == "KerasInV1"
     (multi,) = to_v1(optimizer).wrapped
     assert multi.wrapped[0]._learning_rate is decay

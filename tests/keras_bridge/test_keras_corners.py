@@ -1,4 +1,4 @@
-"""Regression tests of the Keras 2 bridge, for code that once failed."""
+"""Regression tests of the Keras 2 bridge (`to_keras`), for code that once failed."""
 
 import threading
 

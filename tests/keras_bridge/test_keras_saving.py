@@ -1,8 +1,8 @@
-"""Every way in which Keras 2 saves a model, with bridged optimizers (by `to_keras`) and Keras' own.
+"""Saves models with bridged optimizers (made by `to_keras`) in every way that Keras 2 offers.
 
 Training that continues from a file equals uninterrupted training ("kept") or training with a new
-optimizer from the saved weights ("fresh"). Keras decides which; bridged optimizers behave like
-Keras' own. docs/keras_saving.md lists the outcome for each version.
+optimizer from the saved weights ("fresh"). For a bridged optimizer, the outcome must be the same as
+for Keras' Adam. docs/keras_saving.md lists the outcomes.
 """
 
 import functools
@@ -66,7 +66,7 @@ def outcome(name, way, directory):
     loaded = load(OPTIMIZERS[name], home)
     assert same(loaded.get_weights(), expected.weights)
     after = train(loaded)
-    if close(after, expected.fresh):  # on 1.15, SavedModels round differently
+    if close(after, expected.fresh):  # not `same`: SavedModels of 1.15 round differently
         return "fresh"
     assert same(after, expected.kept), "neither kept nor fresh"
     if name != "Keras' Adam":  # Keras' Adam may restore slots in another order

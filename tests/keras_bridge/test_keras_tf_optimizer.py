@@ -1,6 +1,7 @@
-"""A v1 optimizer passed to Keras 2 directly (`compile(v1_optimizer)`), and through the bridge.
+"""Tests v1 optimizers in Keras 2: `compile(v1_optimizer)`, and bridged by `to_keras`.
 
-Tests each row of the last table in docs/keras_saving.md, for both optimizers.
+Keras 2 wraps a v1 optimizer in a TFOptimizer. The tests check, for TFOptimizer and for the bridge,
+each row of the last table in docs/keras_saving.md.
 """
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_clipping():
 
 def test_loss_scale():
     if not hasattr(keras.mixed_precision, "LossScaleOptimizer"):
-        return  # 1.15 has only an experimental one
+        return  # TensorFlow 1.15 has only an experimental LossScaleOptimizer
     LossScaleOptimizer = keras.mixed_precision.LossScaleOptimizer
     with pytest.raises(TypeError, match="inner_optimizer"):
         LossScaleOptimizer(keras_wrapper().optimizer)

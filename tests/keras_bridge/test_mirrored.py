@@ -1,4 +1,4 @@
-"""MirroredStrategy over two devices: v1 optimizers, bridged by `to_keras` and unbridged."""
+"""Trains v1 optimizers with MirroredStrategy on two devices, with and without `to_keras`."""
 
 import pytest
 import tensorflow as tf
@@ -6,7 +6,7 @@ import tensorflow as tf
 from legacy_opt import versions
 from tests.support.processes import programs
 
-# This mark also runs the oldest version of Keras 3, which raises errors for some checks.
+# With this mark, tests also run on the oldest supported Keras 3, where some checks expect errors.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 

@@ -1,4 +1,4 @@
-"""Mixed precision with optimizers made by `to_keras`: LossScaleOptimizer, and the policy in fit."""
+"""Tests mixed precision with optimizers made by `to_keras`: LossScaleOptimizer and policies."""
 
 import contextlib
 import itertools
@@ -57,7 +57,7 @@ def times(gradients, factor):
 
 
 def apply_scaled(api, optimizer, pairs):
-    """Applies scaled gradients. In Keras 3 the wrapper unscales them, in Keras 2 this function."""
+    """Applies scaled gradients. LossScaleOptimizer unscales them in Keras 3, but not in Keras 2."""
     if api is OPTIMIZER_V2:
         gradients, variables = zip(*pairs)
         pairs = zip(optimizer.get_unscaled_gradients(list(gradients)), variables)
@@ -158,7 +158,7 @@ def test_hyperparameters_through_the_wrapper(api):
 
 @pytest.mark.keras3
 def test_a_fixed_scale_inside_the_wrapper():
-    """Newer versions of Keras ignore the fixed scale. Older versions divide by both scales."""
+    """Newer versions of Keras ignore loss_scale_factor. Older versions divide by it, too."""
     values = []
     for make in (KERAS_3.bridged, lambda _, **arguments: KERAS_3.optimizers.SGD(**arguments)):
         optimizer = scaled(
@@ -234,8 +234,8 @@ def mixed_float16(api):
     keras3=itertools.product([False, True], repeat=2),
 )
 def test_the_policy_mixed_float16_in_fit(api, explicitly, run_eagerly):
-    """float32 weights of a float16 model with an embedding train the same as with Keras' SGD."""
-    if not v1.resource_variables_enabled():  # 1.15
+    """The float32 weights of a float16 model with an embedding train like with Keras' SGD."""
+    if not v1.resource_variables_enabled():  # TensorFlow 1.15
         message = "can only be set .* in TensorFlow 2"
         with pytest.raises(ValueError, match=message), mixed_float16(api):
             pass

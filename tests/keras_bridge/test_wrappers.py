@@ -1,4 +1,7 @@
-"""Wrappers around v1 optimizers (accumulation, clipping, averages, routes) on both bridges."""
+"""Tests wrappers (optimizers that contain v1 optimizers) on the bridges to Keras 2 and Keras 3.
+
+A wrapper accumulates, clips or averages, or routes variables to different optimizers.
+"""
 
 import copy
 import json
@@ -31,7 +34,7 @@ v1 = tf.compat.v1
 
 
 def cells_of_keras_3():
-    """Yields all wrappers in all execution modes; two in three have the mark `full`."""
+    """Yields all wrappers in all execution modes; two thirds of the cells have the mark `full`."""
     # Custom loops with tf.Variable are left out: loops with keras.Variable run the same code.
     ways = [way for way in KERAS_3_WAYS if way not in ("function", "eager")]
     for number, name in enumerate(keras_wrappers.WRAPPERS):
@@ -102,7 +105,7 @@ class Training:
 
 
 SAVED = ["accumulate(clip(multi))", "multi(accumulate, accumulate)", "average(Momentum)"]
-HALF = 4  # in the middle of accumulating 3 gradients
+HALF = 4  # steps before saving: in the middle of accumulating 3 gradients
 
 
 def made(name):

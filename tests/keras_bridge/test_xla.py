@@ -1,8 +1,10 @@
-"""Bridged optimizers (made by `to_keras`) under XLA, and without TensorFlow's fused kernels.
+"""Tests bridged optimizers (made by `to_keras`) with XLA, and without TensorFlow's fused kernels.
 
 Code compiled by XLA rounds differently from TensorFlow's kernels: XLA fuses products with sums, and
 approximates powers and roots differently. So the comparison with the Session has a tolerance: a few
 float32 roundings in each of twelve steps, for values of about one.
+
+With fused=False, bridged optimizers compute "composed" updates of elementary operations.
 """
 
 import inspect
@@ -31,7 +33,8 @@ MAKERS.update(
         "RMSProp-plain": lambda _: v1.RMSPropOptimizer(0.05, momentum=0.5),
     }
 )
-# XLA compiles the sparse updates of these, because they need no fused kernel or XLA has it.
+# XLA compiles the sparse updates of these optimizers: either they need no fused kernel, or XLA has
+# the kernel.
 COMPILES_FUSED = ["Adam", "GradientDescent"]
 # With Keras 3, the other optimizers are compiled only in the full run.
 DAILY = ["AdagradDA", "AdagradDecay", "Adam", "Ftrl", "Momentum"]
@@ -42,7 +45,8 @@ TOLERANCE = {"rtol": 2e-5, "atol": 2e-5}
 
 def with_xla():
     """Returns the argument of tf.function that compiles with XLA."""
-    for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
+    # Before TensorFlow 2.5, the name is experimental_compile.
+    for name in ("jit_compile", "experimental_compile"):
         try:
             tf.function(lambda: 0, **{name: True})
         except TypeError:
@@ -52,15 +56,15 @@ def with_xla():
 
 
 def needs_unique(name):
-    """Returns whether a sparse update needs tf.unique, and this TensorFlow's XLA lacks it."""
+    """Returns whether a sparse update needs tf.unique, and this XLA cannot compile tf.unique."""
     return name != "GradientDescent" and not versions.xla_compiles_unique()
 
 
 def raises_no_kernel(message):
-    """Expects the error of the bridge, or of TensorFlow if tracing cannot know about XLA."""
+    """Expects the bridge's error, or TensorFlow's if tracing cannot detect XLA."""
     knows_xla = []
     tf.function(lambda: knows_xla.append(versions.compiling_with_xla()), **with_xla())()
-    if not knows_xla[-1]:  # 1.15 compiles a function after it has traced it
+    if not knows_xla[-1]:  # TensorFlow 1.15 compiles a function after tracing
         return pytest.raises(tf.errors.InvalidArgumentError, match="Unique: unsupported op")
     return pytest.raises(ValueError, match=message)
 
@@ -78,7 +82,7 @@ def only_dense(problem):
 
 
 def train(api, optimizer, problem=PROBLEM):
-    """Trains in a tf.function compiled by XLA; in Keras 3 its first call builds the optimizer."""
+    """Trains in a tf.function compiled by XLA. In Keras 3, the first step builds the optimizer."""
     variables = keras_models.variables_of(problem)
     if api is OPTIMIZER_V2:
         with tf.init_scope():  # XLA cannot compile the creation of variables
@@ -211,11 +215,11 @@ FEATURES = {
     ],
 )
 def test_keras_own_options_compile(api, name, feature):
-    """Compares training with XLA to training without."""
+    """Compares training with XLA to training without XLA."""
     arguments = FEATURES[feature]
     optimizer = bridged(api, name, fused=False, **arguments)
     problem = PROBLEM._replace(gradients=PROBLEM.gradients[:4])
-    if needs_unique(name):  # the clipping and the update both need it
+    if needs_unique(name):  # clipping and update need tf.unique
         with raises_no_kernel("no kernel for Unique.*jit_compile=False"):
             train(api, optimizer, problem)
         return

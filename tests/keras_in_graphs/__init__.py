@@ -1,1 +1,1 @@
-"""to_v1: Keras optimizers in TF1 graphs."""
+"""Tests of `to_v1`, which turns Keras optimizers into v1 optimizers for TF1 graphs."""

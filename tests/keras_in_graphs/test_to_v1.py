@@ -1,4 +1,4 @@
-"""to_v1 returns a v1 optimizer that computes what Keras computes."""
+"""Tests that to_v1 returns a v1 optimizer that computes the same values as Keras."""
 
 import gc
 import weakref
@@ -50,8 +50,8 @@ def test_a_session_computes_what_a_function_computes(api, name):
 def test_fed_gradients_give_what_keras_2_gives_in_that_graph(name):
     """For sparse gradients, Keras itself gives different results in a graph and in a function.
 
-    Adam and other optimizers compute (g * g) * c. TensorFlow multiplies the small tensors first if
-    it knows their shapes. It knows the shapes of a function's arguments, but not of fed tensors.
+    Adam and other optimizers compute (g * g) * c. TensorFlow reorders this product if it knows the
+    shapes. It knows the shapes of a function's arguments, but not those of fed tensors.
     """
     fed = in_session(PROBLEM, KERAS_2[name], fed=True)
     assert_same_steps(fed, in_session(PROBLEM, lambda: InItsGraph(KERAS_2[name]()), fed=True))
@@ -127,7 +127,7 @@ def test_a_user_defined_class_that_relies_on_statement_order():
             assert session.run(optimizer.get_slot(variable, "sum")) == [3.0]
 
 
-# The v1 optimizer.
+# Methods and variables of the v1 optimizer.
 
 
 def test_minimize_takes_what_v1_takes(api):
@@ -242,7 +242,8 @@ def test_inside_sync_replicas(api):
             while not session.should_stop():
                 session.run(train_op)
                 last = session._tf_sess().run(variable)
-        # The momentum is -0.5, then -0.5 * 0.5 - 0.25 * 2 * 0.5, each times [1, 2, 3].
+        # The first update is -0.5 * [1, 2, 3]. The second update is the same, because the factor is
+        # -0.5 * 0.5 - 0.25 * 2 * 0.5.
         assert np.array_equal(last, np.float32([1, 2, 3]) * 0)
 
 

@@ -1,4 +1,4 @@
-"""to_v1 accepts optimizers, factories and classes, and raises errors for other arguments."""
+"""Tests that to_v1 accepts optimizers, factories and classes, and no other arguments."""
 
 import numpy as np
 import pytest
@@ -102,7 +102,7 @@ def ten_times(pairs):
 
 
 def test_functions_that_are_not_in_the_config_need_a_factory():
-    if not hasattr(home.SGD(0.1), "gradient_aggregator"):  # to TensorFlow 2.3
+    if not hasattr(home.SGD(0.1), "gradient_aggregator"):  # up to TensorFlow 2.3
         with pytest.raises(TypeError, match="gradient_aggregator"):
             home.SGD(0.1, gradient_aggregator=ten_times)
         return
@@ -121,7 +121,7 @@ def test_functions_that_are_not_in_the_config_need_a_factory():
 
 
 def test_the_other_optimizers_of_keras_2():
-    if issubclass(optimizers.Adam, versions.optimizer_v2()):  # to TensorFlow 2.10
+    if issubclass(optimizers.Adam, versions.optimizer_v2()):  # up to TensorFlow 2.10
         assert isinstance(to_v1(optimizers.Adam(0.1)), v1.train.Optimizer)
         return
     for wrong in optimizers.Adam(0.1), optimizers.Adam:

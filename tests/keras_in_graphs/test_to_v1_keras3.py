@@ -1,4 +1,4 @@
-"""to_v1 of Keras 3's optimizers, in TF1 graphs and in eager execution."""
+"""Tests to_v1 with Keras 3's optimizers, in TF1 graphs and in eager execution."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ home = keras.optimizers
 
 
 def test_adafactor():
-    """The expected values come from a keras.Variable.
+    """The expected values come from training a keras.Variable.
 
     Keras' own Adafactor cannot train a tf.Variable in a function, because the variable's name is
     invalid for slots.
@@ -45,7 +45,7 @@ def test_adafactor():
     np.testing.assert_allclose(now["w"], expected.numpy(), rtol=1e-6)
 
 
-# The v1 optimizer.
+# Methods and variables of the v1 optimizer.
 
 
 def test_other_variables_than_it_was_built_for():

@@ -1,4 +1,4 @@
-"""to_v1 with Saver, MonitoredTrainingSession, Estimator, tf.train.Checkpoint, parameter servers."""
+"""Tests to_v1 with Savers, MonitoredTrainingSession, Estimators and parameter servers."""
 
 import functools
 import socket
@@ -46,7 +46,7 @@ def assert_same(actual, expected):
 
 
 def plain(home, steps):
-    """Returns the state after this number of training steps in one Session."""
+    """Returns the state after `steps` training steps in one Session."""
     with tf.Graph().as_default():
         train_op = graph(home)
         with v1.Session() as session:
@@ -60,7 +60,8 @@ def plain(home, steps):
 def test_training_continues_from_a_saver_checkpoint(keras, tmp_path):
     home = HOMES[keras]
     for number in (0, 1):
-        home.Adam(0.1)  # Keras 3 numbers the optimizers of a process
+        # Keras 3 numbers the names of a process's optimizers. The numbers must not matter here.
+        home.Adam(0.1)
         with tf.Graph().as_default(), v1.Session() as session:
             train_op = graph(home)
             saver = v1.train.Saver()

@@ -1,4 +1,4 @@
-"""Checks docs/keras_native_differences.md: Keras 3's own optimizers and those of `to_keras`."""
+"""Checks docs/keras_native_differences.md: how Keras 3's optimizers differ from v1 optimizers."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,8 @@ pytestmark = pytest.mark.keras3
 PAGE = DOCS / "keras_native_differences.md"
 ROUNDING = 1e-4  # bound of the difference, relative to how far the variable moved
 WITH_SQUARES = ("Adam", "Adagrad", "Adadelta", "RMSProp", "Ftrl")
-ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")  # in Keras 3's own optimizers
+# Optimizers whose Keras 3 counterparts change only the rows of the batch.
+ONLY_ROWS_OF_THE_BATCH = ("GradientDescent", "Adagrad")
 
 
 @pytest.fixture(scope="module", params=CASES)

@@ -1,4 +1,8 @@
-"""to_plain_keras and from_plain_keras: features that only Keras 2 or only Keras 3 has."""
+"""Tests to_plain_keras and from_plain_keras: features that only Keras 2 or only Keras 3 has.
+
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
+(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+"""
 
 import numpy as np
 import pytest
@@ -39,13 +43,13 @@ def test_keras_2_in_a_graph():
         back = from_plain_keras(there.optimizer, v1.train.AdamOptimizer(0.1), variables=[weight])
         before, after = session.run([optimizer.weights, back.optimizer.weights])
         assert all(np.array_equal(one, other) for one, other in zip(before, after))
-        # m, by hand: 0.1 * 0.5 * (1 + 0.9 + 0.81)
+        # The slot m, computed by hand, is 0.1 * 0.5 * (1 + 0.9 + 0.81).
         found = session.run(there.optimizer.get_slot(weight, "m"))
         np.testing.assert_allclose(found, 0.05 * 2.71, rtol=1e-6)
 
 
 def test_deferred_slots_need_the_variables_argument(tmp_path):
-    """If the model is built after restoring, its slots are restored when they are created."""
+    """The model is built after restoring, so its slots are restored only when they are created."""
     weight = ones(2)
     plain = OPTIMIZER_V2.optimizers.Adam(0.1, epsilon=1e-8)
     steps(plain, [weight], 1.0, 1.0)
@@ -101,7 +105,7 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     options = {"use_ema": True, "ema_momentum": 0.5, "gradient_accumulation_steps": 2}
     weights = [ones(2), ones(3)]
     optimizer = KERAS_3.bridged(v1.train.AdagradOptimizer(0.1), **options)
-    steps(optimizer, weights, 1.0, 1.0, 1.0)  # one update, and half of the next
+    steps(optimizer, weights, 1.0, 1.0, 1.0)  # one update, and half of the next update
     translation = to_plain_keras(optimizer)
     plain = translation.optimizer
     assert {name: getattr(plain, name) for name in options} == options
@@ -110,7 +114,7 @@ def test_averages_and_accumulated_gradients_are_carried_over():
     assert accumulated == [[1.0] * 2, [1.0] * 3]
     same = [each.numpy() for each in optimizer._model_variables_moving_average]
     assert all(map(np.array_equal, state(plain, "average"), same))
-    # 0.1 plus the square of the mean gradient of 1
+    # The initial value of 0.1, plus the square of the mean gradient of 1.
     own = [each for each in state(plain, "accumulator") if each[0] != 1.0]
     np.testing.assert_allclose(np.concatenate(own), 1.1, rtol=1e-6)
     back = from_plain_keras(plain, v1.train.AdagradOptimizer(0.1)).optimizer

@@ -1,4 +1,7 @@
-"""Errors of to_plain_keras and from_plain_keras for optimizers that cannot be translated."""
+"""Tests the errors of to_plain_keras and from_plain_keras.
+
+They translate v1 optimizers to Keras' own optimizers, and back.
+"""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,8 @@
-"""Training that continues after to_plain_keras and after from_plain_keras."""
+"""Tests training that continues after to_plain_keras and after from_plain_keras.
+
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
+(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+"""
 
 import numpy as np
 import pytest
@@ -13,14 +17,15 @@ from tests.support.processes import programs
 
 v1 = tf.compat.v1
 EXACT = ("GradientDescent", "Adadelta", "RMSProp", "Ftrl")  # in Keras 2
-# Taken from the code of Keras 3: optimizers that move rows that are not in the batch, although the
-# v1 optimizers do not; and optimizers that square gradients or take a maximum of them.
+# Both lists are taken from the code of Keras 3's own optimizers. The first list has optimizers that
+# change rows which are not in the batch, unlike the v1 optimizers. The second list has optimizers
+# that use squares or maxima of gradients.
 MOVES_ROWS = ("AdaMax", "Adadelta", "LazyAdam", "Momentum", "RMSProp", "Ftrl")
 SQUARES = ("AdaMax", "Adadelta", "Adagrad", "Adam", "LazyAdam", "RMSProp", "RegAdagrad", "Ftrl")
 
 
 def problem_for(api, steps=2 * HALF):
-    """Returns a problem with repeated ids; for Keras 3, one without sparse gradients."""
+    """Returns a problem with repeated ids; for Keras 3, a problem with dense gradients only."""
     make = plain_training.dense_problem if api is KERAS_3 else plain_training.sparse_problem
     return make(steps)
 
@@ -40,7 +45,7 @@ def test_training_continues_as_in_a_session(api, name):
     expected = plain_training.session(case, problem).steps[HALF:]
     if api is KERAS_3:
         plain_training.assert_as_graded(translation, after, expected)
-        # The report also measures other kinds of training. These do not count for the grade.
+        # The report also measures other kinds of training, which do not count for the grade.
         found = figures(translation)
         assert (found["some rows"] == "differs") == name.startswith(MOVES_ROWS)
         assert (found["repeated ids"] == "differs") == name.startswith(SQUARES)
@@ -72,7 +77,8 @@ def test_there_and_back(api, name):
 
     def there_and_back(optimizer, variables):
         plain = to_plain(api, optimizer).optimizer
-        known = None if api is KERAS_3 else variables  # Keras 3's own know their variables
+        # In Keras 3, the optimizer is built and knows its variables.
+        known = None if api is KERAS_3 else variables
         back = from_plain_keras(plain, case.make(None), variables=known)
         unused = api is KERAS_3 and name in ("RMSProp", "RMSProp centered")
         plain_training.assert_same_state(
@@ -97,7 +103,7 @@ def test_fit_continues_with_a_recompiled_model(api):
     problem = keras_models.problem(2 * HALF)
     first = problem._replace(gradients=problem.gradients[:HALF])
     second = problem._replace(gradients=problem.gradients[HALF:])
-    # In Keras 3, only SGD computes the same with sparse gradients as the v1 optimizer.
+    # With sparse gradients, SGD is the only optimizer of Keras 3 that equals its v1 optimizer.
     name = "GradientDescent" if api is KERAS_3 else "RMSProp"
     _, model = api.fit(first, api.bridged(name))
     translation = to_plain(api, model.optimizer, sparse=True)
@@ -140,7 +146,7 @@ def test_a_saved_model_loads_without_this_package(api, tmp_path):
 
     if api is KERAS_3:
         optimizer, file = v1.train.MomentumOptimizer(0.1, 0.9), "model.keras"
-    else:  # momentum 0 becomes Keras' smallest float, which must survive saving
+    else:  # to_plain_keras replaces the momentum 0 by the smallest float, which the file must keep
         optimizer, file = v1.train.RMSPropOptimizer(0.1), "model.h5"
     keras = api.keras
     inputs = keras.Input((2,))

@@ -1,4 +1,8 @@
-"""to_plain_keras and from_plain_keras: state, settings and report, with values computed by hand."""
+"""Tests the state, settings and report of translations with values computed by hand.
+
+A translation turns a v1 optimizer into one of Keras' own optimizers (to_plain_keras), or back
+(from_plain_keras). Its grade is "exact", "rounding" or "differs".
+"""
 
 import numpy as np
 import pytest
@@ -30,8 +34,8 @@ def test_momentum_after_a_change_of_the_learning_rate(api):
     weight.assign(0.9)
     steps(optimizer, [weight], 1.0)
     np.testing.assert_allclose(weight.numpy(), 0.9 - 0.01 * 1.9, rtol=1e-6)
-    # The report has this difference. The difference counts for the grade only if the learning rate
-    # is a schedule, or if the user says that the learning rate will change.
+    # The report lists this difference. It counts for the grade only if the learning rate is a
+    # schedule, or if the user passes learning_rate_changes=True.
     assert translation.grade == "rounding"
     changed = translation.report.measurements[-1]
     found = changed.kind, changed.grade, changed.counts

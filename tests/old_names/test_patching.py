@@ -1,4 +1,4 @@
-"""`compat.patch_tensorflow` and the table of old names."""
+"""Tests `compat.patch_tensorflow`, which adds old names to TensorFlow, and the table of names."""
 
 import concurrent.futures
 import importlib
@@ -23,7 +23,7 @@ DEEPREC = [
 
 
 def tensorflows_names():
-    """Returns everything a patch could change: names in TensorFlow's modules, and sys.modules."""
+    """Returns all that a patch could change: names in TensorFlow's modules, and sys.modules."""
     modules = [tf, tf.train, v1, v1.train, importlib.import_module("tensorflow.python").training]
     modules += [versions.plain_module(module) for module in modules]
     names = [(sorted(vars(module)), sorted(dir(module))) for module in modules]
@@ -198,7 +198,7 @@ class Own(v1.train.GradientDescentOptimizer):
 
 def test_existing_names_are_never_replaced():
     train = vars(versions.plain_module(tf.train))
-    train["AdamAsyncOptimizer"] = Own  # like DeepRec's TensorFlow
+    train["AdamAsyncOptimizer"] = Own  # DeepRec's TensorFlow has this name
     try:
         with compat.patch_tensorflow():
             assert tf.train.AdamAsyncOptimizer is Own

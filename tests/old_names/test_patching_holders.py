@@ -11,7 +11,8 @@ import legacy_opt
 from legacy_opt import compat, versions
 
 v1 = tf.compat.v1
-# No version of TensorFlow has adam_async, a module of DeepRec. TensorFlow 1.15 has tf.contrib.
+# A dict from imports to expressions that use the imported module. TensorFlow 1.15 has tf.contrib;
+# no version of TensorFlow has adam_async, a module of DeepRec.
 IMPORTS = {
     "from tensorflow.python.training import adam_async as held": "held.AdamAsyncOptimizer",
     "import tensorflow.python.training.adam_async as held": "held.AdamAsyncOptimizer",

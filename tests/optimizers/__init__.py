@@ -1,1 +1,1 @@
-"""Tests of each optimizer, and the suite over every class."""
+"""Tests of single optimizers, and tests that run for every optimizer class."""

@@ -1,4 +1,8 @@
-"""Adafactor: values computed by hand, slots by shape and dtype, default rates, and errors."""
+"""Tests Adafactor: values computed by hand, slots, default learning rates, and errors.
+
+In the comments, vr and vc are the decayed means of the squared gradients of each row and column. u
+is the gradient divided by the root of the second moment, clipped to an RMS (root mean square) of 1.
+"""
 
 import inspect
 import json
@@ -40,10 +44,11 @@ def test_two_steps_of_a_vector_by_hand():
         False, learning_rate=0.5, decay_rate=0.75, beta1=0.5, clipping_threshold=1.0
     )
     (first, second), slots = trained(optimizer, [1.0, 2.0], [[2.0, 0.0], [1.0, 0.0]])
-    # Step 1: v = 0.25 * 4 = 1; u = [2, 0]; RMS sqrt(2), so u = [sqrt(2), 0]; m = 0.5 * 0.5 * u
+    # Step 1: v = 0.25 * 4 = 1; u = [2, 0] has the RMS sqrt(2) and is clipped to [sqrt(2), 0];
+    #         m = 0.5 * 0.5 * u
     m = 0.25 * np.sqrt(2)
     np.testing.assert_allclose(first, [1 - m, 2], rtol=2e-7)
-    # Step 2: v = 0.75 + 0.25 = 1; u = [1, 0]; RMS sqrt(1/2) < 1, so u stays;
+    # Step 2: v = 0.75 + 0.25 = 1; u = [1, 0] has the RMS sqrt(1/2) < 1, so it is not clipped;
     #         m = 0.5 * m + 0.5 * 0.5 * u
     m2 = 0.5 * m + 0.25
     np.testing.assert_allclose(second, [1 - m - m2, 2], rtol=3e-7)
@@ -57,7 +62,8 @@ def test_default_learning_rates():
         seen, _ = trained(AdafactorOptimizer(*arguments), [0.0], [[1.0]] * steps)
         return np.diff([0.0] + [float(value[0]) for value in seen])
 
-    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)  # the scale is epsilon2
+    # w is 0, so its RMS is replaced by epsilon2 = 1e-3.
+    np.testing.assert_allclose(moved(1), [-0.01 * 1e-3], rtol=1e-6)
     np.testing.assert_allclose(moved(2, False), [-0.01 * 0.05] * 2, rtol=1e-6)
     np.testing.assert_allclose(moved(1, False, 0.3), [-0.3], rtol=1e-6)
 
@@ -107,7 +113,7 @@ def test_small_floats_are_computed_in_float32():
     # In float16, 1e-3 squared loses its digits, 300 squared is infinite, and epsilon1 is 0.
     values, slots = trained(AdafactorOptimizer(), [[1.0, 1.0]], [[[300.0, 0.0]]], dtype="float16")
     np.testing.assert_allclose(slots["vr"], [45000], rtol=1e-6)
-    # u = 300 / sqrt(90000) = 1; the RMS is sqrt(1/2)
+    # u = [300, 0] / sqrt(90000) = [1, 0], so its RMS is sqrt(1/2)
     np.testing.assert_allclose(values[0], [[0.99, 1]], atol=5e-4)
 
 
@@ -117,7 +123,7 @@ def test_decay_rates():
     with tf.Graph().as_default(), v1.Session() as session:
         adam = session.run([by_adam(step) for step in (0, 1, 2)])
         power = session.run([by_power(step) for step in (0, 3)])
-    # t = 2: 0.75 * 0.25 / 0.4375; t = 3: 0.75 * 0.4375 / 0.578125
+    # With t = step + 1: 0.75 * 0.25 / 0.4375 for t = 2, and 0.75 * 0.4375 / 0.578125 for t = 3.
     np.testing.assert_allclose(adam, [0, 0.1875 / 0.4375, 0.328125 / 0.578125], rtol=5e-7)
     np.testing.assert_allclose(power, [0, 0.5], rtol=5e-7)
 

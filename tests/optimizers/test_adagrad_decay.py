@@ -1,4 +1,8 @@
-"""AdagradDecay: values by hand, DeepRec's slots, and TensorFlow's Adagrad bit for bit."""
+"""Tests AdagradDecay with values computed by hand and with TensorFlow's AdagradOptimizer.
+
+The slot accumulator_decay_power stores the number of decays so far. AdagradDecayOptimizer uses
+elements of a slot of the variable's shape, like DeepRec; AdagradDecayOptimizerV2 has one per row.
+"""
 
 import warnings
 
@@ -26,10 +30,11 @@ def run_steps(train_op, count, feed=None):
 
 
 def test_two_steps_by_hand():
-    # Learning rate 1, accumulator starts at 0.25, decays by 0.5 every 2 steps; gradient 1.5, w 10.
-    # step 0: (0+1)//2 = 0 > 0 no. acc = 0.25 + 2.25 = 2.5;    w = 10 - 1.5/sqrt(2.5)
-    # step 1: (1+1)//2 = 1 > 0 yes. acc = 2.5*0.5 = 1.25 + 2.25 = 3.5; w -= 1.5/sqrt(3.5)
-    # step 2: (2+1)//2 = 1 > 1 no. acc = 5.75;                  w -= 1.5/sqrt(5.75)
+    # The learning rate is 1, the gradient 1.5. The accumulator starts at 0.25 and is multiplied by
+    # 0.5 every 2 steps: whenever (step + 1) // 2 exceeds the number of decays so far.
+    # Step 0: 0 > 0 is false; accumulator = 0.25 + 2.25 = 2.5;       w = 10 - 1.5 / sqrt(2.5)
+    # Step 1: 1 > 0 is true;  accumulator = 0.5 * 2.5 + 2.25 = 3.5;  w -= 1.5 / sqrt(3.5)
+    # Step 2: 1 > 1 is false; accumulator = 3.5 + 2.25 = 5.75;       w -= 1.5 / sqrt(5.75)
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[10.0])
         step = v1.train.get_or_create_global_step()
@@ -112,7 +117,8 @@ def test_names_shapes_and_dtypes_of_slots(use_resource, step_dtype):
         assert accumulator.dtype.base_dtype == tf.float32 and power.dtype.base_dtype == step_dtype
         assert accumulator.shape == power.shape == (1000, 10)
         key = (graph, "scope_emb/inputs/weights")
-        if key not in optimizer._slots["accumulator"]:  # newer TensorFlow: a key of the graph
+        # Newer versions of TensorFlow use another object than the graph in the key.
+        if key not in optimizer._slots["accumulator"]:
             (key,) = optimizer._slots["accumulator"]
             assert key[1] == "scope_emb/inputs/weights"
         assert optimizer._slots == {
@@ -137,10 +143,10 @@ def test_v2_keeps_one_count_per_row():
 
 
 def stock_with_decay(problem, arguments, way, layout=1):
-    """Runs TensorFlow's AdagradOptimizer; NumPy decays the accumulators between its steps."""
+    """Trains with TensorFlow's AdagradOptimizer; NumPy decays the accumulators between steps."""
     cast = problems.numpy_dtype(problem.dtype)
     # TensorFlow and NumPy compute 16-bit floats in float32 and round after each operation. The
-    # casts below do so too, because old versions of NumPy cannot compute in bfloat16.
+    # casts below do the same, because old versions of NumPy cannot compute in bfloat16.
     wide = np.float64 if problem.dtype == "float64" else np.float32
     initial, period, rate = arguments
     rate, floor = (wide(cast(np.float32(number))) for number in (rate, initial))
@@ -189,7 +195,7 @@ def test_equals_stock_adagrad_with_decays_between_the_steps(optimizer, way, kind
     actual = running.WAYS[way](problem, lambda step: optimizer(0.3, step, *arguments))
     running.assert_same(actual, expected)
     assert all(value.max() > 0 for key, value in actual.slots.items() if "power" in key[1]), (
-        "nothing decayed: the test shows nothing"
+        "nothing has decayed, so this test checks nothing"
     )
 
 
@@ -261,7 +267,7 @@ def test_a_nan_in_one_accumulator_stays_where_it_is_when_another_decays():
         sess = run_steps(only_b, 1)
         sess.run(poison)
         sess.run(step.assign(0))
-        sess.run(both)  # the decay of a is due, the decay of b is not
+        sess.run(both)  # a decay is due for `a`, but not for `b`
         assert sess.run(optimizer.get_slot(a, "accumulator_decay_power")).tolist() == [1, 0]
         np.testing.assert_array_equal(sess.run(accumulator), [np.nan, 1.0])  # not 1.0 * 0.9
         assert sess.run(optimizer.get_slot(b, "accumulator_decay_power")).tolist() == [1, 0]
@@ -374,6 +380,7 @@ def test_two_optimizers_share_a_graph_by_collections():
 
 
 def silently(optimizer):
+    """Turns off the GlobalStepWarning of an optimizer, and returns the optimizer."""
     optimizer.global_step_is_advanced = True
     return optimizer
 
@@ -434,14 +441,15 @@ def test_partitioned_variables_and_their_checkpoint(optimizer, use_resource, tmp
         accumulator = key + "/AdagradDecay"
         np.testing.assert_array_equal(whole[accumulator], parts[accumulator])
         assert parts[accumulator + "_1"].shape == whole[accumulator + "_1"].shape
-        if optimizer is AdagradDecayOptimizerV2:  # the other counts at flat elements of each slice
+        # AdagradDecayOptimizer stores counts at other elements: the flat elements of each slice.
+        if optimizer is AdagradDecayOptimizerV2:
             np.testing.assert_array_equal(whole[accumulator + "_1"], parts[accumulator + "_1"])
     assert set(whole) == set(parts)
 
 
 @BOTH
 def test_variables_partitioned_by_columns(optimizer, tmp_path):
-    """Each slice has its own count for each row, so the counts are saved slice by slice."""
+    """Each slice counts the decays of its own part of a row, so slots are saved slice by slice."""
 
     def build():
         w = v1.get_variable("w", [4, 6], partitioner=v1.fixed_size_partitioner(2, axis=1))
@@ -534,7 +542,7 @@ def test_a_variable_passed_twice_decays_as_in_eager_execution(optimizer, way):
 @pytest.mark.parametrize("composed", [False, True])
 @BOTH
 def test_dense_gradients_compile_under_xla(optimizer, composed):
-    for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
+    for name in ("jit_compile", "experimental_compile"):  # the latter up to TensorFlow 2.4
         options = {name: True}
         try:
             tf.function(lambda: 0, **options)
