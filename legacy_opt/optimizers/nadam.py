@@ -24,10 +24,10 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class NadamOptimizer(AdamBase):
     """Adam with Nesterov momentum (tf.contrib.opt).
 
-    Unlike Keras' Nadam, it has no momentum schedule.
+    Unlike Keras' Nadam, this optimizer has no momentum schedule.
 
-    With a sparse gradient `m` and `v` decay in all rows, so that each step reads and writes both
-    slots completely. The variable changes only in the rows in the gradient.
+    With a sparse gradient `m` and `v` decay in all rows, so that each update reads and writes both
+    slots completely. The variable changes only in the rows of the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
