@@ -11,7 +11,7 @@ def summed(slices):
 
 
 def gathered(grads_and_vars):
-    """Puts the sum of an id's rows into the first of these rows, and zeros into the others.
+    """Puts the sum of an id's rows into the first row of the id, and zeros into its other rows.
 
     Wrappers that clip gradients need this: if each occurrence of an id were clipped separately,
     the sum, which is the real gradient of the variable's row, could exceed the limit. Duplicate ids

@@ -3,9 +3,9 @@
 A rule is the method `RuleOptimizer.rule`, which computes an update from a gradient and the slots.
 
 An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
-stored shape and the shape that a rule gets: with a dense gradient that of the whole variable, with
-a sparse gradient that of the touched rows. So the same rule works with dense and with sparse
-gradients. The docstring of `Slot` has a table of the layouts.
+stored shape and the shape that a rule gets. With a dense gradient a rule gets the slot's values for
+the whole variable; with a sparse gradient it gets the values for the touched rows. So the same rule
+works with dense and with sparse gradients. The docstring of `Slot` has a table of the layouts.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class Slot:
 
 
 class RowSlot(Slot):
-    """One value per row of the variable (one per variable if it is a scalar)."""
+    """One value per row of the variable, or a single value for a scalar variable."""
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return (0,)

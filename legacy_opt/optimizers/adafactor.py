@@ -96,8 +96,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
     Args:
       multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
         epsilon2)``.
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. None means
-        ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        None means ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
       decay_rate: decay factor of the second moments, of the types of `learning_rate`; or a function
         of the global step, such as the results of `adafactor_decay_rate_pow` and
         `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.

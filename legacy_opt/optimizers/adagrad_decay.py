@@ -69,7 +69,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
     decay is written.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       global_step: the scalar int32 or int64 variable that counts training steps; None means the
         graph's global step (`tf.compat.v1.train.get_global_step`).
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.

@@ -47,8 +47,8 @@ class AdamAsyncOptimizer(AdamBase):
     `tf.compat.v1.train.AdamOptimizer`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not

@@ -92,7 +92,7 @@ class AdamBase(RuleOptimizer):
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        For sparse gradients, even if they were made dense, it returns `NotImplemented`, because
+        For sparse gradients, even if they were made dense, the result is `NotImplemented`, because
         TensorFlow's classes compute sparse updates without the kernel, which rounds differently.
 
         Args:

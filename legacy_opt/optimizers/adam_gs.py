@@ -39,8 +39,8 @@ class AdamGSOptimizer(AdamBase):
       global_step: the scalar variable that counts training steps, int32 or int64 (or floating
         point, like in tf.contrib, but float32 stops counting at 2**24), or a number that is not
         negative; None means the graph's global step (`tf.compat.v1.train.get_global_step`).
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or

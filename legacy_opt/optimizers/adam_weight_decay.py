@@ -56,8 +56,8 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
     the arguments as attributes of the same names (`self.learning_rate`).
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
       weight_decay_rate: each update subtracts this fraction of a variable, times the learning rate.
       beta_1: decay factor of `m`, at least 0 and less than 1.
       beta_2: decay factor of `v`, at least 0 and less than 1.

@@ -101,7 +101,7 @@ class AddSignOptimizer(_SignOptimizer):
     resource variables with sparse gradients.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       alpha: added to the sign term.
       beta: decay factor of `m`, at least 0 and less than 1.
       sign_decay_fn: a function of the global step that returns the factor of the sign term, such as
@@ -159,7 +159,7 @@ class PowerSignOptimizer(_SignOptimizer):
     differ by some 1e-8 of their size.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
         Python computes the logarithm, and the result is rounded to the variable's dtype.
       beta: decay factor of `m`, at least 0 and less than 1.

@@ -71,9 +71,9 @@ class _DecayStep(NamedTuple):
 
     Attributes:
       variables: the variables to decay; None means all.
-      pairs: all (gradient, variable) pairs of the step.
+      pairs: all (gradient, variable) pairs of the training step.
       after: the operations that the weight decay waits for.
-      has_decayed: whether the variable that is being updated has already decayed in this step.
+      has_decayed: whether the variable that is being updated has decayed already.
     """
 
     variables: Optional[List[Variable]] = None
@@ -117,17 +117,17 @@ class DecoupledWeightDecayExtension:
       GradientDescentOptimizer.
 
     Args:
-      weight_decay: the fraction of a variable that it loses in each update: a number, scalar
-        tensor, variable, or callable that returns one. A number is not rounded to float32 for
+      weight_decay: the fraction of a variable that it loses in each update: a number, scalar tensor
+        or variable, or a callable that returns one of these. A number is not rounded to float32 for
         float64 variables.
       *args: arguments of the other base class.
       **kwargs: arguments of the other base class.
 
     Raises:
       TypeError: `weight_decay` is not a number, tensor, variable or callable without arguments.
-        Also when a class is defined, if this is not its first base class, or if the class overrides
-        `_decay_weights_op` or `_decay_weights_sparse_op`: tf.contrib calls these methods, but this
-        package does not.
+        The error is also raised when a subclass is defined, if this class is not its first base
+        class, or if the subclass overrides `_decay_weights_op` or `_decay_weights_sparse_op`.
+        (tf.contrib calls these two methods, but this package does not.)
       ValueError: `weight_decay` is NaN or infinite.
     """
 

@@ -46,7 +46,7 @@ class LARSOptimizer(RuleOptimizer):
     dtype differs from that of the variable.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       momentum: the factor mu, not negative.
       weight_decay: the factor of the variable that is added to the gradient, not negative.
       eeta: the trust coefficient.

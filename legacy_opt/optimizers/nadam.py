@@ -34,8 +34,8 @@ class NadamOptimizer(AdamBase):
     share `beta1_power` and `beta2_power`, float32 scalars initialized to `beta1` and `beta2`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or

@@ -39,7 +39,7 @@ class RegAdagradOptimizer(RuleOptimizer):
     for bit those of `tf.compat.v1.train.AdagradOptimizer`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       initial_accumulator_value: initial value of the accumulator, above zero.
       use_locking: whether TensorFlow's kernel locks the variables while it writes.
       name: the name of the optimizer and its slot.
@@ -76,8 +76,8 @@ class RegAdagradOptimizer(RuleOptimizer):
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer: in your own `train_step` write ``with optimizer.avoid_updating_slots():
-        keras_optimizer.apply_gradients(…)``. (Each `apply_gradients` of Keras counts as a training
-        step.)
+        keras_optimizer.apply_gradients(…)``. (Each call of Keras' `apply_gradients` increments the
+        Keras optimizer's `iterations`.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False

@@ -55,10 +55,10 @@ class ShampooOptimizer(RuleOptimizer):
       restore.
 
     The default ``global_step=0`` is a constant. If an interval is not 1 or a parameter is a
-    function of the global step, a global step that the training increments is needed, and a
-    `GlobalStepWarning` is issued if it stays constant. Like in tf.contrib, the global step is
-    rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the global step see only
-    every second value, from 2**25 on only every fourth value, and so on.
+    function of the global step, the training has to increment the global step; a
+    `GlobalStepWarning` is issued if the global step may stay constant. Like in tf.contrib, the
+    global step is rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the global
+    step see only every second value, from 2**25 on only every fourth value, and so on.
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
     `gbar_decay` is 0. In that case only the rows in the gradient change, and `mat_gbar_decay` has
@@ -79,18 +79,18 @@ class ShampooOptimizer(RuleOptimizer):
       global_step: the scalar variable that counts training steps, or a number that is not negative;
         None means the graph's global step (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
-      gbar_decay: a number, scalar tensor, variable, or callable that returns one. The callable has
-        no argument, or one argument: ``T``, a float32 tensor. The same types are accepted for
-        `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`, `svd_interval`,
-        `precond_update_interval`, `epsilon` and `alpha`.
+      gbar_decay: a number, scalar tensor or variable, or a callable that returns one of these. The
+        callable has no argument, or one argument: ``T``, a float32 tensor. The same types are
+        accepted for `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`,
+        `svd_interval`, `precond_update_interval`, `epsilon` and `alpha`.
       gbar_weight: see the formulas of this module.
       mat_gbar_decay: see the formulas of this module; not negative.
       mat_gbar_weight: see the formulas of this module; not negative.
       learning_rate: the factor of the update.
-      svd_interval: 1 or more; the powers ``H_i`` are computed in steps where T is a multiple of
-        this number.
-      precond_update_interval: 1 or more; the matrices are updated in steps where T is a multiple of
-        this number, and ``mat_gbar_weight`` is multiplied by this number.
+      svd_interval: 1 or more; the powers ``H_i`` are computed in training steps where T is a
+        multiple of this number.
+      precond_update_interval: 1 or more; the matrices are updated in training steps where T is a
+        multiple of this number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
       alpha: the sum of the exponents of all axes.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the
@@ -101,8 +101,8 @@ class ShampooOptimizer(RuleOptimizer):
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of range. Also when gradients are applied, if a
-        variable's shape is unknown or does not fit the arguments.
+      ValueError: an argument is NaN or out of range. The error is also raised when gradients are
+        applied, if a variable's shape is unknown or does not fit the arguments.
     """
 
     allows_constant_step = True

@@ -33,7 +33,7 @@ def adaptive_clipping_fn(
         deviations above its mean; a number or tensor.
       decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
       static_max_norm: a number or tensor to which the norm is also clipped, or None.
-      global_step: a variable or tensor, or None. If it is given, the decay factor at step n is
+      global_step: a variable or tensor, or None. For a global step n, the decay factor is
         ``min(decay, n / (n + 1))``, so that the averages are not biased towards zero.
       report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
       epsilon: added to the norm; also the lower bound of the variance.

@@ -37,8 +37,8 @@ class ProgressBarHook(v1.train.SessionRunHook):
       ImportError: tqdm is not installed.
       TypeError: an argument has the wrong type; or `options` has a name that tqdm does not accept,
         or one that this hook sets itself (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1. Also when the training starts, if the loss is not a
-        scalar or not in the graph, or if the graph has no global step.
+      ValueError: `total_steps` is below 1. The error is also raised when the training starts, if
+        the loss is not a scalar or not in the graph, or if the graph has no global step.
     """
 
     def __init__(
@@ -123,8 +123,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
     every `every_n_steps` steps, and at the end. The tags are
     ``slots/<variable>/<slot>/<statistic>``, for example ``slots/embeddings/accumulator/max``. The
     statistics are computed on the slot's device, so that only three numbers per slot are
-    transferred. Statistics written for step n are computed after step n is complete, but other
-    workers of a cluster may be within a step.
+    transferred. Statistics written for global step n are computed after this training step is
+    complete, but other workers of a cluster may be in the middle of a training step.
 
     Only one worker, the chief, should write statistics: pass the hook to an Estimator in
     `training_chief_hooks`.
@@ -143,9 +143,9 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. Also when the training
-        starts, if the optimizer has no slots in the graph, or no slot with a name in `slots`, or if
-        the graph has no global step.
+      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. The error is also raised
+        when the training starts, if the optimizer has no slots in the graph, or no slot with a name
+        in `slots`, or if the graph has no global step.
     """
 
     def __init__(

@@ -95,7 +95,8 @@ def check_step(global_step, advanced):
     # Not isinstance: some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
-    if global_step.dtype == global_step.dtype.base_dtype:  # a ref dtype is that of a ref variable
+    # A tensor with a ref dtype refers to a variable, and is accepted.
+    if global_step.dtype == global_step.dtype.base_dtype:
         raise TypeError(
             "global_step must be a variable to be incremented, got the tensor "
             f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "

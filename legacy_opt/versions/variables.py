@@ -109,7 +109,7 @@ def own_component(variable):
     distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
     if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
         return variable
-    for name in ("_get", "get"):  # TensorFlow 2.1 and later have the former
+    for name in ("_get", "get"):  # _get from TensorFlow 2.1 on
         if callable(getattr(variable, name, None)):
             return getattr(variable, name)()
     return variable

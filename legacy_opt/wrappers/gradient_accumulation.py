@@ -53,7 +53,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     behaves like the inner optimizer.
 
     Dense gradients are summed, in float32 if the variable has 16 bits. The ids and rows of sparse
-    gradients are stored, and passed on as one `tf.IndexedSlices`, like that of one large batch.
+    gradients are stored, and passed on as one `tf.IndexedSlices`, like the gradient of one batch.
     Memory and time of a call depend on the number of rows since the last update, not on the size of
     the table. Rows that only an earlier batch touched are updated, too.
 

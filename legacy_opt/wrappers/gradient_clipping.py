@@ -27,7 +27,8 @@ class GradientClipping(OptimizerWrapper):
 
     Args:
       optimizer: the optimizer that applies the clipped gradients.
-      name: the name; None means the class name without "Optimizer", then the name of `optimizer`.
+      name: the name; None means the class name without "Optimizer" followed by the name of
+        `optimizer`.
       sum_duplicates: whether to sum the rows of duplicate ids before clipping.
     """
 
@@ -66,10 +67,10 @@ class ClipByValueOptimizer(GradientClipping):
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
-      clip_value_min: the smallest value, a number, scalar tensor, variable, or callable that
-        returns one.
+      clip_value_min: the smallest value, a number, scalar tensor or variable, or a callable that
+        returns one of these.
       clip_value_max: the largest value, of the same types.
-      name: the name of the optimizer; None means "ClipByValue" and the name of `optimizer`.
+      name: the name of the optimizer; None means "ClipByValue" followed by the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or a limit is not a number, tensor, variable or
@@ -129,9 +130,9 @@ class ClipByNormOptimizer(GradientClipping):
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
-      clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor,
-        variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByNorm" and the name of `optimizer`.
+      clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor
+        or variable, or a callable that returns one of these.
+      name: the name of the optimizer; None means "ClipByNorm" followed by the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
@@ -165,8 +166,9 @@ class ClipByGlobalNormOptimizer(GradientClipping):
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_norm: the largest L2 norm of all gradients taken together, above zero: a number, scalar
-        tensor, variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByGlobalNorm" and the name of `optimizer`.
+        tensor or variable, or a callable that returns one of these.
+      name: the name of the optimizer; None means "ClipByGlobalNorm" followed by the name of
+        `optimizer`.
       sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
         that the result is the norm of the real gradient. With False each occurrence of an id is a
         separate row in the norm, like in `tf.clip_by_global_norm`.

@@ -62,10 +62,10 @@ class MovingAverageOptimizer(OptimizerWrapper):
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
-      average_decay: the decay factor of the average in each step, at least 0 and less than 1: a
-        number, scalar tensor, variable, or callable that returns one.
+      average_decay: the decay factor of the average in each update, at least 0 and less than 1: a
+        number, scalar tensor or variable, or a callable that returns one of these.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor, variable, or callable that returns one. It limits the decay factor to
+        tensor or variable, or a callable that returns one of these. The number limits the decay factor to
         ``(1 + num_updates) / (10 + num_updates)``, so that averages follow faster in early steps.
       sequential_update: whether averages use the variables' values after the training step. If
         not, the averages use the values before the training step, are updated in parallel with the

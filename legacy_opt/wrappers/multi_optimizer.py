@@ -80,7 +80,7 @@ class MultiOptimizer(OptimizerWrapper):
       TypeError: an argument has the wrong type.
       ValueError: there is no route; a `which` is empty or an invalid regular expression; an
         optimizer is nested in several of the inner optimizers, so that it would run several times
-        in a step; or an inner optimizer is a `SyncReplicasOptimizer`.
+        in a training step; or an inner optimizer is a `SyncReplicasOptimizer`.
     """
 
     def __init__(

@@ -44,8 +44,8 @@ class VariableClippingOptimizer(OptimizerWrapper):
       vars_to_clip_dims: a dict from variables to lists of the dimensions along which the norm is
         taken: ``{table: [1]}`` clips each row. Where variables cannot be keys (on TensorFlow 2),
         write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
-      max_norm: the largest norm, above zero: a number, scalar tensor, variable, or callable that
-        returns one.
+      max_norm: the largest norm, above zero: a number, scalar tensor or variable, or a callable
+        that returns one of these.
       use_locking: whether ref variables are locked while they are clipped.
       colocate_clip_ops_with_vars: whether to compute on the variables' devices.
       name: the name of the optimizer.
