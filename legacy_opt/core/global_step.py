@@ -51,7 +51,7 @@ def step_below_the_end(optimizer_name, step):
     message = (
         f"{optimizer_name}: an int32 global_step must be from 0 to {step.dtype.max - 1}, so "
         "that t = global_step + 1 does not overflow. Use int64, as "
-        "tf.compat.v1.train.get_or_create_global_step() does. Its value is"
+        "tf.compat.v1.train.get_or_create_global_step() does. The value is"
     )
     in_range = tf.logical_and(step >= 0, step < step.dtype.max)
     with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):

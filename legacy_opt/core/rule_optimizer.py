@@ -76,8 +76,8 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     This optimizer is a `tf.compat.v1.train.Optimizer` and works wherever TensorFlow's optimizers
     work: in a Session with ref or resource variables, in a MonitoredTrainingSession, in an
-    Estimator, in eager code and in a `tf.function`.
-    For sparse gradients the same rule runs on the touched rows, with duplicate ids already summed.
+    Estimator, in eager code and in a `tf.function`. For sparse gradients the same rule runs on the
+    touched rows, with duplicate ids already summed.
 
     A subclass declares:
 
@@ -110,11 +110,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     Args:
       use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
-        with True they issue a `UseLockingWarning`.
+        if `use_locking` is True, they issue a `UseLockingWarning`.
       name: the name of the optimizer, under which its slots are created.
       global_step: the int32 or int64 variable that counts the training steps, for a rule with
         `uses_global_step`; None means the graph's global step.
-      **hyperparameters: see above.
+      **hyperparameters: the hyperparameters and their values.
 
     Raises:
       TypeError: a hyperparameter is not a number, tensor, variable or callable without arguments.
@@ -149,7 +149,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self._new_steps = NewStep()
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
-                raise ValueError(f"A hyperparameter cannot be named {key!r}: name it otherwise.")
+                raise ValueError(f"A hyperparameter cannot be named {key!r}: choose another name.")
             setattr(self, "_" + key, argument_checks.hyperparameter(key, value))
 
     # Methods for subclasses to override.

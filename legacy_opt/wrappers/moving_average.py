@@ -65,8 +65,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
       average_decay: the decay factor of the average in each update, at least 0 and less than 1: a
         number, scalar tensor or variable, or a callable that returns one of these.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor or variable, or a callable that returns one of these. The number limits the decay factor to
-        ``(1 + num_updates) / (10 + num_updates)``, so that averages follow faster in early steps.
+        tensor or variable, or a callable that returns one of these. The number limits
+        the decay factor to ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the
+        variables faster in early training steps.
       sequential_update: whether averages use the variables' values after the training step. If
         not, the averages use the values before the training step, are updated in parallel with the
         variables, and lag behind by one training step.
