@@ -108,7 +108,7 @@ def kind_of_keras_optimizer(value):
     """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
-      ImportError: `value` belongs to a Keras 3 that is too old or has not the TensorFlow backend.
+      ImportError: `value` belongs to a Keras 3 that is too old or has another backend.
     """
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):

@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
     @property
     def axis(self):
-        """The axis along which the variable is partitioned; None if it has only one part."""
+        """The axis along which the variable is partitioned; None if there is only one part."""
         sizes = enumerate(zip(self.shape, self.full_shape))
         return next((axis for axis, (size, full) in sizes if size != full), None)
 
@@ -53,12 +53,13 @@ class _Unsliced(tf.Variable.SaveSliceInfo):
 
 
 def fit_slice_info(slot, variable, axes, part_by_part=False):
-    """Sets the slice info, by which a Saver saves the slot of a partitioned variable.
+    """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
-    TensorFlow copies the slice info of the variable, which is wrong for slots of other shapes. A
-    slot that has the axis along which the variable is partitioned is saved as a slice of one
-    tensor, like the variable. Any other slot is saved separately for each part, under a name with
-    the position of the part, so that a graph with other partitions does not restore it.
+    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if the slot has
+    another shape. A slot that has the axis along which the variable is partitioned is saved as a
+    slice of one tensor, in the same way as the variable. Any other slot is saved separately for
+    each part, under a name with the position of the part, so that a graph with other partitions
+    does not restore it.
 
     Args:
       slot: the slot variable.
