@@ -1,7 +1,7 @@
 """TensorFlow 1's optimizers on every TensorFlow from 1.15 to the newest 2.x.
 
-The public names are listed in `legacy_opt.public`. This module is imported when a public name is
-first used, so that `import legacy_opt` does not import TensorFlow.
+The public names are listed in `legacy_opt.public`, which is imported when a public name is first
+used. So `import legacy_opt` alone does not import TensorFlow.
 """
 
 import importlib as _importlib
@@ -24,8 +24,8 @@ if not _os.path.isdir(_os.path.join(_os.path.dirname(__file__), "compat")):
 
 def __getattr__(name):
     if name == "__all__" or not name.startswith("_"):
-        # Submodules come first, because modules that define public names import them from here.
-        # Dotted names are left out, because find_spec would import the parent module.
+        # Submodules are tried before public names, because modules that define public names import
+        # submodules. Names with dots are skipped, because find_spec would import the parent module.
         if name.isidentifier() and _importlib_util.find_spec(f"legacy_opt.{name}") is not None:
             return _importlib.import_module(f"legacy_opt.{name}")
         if name in _importlib.import_module("legacy_opt.compat").__all__:  # needs no TensorFlow
@@ -44,7 +44,7 @@ def __dir__():
 
 
 def _missing(name, public_names):
-    """Returns the message for an unknown name, with a similar name or TensorFlow's class."""
+    """Returns the error message for an unknown name; it suggests a name or TensorFlow's class."""
     import difflib
 
     import tensorflow as tf

@@ -1,4 +1,7 @@
-"""Makes `legacy_opt.compat` importable in a checkout, where `compat` is beside `legacy_opt`."""
+"""Makes `legacy_opt.compat` importable in a checkout, where `compat` is beside `legacy_opt`.
+
+In a checkout, users may also write `import compat`. The two names stand for the same modules.
+"""
 
 import importlib
 import importlib.abc
@@ -36,9 +39,9 @@ class SameModule(importlib.abc.Loader):
         return self.module
 
     def exec_module(self, module):
-        module.__spec__ = self.spec  # the import system has replaced it by a spec for compat.X
+        module.__spec__ = self.spec  # the import system has set a spec with the name compat.X
 
 
 def find_compat():
-    """Registers the finder for all later imports."""
+    """Registers a `Finder` for all later imports."""
     sys.meta_path.insert(0, Finder())

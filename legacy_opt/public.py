@@ -1,4 +1,4 @@
-"""The public names; the package `legacy_opt` imports this module when a name is first used."""
+"""Imports all public names; `legacy_opt` imports this module when a public name is first used."""
 
 try:
     import tensorflow as _tensorflow  # noqa: F401

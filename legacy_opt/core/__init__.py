@@ -1,1 +1,1 @@
-"""RuleOptimizer: the contract of TensorFlow 1's optimizers, written once."""
+"""`RuleOptimizer`: the methods of TensorFlow 1's Optimizer, implemented once for all rules."""

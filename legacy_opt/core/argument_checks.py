@@ -24,12 +24,12 @@ class WrongTypeError(TypeError, ValueError):
 
 
 def is_tensor_like(value: Any) -> bool:
-    """Whether `value` is a tensor or a variable (of any kind, any TensorFlow)."""
+    """Whether `value` is a tensor or a variable (of any kind, in any TensorFlow version)."""
     return tf.is_tensor(value) or isinstance(value, tf.Variable)
 
 
 def is_function(value: Any) -> bool:
-    """Whether `value` is callable and not a variable (some TensorFlow versions can call those)."""
+    """Whether `value` is callable and not a variable (variables may be callable, too)."""
     return callable(value) and not is_tensor_like(value)
 
 
@@ -55,9 +55,10 @@ def number(name: str, value: Any) -> Any:
 
 
 def positive(name: str, value: Any) -> float:
-    """Returns `value` if it is a finite number above zero; see `number` for what is raised.
+    """Returns `value` if it is a finite number above zero; raises the same errors as `number`.
 
-    A number that becomes zero in float32 raises an error, too, because dividing by it gives NaN.
+    A number that becomes zero in float32 raises a ValueError, too, because dividing by zero may
+    give NaN.
     """
     value = number(name, value)
     if value < _SMALLEST:
@@ -83,7 +84,7 @@ def positive_integer(name: str, value: Any) -> int:
 
 
 def open_unit_interval(name: str, value: Any) -> float:
-    """Returns `value` if it is strictly between 0 and 1; see `number` for what is raised."""
+    """Returns `value` if it is strictly between 0 and 1; raises the same errors as `number`."""
     value = number(name, value)
     if not 0 < value < 1:
         raise ValueError(f"{name} must lie strictly between 0 and 1, got {value!r}.")
@@ -141,14 +142,15 @@ def hyperparameter(name: str, value: Any, largest: float = _LARGEST) -> Any:
     Raises:
       TypeError: if it is something else, or a tensor that is not numeric.
       ValueError: if it is a number that is NaN, infinite or larger than `largest`, or a tensor that
-        is not a scalar. The limit is that of float32, because most hyperparameters become float32
-        tensors, whatever the variable's dtype. (In TensorFlow's own optimizers a number that is too
-        large raises an error in eager code, and becomes infinite in graphs.)
+        is not a scalar. By default `largest` is the largest float32 number, because most
+        hyperparameters become float32 tensors, whatever the variable's dtype. (In TensorFlow's own
+        optimizers a number that is too large raises an error in eager code, and becomes infinite in
+        graphs.)
     """
     value = _hyperparameter(name, value, largest)
     if name in ("learning_rate", "lr") and isinstance(value, numbers.Real) and value < 0:
         warn(
-            f"{name}={value!r} is negative: steps would go uphill and increase the loss. Pass a "
+            f"{name}={value!r} is negative: updates would go uphill and increase the loss. Pass a "
             "positive number; to maximize an objective, minimize its negative.",
             UserWarning,
         )
@@ -228,7 +230,8 @@ def patterns(name: str, value: Any) -> Optional[Sequence[str]]:
         return value
     if not isinstance(value, (list, tuple)):
         raise TypeError(
-            f"{name} must be a list of regular expressions, as ['bias'], or None, got {value!r}."
+            f"{name} must be a list of regular expressions, such as ['bias'], or None, "
+            f"got {value!r}."
         )
     for pattern in value:
         try:
@@ -265,8 +268,8 @@ def integer_step(name: str, value: Any, constant: bool = False) -> Any:
         return hyperparameter(name, value)
     if not is_tensor_like(value):
         raise WrongTypeError(
-            f"{name} must be an int32 or int64 variable (as "
-            "tf.compat.v1.train.get_or_create_global_step() makes it) or None for the "
+            f"{name} must be an int32 or int64 variable (for example from "
+            "tf.compat.v1.train.get_or_create_global_step()) or None for the "
             f"graph's global step, got {value!r} of type {_type(value)}."
         )
     if value.dtype.base_dtype not in (tf.int32, tf.int64):
@@ -303,7 +306,7 @@ def optimizer(wrapper: str, value: Any) -> V1Optimizer:
     if isinstance(value, type):
         hint = " Pass an instance, not the class."
     elif hasattr(value, "iterations"):
-        hint = " It is a Keras optimizer; legacy_opt.compat.to_v1 makes a v1 optimizer of one."
+        hint = " It is a Keras optimizer: convert it with legacy_opt.compat.to_v1(…)."
     raise TypeError(
         f"{wrapper} wraps tf.compat.v1.train.Optimizer instances, got {value!r} of type "
         f"{_type(value)}.{hint}"

@@ -4,19 +4,19 @@ import tensorflow as tf
 
 
 def summed(slices):
-    """Returns a sparse gradient with each id once, and the sum of its rows."""
+    """Returns a sparse gradient in which each id occurs once, with the sum of its rows."""
     ids, positions = tf.unique(slices.indices)
     values = tf.math.unsorted_segment_sum(slices.values, positions, tf.shape(ids)[0])
     return tf.IndexedSlices(values, ids, slices.dense_shape)
 
 
 def gathered(grads_and_vars):
-    """Puts the sum of all rows of an id into the first of them, and zeros into the other rows.
+    """Puts the sum of an id's rows into the first row of the id, and zeros into its other rows.
 
-    If each occurrence of an id were clipped separately, the sum, which is the real gradient of the
-    row, could exceed the limit. Duplicate ids are kept, because optimizers call tf.unique
-    themselves. XLA pads the result of tf.unique with zeros, so that a second call would take the
-    padding for rows of id 0.
+    Wrappers that clip gradients need this: if each occurrence of an id were clipped separately,
+    the sum, which is the real gradient of the variable's row, could exceed the limit. Duplicate ids
+    are not removed with tf.unique, because optimizers call tf.unique themselves. XLA pads the
+    result of tf.unique with zeros, and the second call would mistake the padding for rows of id 0.
     """
     return [
         (_gathered(grad) if isinstance(grad, tf.IndexedSlices) else grad, variable)

@@ -1,4 +1,7 @@
-"""Finds, creates and checks the global step."""
+"""Finds, creates and checks the global step, the variable that counts training steps.
+
+A wrapper is an optimizer that contains other optimizers (see `legacy_opt.wrappers`).
+"""
 
 import contextlib
 import threading
@@ -35,11 +38,12 @@ def advanced_by_wrapper():
 def step_below_the_end(optimizer_name, step):
     """Returns `step` with a runtime check that incrementing an int32 step will not overflow.
 
-    After an overflow the step is negative, so that powers of beta become infinite, and values that
-    decay with the step start again or stay constant. An int64 step does not overflow in practice.
+    After an overflow the global step is negative. Then powers of beta become infinite, and values
+    that decay with the global step start again or stay constant. An int64 step does not overflow in
+    practice.
 
     Args:
-      optimizer_name: for the message.
+      optimizer_name: the name in the error message.
       step: the value of the global step, a scalar tensor.
     """
     if step.dtype != tf.int32:
@@ -47,7 +51,7 @@ def step_below_the_end(optimizer_name, step):
     message = (
         f"{optimizer_name}: an int32 global_step must be from 0 to {step.dtype.max - 1}, so "
         "that t = global_step + 1 does not overflow. Use int64, as "
-        "tf.compat.v1.train.get_or_create_global_step() does. It is"
+        "tf.compat.v1.train.get_or_create_global_step() does. The value is"
     )
     in_range = tf.logical_and(step >= 0, step < step.dtype.max)
     with tf.control_dependencies([tf.debugging.Assert(in_range, [message, step])]):
@@ -82,7 +86,7 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
     """Warns if an optimizer reads a global step that is not incremented after its updates.
 
     Args:
-      optimizer_name: for the message.
+      optimizer_name: the name in the warning.
       given: the `global_step` passed to the constructor.
       step: the global step that the optimizer reads.
       advanced: the variable that is incremented after this training step, or None.
@@ -92,33 +96,34 @@ def warn_if_it_stands_still(optimizer_name, given, step, advanced):
         problem = f"reads the constant global_step={given!r}"
         remedy = "Pass the graph's global step to the constructor: global_step=…"
     elif advanced is None:
-        problem = "was given no global_step to advance"
+        problem = "was given no global_step to increment"
     elif step is advanced or not isinstance(step, tf.Variable):
         return
     elif tf.executing_eagerly() or step.name != advanced.name:
-        problem = f"reads the step {step.name}, but advances {advanced.name}"
+        problem = f"reads the step {step.name}, but increments {advanced.name}"
     else:
         return
     warn(
-        f"{optimizer_name} {problem}. Unless something else advances it, the step stays constant, "
-        "and with it bias corrections, decays and intervals. "
+        f"{optimizer_name} {problem}. Unless something else increments the global step that the "
+        "optimizer reads, bias corrections, decays and intervals stay constant. "
         f"{remedy}, or set optimizer.global_step_is_advanced = True.",
         GlobalStepWarning,
     )
 
 
 class NewStep:
-    """Creates a global step where there is none.
+    """Creates a global step if TensorFlow finds none.
 
-    TensorFlow finds a global step again if a TF1 graph or eager code created it. It does not find a
-    global step created while a `tf.function` was traced, because only the trace's graph lists it.
+    TensorFlow finds a global step that was created in a TF1 graph or in eager code. It does not
+    find one that was created while a `tf.function` was traced, because only the graph of the trace
+    lists that variable.
     """
 
     def __init__(self):
         self._of_eager_code = None
 
     def get(self):
-        """Returns the step: one per TF1 graph, and one that eager code and `tf.function`s share."""
+        """Returns the global step: one per TF1 graph; one for eager code and all `tf.function`s."""
         with tf.init_scope():
             if not tf.executing_eagerly():
                 return v1.train.get_or_create_global_step()

@@ -8,12 +8,12 @@ from legacy_opt.core.argument_checks import WrongTypeError
 def refuse_hooks(cls, hooks):
     """Raises an error for a subclass that overrides a method which is never called.
 
-    Call it in `__init_subclass__`.
+    Call this function in `__init_subclass__`.
 
     Args:
-      cls: the class.
-      hooks: a dict. A key is the name of a method that the optimizer replaced by this package calls
-        and this package does not call; its value says what to do instead.
+      cls: the subclass.
+      hooks: a dict from names of methods to advice on what to override instead. The original
+        optimizer, which this package replaces, calls these methods; this package does not.
 
     Raises:
       TypeError: one of these methods is defined outside this package.
@@ -32,7 +32,7 @@ def gradient(optimizer_name, grad, variable, sparse):
     """Checks that a gradient fits its variable.
 
     Args:
-      optimizer_name: for the message.
+      optimizer_name: the name in the error message.
       grad: the gradient; for a sparse gradient, the tensor of its values.
       variable: the variable that the gradient belongs to.
       sparse: whether `grad` is the values of a sparse gradient.

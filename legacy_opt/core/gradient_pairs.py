@@ -17,9 +17,9 @@ v1 = tf.compat.v1
 def given(optimizer, grads_and_vars):
     """Scope in which an optimizer applies gradients; yields the checked pairs.
 
-    A gradient may be the value of a variable or slot, for example `tf.identity(w)`. No operation of
-    the scope runs before all such gradients are read. A gradient that shares the memory of a ref
-    variable is copied, so that no write changes it.
+    A gradient may be the value of a variable or slot, for example `tf.identity(w)`. All such
+    gradients are read before any operation of the scope runs. A gradient that shares the memory of
+    a ref variable is copied, so that no write changes the gradient.
 
     Args:
       optimizer: the name of the optimizer's class, for messages.
@@ -92,7 +92,7 @@ def _only_variable(optimizer, variable, grad):
     if versions.is_keras_3_variable(grad) or is_variable(grad):
         hint = " The gradient comes first."
     elif is_partitioned(variable):
-        hint = " Pass the parts of a partitioned variable."
+        hint = " Pass the partitions of a partitioned variable."
     raise TypeError(
         f"{optimizer} takes (gradient, variable) pairs, and {variable!r} is no variable.{hint}"
     )

@@ -164,7 +164,7 @@ def positive_scalar(name, value):
 
 
 def scope_name(name):
-    """Returns `name` if it is None, a variable scope or its name ("" means the current scope)."""
+    """Returns `name` if it is None, a variable scope or a scope name ("" is the current scope)."""
     if name is None or name == "" or isinstance(name, v1.VariableScope):
         return name
     return argument_checks.text("name", name)

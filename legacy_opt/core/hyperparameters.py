@@ -31,17 +31,22 @@ def alias_of(name: str) -> Any:
         return getattr(self, "_" + name)
 
     def write(self, value: Hyperparameter) -> None:
-        if "_hyperparameter_names" in vars(self):  # earlier, the constructor will still set it
+        # An assignment before the constructor has run is ignored: the constructor sets the value.
+        if "_hyperparameter_names" in vars(self):
             setattr(self, "_" + name, argument_checks.hyperparameter(name, value))
 
     return property(read, write)
 
 
 def tensor_of(name):
-    """Returns a property of a `RuleOptimizer`: a hyperparameter's tensor, created by `_prepare`.
+    """Returns a property of a `RuleOptimizer` for the tensor that `_prepare` makes of an argument.
 
     The optimizers of TensorFlow 1 keep these tensors in attributes. Subclasses and users' summaries
-    read these attributes, even after a training step. Before the first step they are None.
+    read the attributes, even after a training step. Before the first training step the attributes
+    are None.
+
+    Args:
+      name: the name of the hyperparameter.
     """
 
     def read(self):
@@ -70,7 +75,7 @@ def takes_step(value):
 
 
 def wide_dtype(dtype):
-    """Returns float32 for 16-bit dtypes, other dtypes unchanged: for more exact arithmetic."""
+    """Returns the dtype to compute in: float32 for float16 and bfloat16, other dtypes unchanged."""
     return tf.float32 if dtype.base_dtype in (tf.float16, tf.bfloat16) else dtype.base_dtype
 
 
@@ -87,7 +92,7 @@ def unrounded(tensor, value, dtype):
 
 
 def complement(tensor, value, dtype):
-    """Returns 1 minus a hyperparameter in `dtype`; Python subtracts if it is a Python number.
+    """Returns 1 minus a hyperparameter in `dtype`; a Python number is subtracted in Python.
 
     Args:
       tensor: see `unrounded`.
@@ -98,9 +103,10 @@ def complement(tensor, value, dtype):
 
 
 def _exactly(function, tensor, value, dtype):
-    """Returns `function` of a hyperparameter in `dtype`; Python computes it for a Python number.
+    """Applies `function` to a hyperparameter, and returns the result in `dtype`.
 
-    No intermediate tensor is float64, because not all devices support float64.
+    If the hyperparameter is a Python number, the function is computed in Python. No intermediate
+    tensor is float64, because not all devices support float64.
     """
     if argument_checks.is_tensor_like(value) or callable(value):
         return function(tf.cast(value if getattr(value, "dtype", None) == dtype else tensor, dtype))

@@ -1,4 +1,7 @@
-"""Applies a rule to one variable: reads, computes, checks the results, then writes."""
+"""Applies a rule (the method `RuleOptimizer.rule`) to one variable.
+
+`apply_rule` reads the variable and its slots, calls the rule, checks the results, and then writes.
+"""
 
 from types import SimpleNamespace
 
@@ -15,13 +18,13 @@ def apply_rule(rule, layouts, update, optimizer_name):
       rule: see `RuleOptimizer.rule`.
       layouts: a dict from slot name to `legacy_opt.Slot`.
       update: the `legacy_opt.Update`.
-      optimizer_name: for messages.
+      optimizer_name: the name in error messages.
 
     Returns:
       An operation; None when executing eagerly.
 
     Raises:
-      TypeError: the rule did not return an update and a dict of slots.
+      TypeError: the rule did not return an update and a dict of slot changes.
       ValueError: the rule returned a slot that is not declared, or a tensor of a wrong shape.
     """
     access = update.access
@@ -65,13 +68,13 @@ def _value(change):
 
 
 def _checked(result, value, seen, variable, rule):
-    """Returns the two results of a rule: the update as a tensor, and the dict of slots."""
+    """Returns the two results of a rule: the update as a tensor, and the dict of slot changes."""
     if not isinstance(result, tuple) or len(result) != 2 or not isinstance(result[1], dict):
-        raise TypeError(f"{rule} must return (step, {{slot: new value}}), got {result!r}.")
+        raise TypeError(f"{rule} must return (update, {{slot: new value}}), got {result!r}.")
     step, changes = tf.convert_to_tensor(result[0], value.dtype), result[1]
     if not step.shape.is_compatible_with(value.shape):
         raise ValueError(
-            f"{rule} returned a step of shape {step.shape} for {variable.name!r}, expected "
+            f"{rule} returned an update of shape {step.shape} for {variable.name!r}, expected "
             f"{value.shape}."
         )
     unknown = sorted(set(changes) - set(seen))

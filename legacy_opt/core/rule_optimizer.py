@@ -1,8 +1,9 @@
-"""RuleOptimizer: write an update rule once; it runs wherever TensorFlow trains.
+"""RuleOptimizer: the base class of optimizers that are written as one update rule.
 
 A TF 1 optimizer has to implement four update methods (for ref or resource variables, dense or
 sparse gradients), slot creation, the conversion of hyperparameters to tensors, and `_finish`.
-`RuleOptimizer` implements all of these; a subclass adds only a constructor and `rule`.
+`RuleOptimizer` implements all of these. A subclass adds only a constructor and the method `rule`,
+which computes the update of a variable and the new values of its slots.
 """
 
 from __future__ import annotations
@@ -73,9 +74,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
                 step = hyper.learning_rate * grad / (tf.sqrt(accumulator) + hyper.epsilon)
                 return step, {"accumulator": accumulator}
 
-    This optimizer is a `tf.compat.v1.train.Optimizer` and works in the same places: in a Session
-    with ref or resource variables, MonitoredTrainingSession, Estimator, eager code, `tf.function`.
-    For sparse gradients the same rule runs on the touched rows, with duplicate ids already summed.
+    This optimizer is a `tf.compat.v1.train.Optimizer` and works wherever TensorFlow's optimizers
+    work: in a Session with ref or resource variables, in a MonitoredTrainingSession, in an
+    Estimator, in eager code and in a `tf.function`. For sparse gradients the same rule runs on the
+    touched rows, with duplicate ids already summed.
 
     A subclass declares:
 
@@ -87,17 +89,18 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
       number, tensor, variable or callable. It is kept as ``self._<name>``, becomes a tensor once
       per training step, and reaches the rule as ``hyper.<name>`` in the variable's dtype. Like
       everywhere in TF 1, a Python float becomes a float32 tensor first, so that the rule of a
-      float64 variable gets a rounded number. Names in `full_precision` are not rounded. Flags stay
-      plain attributes of the subclass.
+      float64 variable gets a rounded number. Hyperparameters whose names are in `full_precision`
+      are not rounded. Flags (True or False) are not hyperparameters but plain attributes.
     * `whole_tensor = True` if the rule needs the whole tensor (for a norm, for example): sparse
       gradients are then made dense.
-    * `uses_global_step = True` if the rule needs the global step. The rule reads
-      `hyper.global_step`, the number of completed training steps, in the dtype of the step
-      variable: ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to
-      `minimize` or `apply_gradients`, a `GlobalStepWarning` says that the step stays constant. A
-      program that increments the step itself sets ``optimizer.global_step_is_advanced = True``.
-    * `goes_by_advanced_step = True` if the rule should prefer the `global_step` passed to
-      `apply_gradients` to the graph's global step.
+    * `uses_global_step = True` if the rule needs the global step. Then `hyper.global_step` is the
+      number of completed training steps, in the dtype of the global step variable. A rule usually
+      casts it: ``tf.cast(hyper.global_step, grad.dtype)``. If the user passes no `global_step` to
+      `minimize` or `apply_gradients`, a `GlobalStepWarning` is issued, because the global step may
+      stay constant. A program that increments the global step itself sets
+      ``optimizer.global_step_is_advanced = True``.
+    * `goes_by_advanced_step = True` if the rule should read the `global_step` passed to
+      `apply_gradients`, even if the graph has another global step.
     * `allows_constant_step = True` if the constructor's `global_step` may be a number.
     * `non_slots` and `update_non_slots`, for values shared by all variables, such as Adam's
       powers of beta.
@@ -107,11 +110,11 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     Args:
       use_locking: passed to the TensorFlow kernels that `fused` uses. Other updates take no locks;
-        with True they issue a `UseLockingWarning`.
+        if `use_locking` is True, they issue a `UseLockingWarning`.
       name: the name of the optimizer, under which its slots are created.
       global_step: the int32 or int64 variable that counts the training steps, for a rule with
         `uses_global_step`; None means the graph's global step.
-      **hyperparameters: see above.
+      **hyperparameters: the hyperparameters and their values.
 
     Raises:
       TypeError: a hyperparameter is not a number, tensor, variable or callable without arguments.
@@ -146,19 +149,20 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         self._new_steps = NewStep()
         for key, value in hyperparameters.items():
             if hasattr(self, "_" + key):
-                raise ValueError(f"A hyperparameter cannot be named {key!r}: name it otherwise.")
+                raise ValueError(f"A hyperparameter cannot be named {key!r}: choose another name.")
             setattr(self, "_" + key, argument_checks.hyperparameter(key, value))
 
-    # What a subclass overrides.
+    # Methods for subclasses to override.
 
     def rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        """Computes one update; a pure function of its arguments.
+        """Computes one update, as a pure function of the arguments.
 
         Args:
-          grad: the gradient; shape of the variable, or ``[n, …]`` for n touched rows.
-          value: the variable's value, same shape and dtype.
+          grad: the gradient; it has the shape of the variable, or ``[n, …]`` for n touched rows.
+          value: the value of the variable or of its touched rows, with the shape and dtype of
+            `grad`.
           slots: the slots' values as attributes; `legacy_opt.core.slots` describes their shapes.
           hyper: hyperparameters and non-slot values as scalars of the variable's dtype, and
             `global_step` in the dtype of the step variable.
@@ -177,7 +181,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def sparse_rule(
         self, grad: Tensor, value: Tensor, slots: SimpleNamespace, hyper: SimpleNamespace
     ) -> RuleResult:
-        """Computes the update of n touched rows; override it if it differs from `rule`."""
+        """Computes the update of n touched rows; override it if `rule` is not right for rows."""
         return self.rule(grad, value, slots, hyper)
 
     def needs_whole_tensor(self, variable: Variable) -> bool:
@@ -197,10 +201,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def update_non_slots(
         self, values: SimpleNamespace, hyper: SimpleNamespace
     ) -> Dict[str, Tensor]:
-        """Computes the shared variables' new values, once per step, after all updates.
+        """Computes the shared variables' new values, once per training step, after all updates.
 
         Args:
-          values: the non-slot values as attributes, in their own dtypes.
+          values: the shared variables' values as attributes, each in the dtype of its variable.
           hyper: the hyperparameters as attributes, in float32.
 
         Returns:
@@ -210,7 +214,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return {}
 
     def fused(self, update: Update) -> Optional[Operation]:
-        """Runs a whole `Update` as one TensorFlow kernel of `legacy_opt.kernels`, if there is one.
+        """Runs a whole `Update` as one TensorFlow kernel, if there is one (`legacy_opt.kernels`).
 
         Returns:
           An operation (None when executing eagerly), or `NotImplemented` to run the rule.
@@ -219,13 +223,13 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return NotImplemented
 
     def prepare_step(self, grads_and_vars: List[Tuple[Gradient, Variable]]) -> Dict[int, Any]:
-        """Does work for many variables at once, before any is updated (optional).
+        """Does work for many variables at once, before any variable is updated.
 
-        The method is only an optimization. Under a distribution strategy, and where variables are
-        updated one by one, it is not called and `Update.prepared` is None.
+        Overriding this method is only an optimization. Under a distribution strategy, and where
+        variables are updated one by one, the method is not called and `Update.prepared` is None.
 
         Args:
-          grads_and_vars: list of (gradient, variable) pairs with gradients.
+          grads_and_vars: list of (gradient, variable) pairs in which no gradient is None.
 
         Returns:
           A dict from ``id(variable)`` to any value, which becomes the variable's `Update.prepared`.
@@ -236,10 +240,10 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     def apply_update(self, update: Update) -> Optional[Operation]:
         """Applies the rule to one variable: reads, computes, then writes.
 
-        Override it for updates that are hard to write as a pure rule. `Update.access` reads,
-        assigns, adds to and subtracts from a variable or slot: its touched rows or, through
-        `access.whole`, all rows. Finish all reading before the first write
-        (`tf.control_dependencies`).
+        Override this method for updates that are hard to write as a pure rule. The methods of
+        `Update.access` read, assign, add to and subtract from the touched rows of a variable or
+        slot; those of `access.whole` do the same for all rows. Finish all reading before the first
+        write (`tf.control_dependencies`).
 
         Args:
           update: the `Update`.
@@ -257,7 +261,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         rule = self.sparse_rule if update.sparse else self.rule
         return apply_rule(rule, self.slot_layouts(update.variable), update, type(self).__name__)
 
-    # TF 1's contract.
+    # Methods of TF 1's Optimizer.
 
     def minimize(
         self,
@@ -302,12 +306,12 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
     ) -> Iterator[None]:
         """Scope of a training step, in which `_prepare` passes all gradients to `prepare_step`.
 
-        The Keras bridge enters this scope as well.
+        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
-          global_step: the variable that this call increments; None if a wrapper increments the
-            global step, or if nothing increments it.
+          global_step: the variable that this call increments; None if a wrapper (an optimizer
+            around this optimizer) increments the global step, or if nothing increments it.
         """
         advanced = advanced_by_wrapper() if global_step is None else global_step
         self._rule_step = self._rule_step._replace(pairs=grads_and_vars, advanced=advanced)
@@ -340,7 +344,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
 
     def _prepare(self):
         tensors = {
-            # Copied, because a hyperparameter may be a variable that this step trains.
+            # Copied, because a hyperparameter may be a variable that this training step updates.
             name: copied(tf.convert_to_tensor(current(name, getattr(self, "_" + name)), name=name))
             for name in self._hyperparameter_names
         }
@@ -350,9 +354,9 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
             tensor = tf.convert_to_tensor(step)
             if step.dtype != step.dtype.base_dtype:
                 # Reading a ref variable returns its buffer, which another thread may change during
-                # this step. The maximum with the lowest value changes nothing, but makes a copy.
-                # tf.identity is not enough, because Grappler moves it behind the casts of the step,
-                # and then different casts could read different values.
+                # this training step. The maximum with the lowest value of the dtype is a copy.
+                # tf.identity is not enough, because Grappler moves it behind the casts of the
+                # global step, and then different casts could read different values.
                 tensor = tf.maximum(tensor, tensor.dtype.min)
             tensor = step_below_the_end(type(self).__name__, tensor)
             self._rule_step = self._rule_step._replace(global_step=tensor)
@@ -406,18 +410,18 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         return self.apply_update(update) if done is NotImplemented else done
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns the `Update` of one variable; its slots must exist already."""
+        """Returns the `Update` of one variable; the slots of the variable must exist already."""
         slots = {name: self.get_slot(variable, name) for name in self.slot_layouts(variable)}
         hyper = self.hyperparameters(variable.dtype.base_dtype)
         prepared = self._rule_step.prepared.get(id(variable))
         return Update(grad, variable, SimpleNamespace(**slots), hyper, access, prepared)
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name by which rules select variables; overridden by the Keras bridge."""
+        """Returns the name by which optimizers select variables; `to_keras` overrides it."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
     def hyperparameters(self, dtype: DType, non_slots: bool = True) -> SimpleNamespace:
-        """Returns the step's hyperparameters as attributes: scalar tensors of `dtype`.
+        """Returns the training step's hyperparameters as attributes: scalar tensors of `dtype`.
 
         Args:
           dtype: the dtype to cast to; `global_step` is not cast.
@@ -455,7 +459,7 @@ class RuleOptimizer(tf.compat.v1.train.Optimizer):
         These are tried in order: the constructor's `global_step` (a number becomes a constant
         tensor), the graph's global step, and the `global_step` passed to `apply_gradients` of this
         optimizer or of a wrapper around it. With `goes_by_advanced_step` the passed variable is
-        tried before the graph's global step. If there is none, a global step is created.
+        tried before the graph's global step. If none of these exists, a global step is created.
 
         Raises:
           ValueError: the constructor's global_step belongs to another graph.

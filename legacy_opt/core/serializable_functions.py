@@ -10,10 +10,10 @@ from legacy_opt.core.types import Self
 
 
 class StepFunction:
-    """A function of the global step that keeps its arguments as attributes.
+    """A function of the global step that keeps its parameters as attributes.
 
     A subclass defines `kind`, its name in a configuration; `maker`, the name of the public function
-    that creates it; and `__call__(step)`.
+    that creates its instances; and `__call__(step)`.
     """
 
     kind = None
@@ -25,10 +25,10 @@ class StepFunction:
 
 
 class SavesStepFunctions:
-    """Mixin that saves an optimizer's step functions; list it before the base class.
+    """Mixin that saves an optimizer's functions of the global step.
 
-    A subclass defines `step_functions`, a dict from the name of a constructor argument to the
-    `StepFunction` classes that are allowed as its value.
+    List the mixin before the other base class. A subclass defines `step_functions`, a dict from the
+    name of a constructor argument to the `StepFunction` classes whose instances can be saved.
     """
 
     step_functions: ClassVar[Dict[str, Tuple[Type[StepFunction], ...]]] = {}
@@ -65,7 +65,7 @@ def _to_config(name, function, classes):
         return function
     makers = [each.maker for each in classes]
     raise ValueError(
-        f"{name}={function!r} is a function of your own, which cannot be saved. To save the "
+        f"{name}={function!r} is a function that cannot be saved. To save the "
         f"optimizer, use one of {', '.join(makers[:-1])} and {makers[-1]} of legacy_opt; or "
         "write a subclass whose constructor takes numbers and strings, keeps each as "
         "self._<argument>, and creates the function from them."

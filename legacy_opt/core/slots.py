@@ -1,8 +1,11 @@
 """Slots: the state that an optimizer keeps for each variable, and how a rule reads and writes it.
 
-A slot is declared once, by its initial value, dtype and layout. The layout determines the stored
-shape and the shape that a rule gets, for dense gradients (the whole variable) and for sparse
-gradients (the touched rows), so that the same rule works for both: see `Slot`.
+A rule is the method `RuleOptimizer.rule`, which computes an update from a gradient and the slots.
+
+An optimizer declares a slot by its initial value, dtype and layout. The layout determines the
+stored shape and the shape that a rule gets. With a dense gradient a rule gets the slot's values for
+the whole variable; with a sparse gradient it gets the values for the touched rows. So the same rule
+works with dense and with sparse gradients. The docstring of `Slot` has a table of the layouts.
 """
 
 from __future__ import annotations
@@ -46,9 +49,10 @@ class Slot:
       initial_value: the initial value of each element: a number, scalar tensor or variable, or a
         callable that returns one of these.
       dtype: the slot's dtype; None means the dtype of the variable.
-      op_name: what follows the variable's name in the slot variable's name; None means the
-        optimizer's name. If it is given, the slots of a partitioned variable are saved separately
-        for each partition (`w/part_0/adam_m`), like variables that an optimizer creates itself.
+      op_name: the end of the slot variable's name, after the variable's name; None means the
+        optimizer's name. If `op_name` is given, the slots of a partitioned variable are saved
+        separately for each partition (`w/part_0/adam_m`). Optimizers that create their slots with
+        `tf.compat.v1.get_variable`, like BERT's, save them in the same way.
     """
 
     def __init__(
@@ -107,7 +111,7 @@ class Slot:
         """
         value, is_static = self.initial_value, shape.is_fully_defined()
         if is_static and not (callable(value) or argument_checks.is_tensor_like(value)):
-            return tf.compat.v1.constant_initializer(value)  # TensorFlow passes it the dtype
+            return tf.compat.v1.constant_initializer(value)  # TensorFlow passes the dtype to it
 
         def fill(*_, **__):
             return tf.fill(shape if is_static else self.dynamic_shape(variable), self.start(dtype))
@@ -140,7 +144,7 @@ class Slot:
 
 
 class RowSlot(Slot):
-    """One value per row of the variable (one per variable if it is a scalar)."""
+    """One value per row of the variable, or a single value for a scalar variable."""
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return (0,)
@@ -163,8 +167,8 @@ class RowSlot(Slot):
     @staticmethod
     def _flat(slot, value):
         scalar = slot.shape.rank == 0
-        # A Session removes a Reshape that changes nothing, together with its control dependencies:
-        # the write would no longer wait for the reads.
+        # A Session removes a Reshape that changes nothing, together with its control dependencies.
+        # The write would then no longer wait for the reads.
         if value.shape.rank == (0 if scalar else 1):
             return value
         return tf.reshape(value, [] if scalar else [-1])
@@ -179,8 +183,8 @@ class TensorSlot(Slot):
       dtype: the slot's dtype; None means the dtype of the variable.
       axes: for each axis of the slot, the axis of the variable that it corresponds to, for example
         (0,) for one value per row; see `Slot.axes`. With the default, each partition of a
-        partitioned variable has a separate tensor, which only a graph with the same partitions
-        restores.
+        partitioned variable has a separate tensor, and only a graph with the same partitions can
+        restore these tensors.
 
     Raises:
       ValueError: the shape is not fully defined.

@@ -8,15 +8,17 @@ from legacy_opt.core.types import GradAndVar, Tensor, Variable
 
 
 class Step(NamedTuple):
-    """The state of one training step; `RuleOptimizer._rule_step` is that of the latest step.
+    """The state of one training step.
+
+    `RuleOptimizer._rule_step` is the state of the latest training step.
 
     Attributes:
-      tensors: a dict from names of hyperparameters to their tensors in this step. They are kept
-        after the step, because TF1 programs read `optimizer._lr_t` for summaries.
-      prepared: what `prepare_step` returned.
-      pairs: all (gradient, variable) pairs; None where variables are updated one by one.
-      advanced: the variable that is incremented after the step, or None.
-      global_step: the value of the global step, a tensor; None if the rule does not need it.
+      tensors: a dict from names of hyperparameters to their tensors in this training step. The
+        tensors are kept afterwards, because TF1 programs read `optimizer._lr_t` for summaries.
+      prepared: the result of `RuleOptimizer.prepare_step`.
+      pairs: all (gradient, variable) pairs; None if variables are updated one by one.
+      advanced: the global step variable that is incremented after the updates, or None.
+      global_step: the value of the global step, a tensor; None if the optimizer does not need it.
     """
 
     tensors: Dict[str, Tensor]
@@ -26,9 +28,9 @@ class Step(NamedTuple):
     global_step: Optional[Tensor] = None
 
     def with_tensor(self, name: str, tensor: Tensor) -> Step:
-        """Returns this step with another tensor for a hyperparameter."""
+        """Returns this state with another tensor for a hyperparameter."""
         return self._replace(tensors=dict(self.tensors, **{name: tensor}))
 
     def after(self) -> Step:
-        """Returns the state that is kept after the step has been applied."""
+        """Returns the state that is kept after the training step."""
         return self._replace(prepared={}, pairs=None, advanced=None)

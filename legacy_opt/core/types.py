@@ -1,7 +1,7 @@
 """Type aliases of the public signatures.
 
-They use only types that every TensorFlow from 1.15 on has, so that `typing.get_type_hints` resolves
-them everywhere. Keras types are `Any`, because Keras need not be installed.
+The aliases use only types that every TensorFlow from 1.15 on has, so that `typing.get_type_hints`
+resolves them everywhere. Keras types are `Any`, because Keras need not be installed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import tensorflow as tf
 Self = TypeVar("Self")
 # Types of TensorFlow.
 Tensor = tf.Tensor
-Variable = tf.Variable  # ref or resource
+Variable = tf.Variable  # a ref variable or a resource variable
 Operation = tf.Operation
 DType = tf.DType
 TensorShape = tf.TensorShape
@@ -51,8 +51,8 @@ TensorLike = Union[float, tf.Tensor, tf.Variable]
 Hyperparameter = Union[TensorLike, Callable[[], TensorLike]]
 # A function from the global step, a tensor, to a scalar.
 FunctionOfStep = Callable[[tf.Tensor], TensorLike]
-# The result of `get_linear_decay_fn` and similar functions; its argument, the global step, may be
-# a number, too.
+# The result of `get_linear_decay_fn` and similar functions: a function from the global step, which
+# may also be a number, to a tensor.
 DecayFunction = Callable[[TensorLike], tf.Tensor]
 # The number of training steps, an int32 or int64 scalar.
 GlobalStep = Union[tf.Variable, tf.Tensor]

@@ -1,4 +1,7 @@
-"""`Update`, one update of a variable; `Addition` and `Fading`, changes of a slot."""
+"""Classes for one update of a variable (`Update`) and for changes of a slot (`Addition`, `Fading`).
+
+A rule is the method of a `RuleOptimizer` that computes an update and the new values of the slots.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +15,8 @@ from legacy_opt.core.variable_access import Access
 class Addition(NamedTuple):
     """A value to add to a slot, returned by a rule in place of the slot's new value.
 
-    Then no addition is lost if concurrent workers train the same variables; see
-    `RuleOptimizer.rule`.
+    A new value would overwrite what concurrent workers have added to the slot since it was read.
+    See `RuleOptimizer.rule`.
     """
 
     value: Tensor
@@ -23,16 +26,16 @@ class Fading(NamedTuple):
     """A slot's new value, and the decay of the rows that a sparse gradient does not touch.
 
     With a sparse gradient the touched rows are set to `value`, and all other rows are multiplied by
-    `factor`. Adam needs this, because its moments decay in all rows. The whole slot is then read
-    and written. With a dense gradient the slot is set to `value`.
+    `factor`. Nadam returns it, for example, because its moments decay in all rows. The whole slot
+    is then read and written. With a dense gradient the slot is set to `value`.
     """
 
     value: Tensor
     factor: Tensor
 
 
-# A slot's change, and the result of a rule. A Mapping, because type checkers do not accept a
-# Dict[str, Tensor] as a Dict[str, SlotChange].
+# The types of a slot's change and of a rule's result. RuleResult has a Mapping, because type
+# checkers do not accept a Dict[str, Tensor] in place of a Dict[str, SlotChange].
 SlotChange = Union[Tensor, Addition, Fading]
 RuleResult = Tuple[Tensor, Mapping[str, SlotChange]]
 
@@ -42,12 +45,14 @@ class Update(NamedTuple):
 
     Attributes:
       grad: the gradient, a tensor of the variable's shape, or of its touched rows if `sparse`.
-      variable: the variable, ref or resource.
+      variable: the variable, a ref variable or a resource variable.
       slots: the variable's slot variables, as attributes.
       hyper: hyperparameters, non-slot values and `global_step`, as attributes.
-      access: reads and writes the whole variable or its touched rows: `legacy_opt.access`.
+      access: a `legacy_opt.access.WholeVariable`, or `Rows` for a sparse gradient; its methods read
+        and write the variable and its slots.
       prepared: the value that `prepare_step` returned for this variable, or None.
-      densified: whether the gradient was sparse and was made dense for `whole_tensor`.
+      densified: whether the gradient was sparse and was made dense because the optimizer needs the
+        whole tensor (`RuleOptimizer.needs_whole_tensor`).
     """
 
     grad: Tensor

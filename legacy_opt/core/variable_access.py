@@ -1,4 +1,4 @@
-"""Reads and writes variables, ref or resource, whole or by rows.
+"""Reads and writes ref variables and resource variables, as a whole or by rows.
 
 `WholeVariable` and `Rows` have the same methods, so that the same code updates with dense and
 sparse gradients. Writing returns an operation in graphs and None when executing eagerly.
@@ -40,7 +40,7 @@ def variable_shape(variable):
 
 
 def variable_op(name, variable, **arguments):
-    """Runs ``tf.raw_ops.<name>`` on a ref, ``tf.raw_ops.Resource<name>`` on a resource variable.
+    """Runs ``tf.raw_ops.<name>``, or ``tf.raw_ops.Resource<name>`` for a resource variable.
 
     Returns:
       The operation; None when executing eagerly.
@@ -58,15 +58,16 @@ def after(*operations):
 
 
 def here(value):
-    """Copies a tensor into the branch, loop or function being built; returns others unchanged.
+    """Copies a tensor into the branch, loop or function that is being built.
 
-    A control dependency on a tensor from outside does not work: v1 control flow drops it, and
-    TensorFlow 2.4 raises an error.
+    A control dependency on a tensor from outside does not work: v1 control flow drops the
+    dependency, and TensorFlow 2.4 raises an error. Values that are no tensors are returned
+    unchanged, like tensors that need no copy.
     """
     if not isinstance(value, tf.Tensor):
         return value
     building = versions.building()
-    outside = building == versions.CONTROL_FLOW  # perhaps; no public API tells whether it is
+    outside = building == versions.CONTROL_FLOW  # perhaps not, but no public API can tell
     if building == versions.FUNCTION:
         outside = getattr(value, "graph", None) is not tf.compat.v1.get_default_graph()
     return tf.identity(value) if outside else value
@@ -78,7 +79,7 @@ def is_value(tensor):
 
 
 def copied(tensor):
-    """Returns a copy of a tensor that may share a ref variable's memory, or another unchanged."""
+    """Copies a tensor that may share the memory of a ref variable; returns others unchanged."""
     if not (in_session_graph(tensor) and any(map(_is_ref, _aliased(tensor)))):
         return tensor
     return tf.raw_ops.DeepCopy(x=tensor)
@@ -105,7 +106,7 @@ def _aliased(tensor):
 
 
 def gather_nd(variable, positions):
-    """Returns the elements at `positions` ``[n, rank]``, without reading the whole variable."""
+    """Returns the elements at `positions`, which have shape ``[n, rank]``, and reads no others."""
     if is_resource(variable):
         return tf.raw_ops.ResourceGatherNd(
             resource=variable.handle, indices=positions, dtype=variable.dtype.base_dtype
@@ -114,7 +115,7 @@ def gather_nd(variable, positions):
 
 
 class WholeVariable:
-    """Access to all of a variable."""
+    """Reads and writes all rows of a variable."""
 
     indices = None
 
@@ -143,7 +144,7 @@ class WholeVariable:
 
 
 class Rows:
-    """Access to some rows of a variable.
+    """Reads and writes some rows of a variable.
 
     Args:
       indices: row numbers without duplicates, shape ``[n]``, int32 or int64.
@@ -154,7 +155,7 @@ class Rows:
 
     @property
     def whole(self) -> WholeVariable:
-        """Access to all rows, also the untouched ones."""
+        """A `WholeVariable`, which reads and writes all rows."""
         return WholeVariable()
 
     def read(self, variable: Variable) -> Tensor:

@@ -80,27 +80,27 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
       ``[b]``; a variable with more axes is a stack of matrices. Each partition of a partitioned
       variable is a separate matrix, so that only a graph with the same partitions can restore the
       means over the partitioned axis.
-    * `v`, float32, with the variable's shape, for other variables, or for all if `factored` is
-      False.
+    * `v`, float32, with the variable's shape, for other variables, or for all variables if
+      `factored` is False.
 
     The arithmetic is float32, or float64 for float64 variables; the update is rounded to the
     variable's dtype. (tensor2tensor's class trains float32, and bfloat16 through a
     `parameter_encoding`.) Like in tensor2tensor, sparse gradients are made dense, because the means
     are over whole tables.
 
-    ``t`` is computed from the graph's global step, which is not needed if both `learning_rate` and
-    `decay_rate` are passed. The term ``1e-30 * mean(g**2)``, which tensor2tensor adds to its rates
-    to prevent an optimization of XLA, is left out, because it changes a rate only for gradients of
-    1e8 and more.
+    ``t`` is computed from the graph's global step, which is not needed if `learning_rate` and
+    `decay_rate` do not depend on the global step. The term ``1e-30 * mean(g**2)``, which
+    tensor2tensor adds to its rates to prevent an optimization of XLA, is left out, because it
+    changes a rate only for gradients of 1e8 and more.
 
     Args:
       multiply_by_parameter_scale: whether the learning rate is relative to ``max(rms(w),
         epsilon2)``.
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. None means
-        ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
-      decay_rate: decay factor of the second moments: the same types, or a function of the global
-        step, such as `adafactor_decay_rate_pow` and `adafactor_decay_rate_adam` return. None means
-        ``adafactor_decay_rate_pow(0.8)``.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        None means ``min(1 / sqrt(t), 0.01)``, times 0.05 if not `multiply_by_parameter_scale`.
+      decay_rate: decay factor of the second moments, of the types of `learning_rate`; or a function
+        of the global step, such as the results of `adafactor_decay_rate_pow` and
+        `adafactor_decay_rate_adam`. None means ``adafactor_decay_rate_pow(0.8)``.
       beta1: decay factor of the momentum, at least 0 and less than 1; 0 creates no slot for it.
       clipping_threshold: the largest rms of an update before the learning rate is applied; None
         does not clip.
@@ -195,8 +195,8 @@ class AdafactorOptimizer(SavesStepFunctions, RuleOptimizer):
         wide = wide_dtype(grad.dtype)
         grad = tf.cast(grad, wide)
         unit, changes = self._normalized(grad, slots, self._second_moment_decay(hyper, wide), hyper)
-        # Grappler reorders chains of products. To keep graphs bit for bit equal to eager execution,
-        # there is a division between any two products, and no factor (1 - beta1).
+        # Grappler reorders chains of products. So that graphs compute the same bits as eager
+        # execution, there is a division between any two products, and no factor (1 - beta1).
         unit /= tf.maximum(_rms(unit) / getattr(hyper, "clipping_threshold", float("inf")), 1)
         rate = self._rate(hyper, wide)
         if self._multiply_by_parameter_scale:
@@ -275,7 +275,7 @@ def _positive(name, value):
 
 
 def _no_rate(name, value):
-    """Returns `value` as a bool; the first argument of most optimizers is the learning rate."""
+    """Returns `value` as a bool; the error says that this first argument is no learning rate."""
     try:
         return argument_checks.boolean(name, value)
     except TypeError as error:

@@ -1,6 +1,6 @@
 """Adagrad whose accumulator decays, so that learning on a long stream does not stall.
 
-With ``p = (global_step + 1) // accumulator_decay_step``, whenever a gradient is applied::
+Each time a gradient is applied, with ``p = (global_step + 1) // accumulator_decay_step``::
 
     if p > power:
         accumulator = max(accumulator * accumulator_decay_rate, initial_accumulator_value)
@@ -9,7 +9,7 @@ With ``p = (global_step + 1) // accumulator_decay_step``, whenever a gradient is
     w -= learning_rate * g / sqrt(accumulator)
 
 Source: `AdagradDecayOptimizer` and `AdagradDecayOptimizerV2` of Alibaba's DeepRec (and PAI); their
-constructors, slots, variable names and arithmetic are kept. TensorFlow has no kernel for them.
+constructors, slots, variable names and arithmetic are kept. TensorFlow has no kernel for the decay.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from legacy_opt.core.variable_access import (
     variable_shape,
 )
 
-_MOST_AXES = 7  # of GatherNd and ScatterNdAdd
+_MOST_AXES = 7  # of the variables that GatherNd and ScatterNdAdd accept
 
 
 class AdagradDecayOptimizer(RuleOptimizer):
@@ -60,15 +60,16 @@ class AdagradDecayOptimizer(RuleOptimizer):
 
     The accumulator decays at most once in an update: a row without gradients for three periods
     decays once at each of its next three updates. The training has to increment the global step; a
-    `GlobalStepWarning` is issued if none is passed to `minimize` or `apply_gradients`. With the
-    default of 100,000 steps the accumulator never decays in a short training, whose results are bit
-    for bit those of Adagrad.
+    `GlobalStepWarning` is issued if no global step is passed to `minimize` or `apply_gradients`. A
+    training that is shorter than `accumulator_decay_step` (by default 100,000 steps) has no decay,
+    and its results are bit for bit those of Adagrad.
 
-    If two workers share a variable without locks, both may find the same decay due, and apply or
-    count it twice. This is rare, because the count is read immediately before the decay is written.
+    If two workers share a variable without locks, both workers may find the same decay due, and
+    apply or count the decay twice. This is rare, because the count is read immediately before the
+    decay is written.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       global_step: the scalar int32 or int64 variable that counts training steps; None means the
         graph's global step (`tf.compat.v1.train.get_global_step`).
       initial_accumulator_value: initial value and lower bound of the accumulator, above zero.
@@ -140,7 +141,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         }
 
     def _period(self, hyper):
-        longest = hyper.global_step.dtype.max  # no training reaches this many steps either
+        longest = hyper.global_step.dtype.max  # A longer period would not fit into the dtype.
         return (hyper.global_step + 1) // min(self._accumulator_decay_step, longest)
 
     @staticmethod
@@ -149,8 +150,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
             accumulator * hyper.accumulator_decay_rate, hyper.initial_accumulator_value
         )
 
-    # `fused` runs the decays that are due (nearly always none), then TensorFlow's Adagrad kernel.
-    # It computes the same as `rule`.
+    # `fused` computes the same as `rule`: first the decays that are due (nearly always none), then
+    # TensorFlow's Adagrad kernel.
 
     def fused(self, update: Update) -> Optional[Operation]:
         if fused_kernels.find("Adagrad", update.variable, update.sparse) is None:
@@ -196,8 +197,8 @@ class AdagradDecayOptimizer(RuleOptimizer):
           A list of operations that must run before the accumulators are used.
         """
         period = self._period(updates[0].hyper)
-        # The decay waits for the gradients, so that a step that fails while it computes them does
-        # not change the state. If no decay is due, nothing waits.
+        # The decay waits for the gradients, so that a training step that fails while it computes
+        # gradients does not change the state. If no decay is due, nothing waits.
         grads = [update.grad for update in updates if tf.is_tensor(update.grad)]
         building = versions.building()
         if building == versions.GRAPH:
@@ -249,7 +250,7 @@ class AdagradDecayOptimizer(RuleOptimizer):
         return written
 
     def _decay_rows(self, update):
-        # No condition here, because after the first period a decay is due in nearly every step.
+        # There is no condition, because after the first period rows decay in nearly every step.
         with after(update.grad):  # read as late as possible, because other workers decay rows too
             power = tf.reshape(self._read_power(update), [-1])
         overdue = Rows(tf.boolean_mask(update.access.indices, self._period(update.hyper) > power))
@@ -273,10 +274,10 @@ class AdagradDecayOptimizer(RuleOptimizer):
 class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
     """`AdagradDecayOptimizer` with one decay count per row instead of one per element.
 
-    It computes the same and has the same arguments and variable names. `accumulator_decay_power`
-    has shape ``[rows]`` (``[]`` for a scalar variable), so that it takes 80 MB instead of 1.28 GB
-    for an embedding table of 10 million rows of 16 elements. DeepRec calls the second layout of the
-    slot V2; the name is unrelated to Keras' OptimizerV2.
+    It computes the same and has the same arguments and variable names. The slot
+    `accumulator_decay_power` has shape ``[rows]`` (``[]`` for a scalar variable). For an embedding
+    table of 10 million rows of 16 elements the slot takes 80 MB instead of 1.28 GB. V2 is DeepRec's
+    name of this layout of the slot; the name is unrelated to Keras' OptimizerV2.
     """
 
     def _power_layout(self):
@@ -284,12 +285,13 @@ class AdagradDecayOptimizerV2(AdagradDecayOptimizer):
 
 
 class FlatElement(Slot):
-    """A slot with the variable's shape, of which a rule reads flat element 0, or one per row.
+    """A slot with the variable's shape, of which an update uses only some elements.
 
-    A flat element is an element of the flattened slot. For each row, a sparse update reads the flat
-    element whose index is the number of the row. Rules may add to the slot, but not assign it. In a
-    partition of a partitioned variable, an addition to element 0 goes to all elements of the
-    partition, so that it is kept if the variable is partitioned differently later.
+    A flat element is an element of the flattened slot. A dense update uses flat element 0. For each
+    row, a sparse update uses the flat element whose index is the number of the row. Rules may add
+    to the slot, but not assign it. In a partition of a partitioned variable, an addition to element
+    0 goes to all elements of the partition, so that the count is kept if the variable is later
+    partitioned differently.
     """
 
     def read(self, slot: Variable, access: Access, like: Tensor) -> Tensor:
@@ -317,9 +319,9 @@ class FlatElement(Slot):
             return access.assign(slot, tf.maximum(slot.read_value(), reached))
         if is_cut and slot.shape.rank > 1:  # in a vector the flat elements are the rows
             warn(
-                "AdagradDecayOptimizer counts the decays of rows by their position in each part of "
-                "a partitioned variable: continue from its checkpoints with the same partitions "
-                "only. AdagradDecayOptimizerV2 computes the same and has no such limit.",
+                "AdagradDecayOptimizer counts the decays of rows by their position in each "
+                "partition of a partitioned variable: continue from its checkpoints with the same "
+                "partitions only. AdagradDecayOptimizerV2 computes the same and has no such limit.",
                 RepartitionWarning,
             )
         if access.indices is not None:

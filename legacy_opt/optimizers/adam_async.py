@@ -33,8 +33,8 @@ from legacy_opt.optimizers.adam_base import AdamBase
 class AdamAsyncOptimizer(AdamBase):
     """Adam with separate powers of beta for each variable (DeepRec).
 
-    The update of a variable multiplies the powers of this variable. So no worker waits for all
-    variables of a step, and the powers of a variable without a gradient do not change. A sparse
+    Each update of a variable multiplies its powers by beta1 and beta2. So no worker waits until all
+    variables are updated, and the powers of a variable without a gradient do not change. A sparse
     gradient updates only the rows that it contains, in the variable, `m` and `v`.
 
     Slots, in this order, named after the optimizer (`w/AdamAsync`, `w/AdamAsync_1`, …):
@@ -47,8 +47,8 @@ class AdamAsyncOptimizer(AdamBase):
     `tf.compat.v1.train.AdamOptimizer`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v` (with `apply_sparse_rmsprop` to `v` itself); not

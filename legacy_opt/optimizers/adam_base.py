@@ -35,12 +35,12 @@ class AdamBase(RuleOptimizer):
     (`w/Adam`, `w/Adam_1`), and `beta1_power` and `beta2_power`, which all variables share.
 
     Products and sums are computed in the order of `tf.contrib.opt`, because the last bit depends
-    on it.
+    on the order.
 
     Subclasses may read the private attributes of TensorFlow's AdamOptimizer: `_lr`, the tensors
     that `_prepare` creates (`_lr_t`, `_beta1_t`, `_beta2_t`, `_epsilon_t`) and
-    `_get_beta_accumulators()`. A subclass that overrides a method which only TensorFlow's classes
-    call raises a TypeError.
+    `_get_beta_accumulators()`. Defining a subclass that overrides a method which only TensorFlow's
+    classes call raises a TypeError.
     """
 
     slots = {"m": Slot(), "v": Slot()}
@@ -75,7 +75,7 @@ class AdamBase(RuleOptimizer):
         return {"beta1_power": self._beta1, "beta2_power": self._beta2}
 
     def _get_beta_accumulators(self):
-        """Returns the variables of both powers of beta; they are None before the first update."""
+        """Returns the variables `beta1_power` and `beta2_power`; None before the first update."""
         return tuple(map(self._non_slot, self.non_slots()))
 
     def rule(
@@ -92,8 +92,8 @@ class AdamBase(RuleOptimizer):
     ) -> Optional[Operation]:
         """Applies TensorFlow's Adam kernel to a dense gradient.
 
-        For sparse gradients, even if they were made dense, it returns `NotImplemented`, because
-        TensorFlow's classes do not use the kernel for sparse gradients, and it rounds differently.
+        For sparse gradients, even if they were made dense, the result is `NotImplemented`, because
+        TensorFlow's classes compute sparse updates without the kernel, which rounds differently.
 
         Args:
           update: the `Update`.
@@ -135,9 +135,10 @@ def moments(grad, slots, hyper, as_stock=False):
       grad: the gradient.
       slots: the values of `m` and `v` as passed to a rule.
       hyper: the hyperparameters.
-      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64. TensorFlow's
-        AdamOptimizer has ``(g * g) * (1 - beta2)`` for sparse gradients; if `beta2` is a number, a
-        Session of TensorFlow 1.15 regroups this product. Here it is always regrouped.
+      as_stock: whether to compute ``g * (g * (1 - beta2))`` for float32 and float64, like
+        TensorFlow's ("stock") AdamOptimizer. For sparse gradients the code of AdamOptimizer has
+        ``(g * g) * (1 - beta2)``, but a Session of TensorFlow 1.15 regroups this product if `beta2`
+        is a number. Here the product is always regrouped.
     """
     rest = 1 - hyper.beta2
     regrouped = as_stock and grad.dtype in (tf.float32, tf.float64)

@@ -25,9 +25,9 @@ class AdamGSOptimizer(AdamBase):
 
     The powers are ``beta ** (global_step + 1)``, computed in float32. So only the slots are saved,
     and no variable is read and written by all workers in each step. The training has to increment
-    the global step, so pass it to `minimize` or `apply_gradients`, too. The default
-    ``global_step=0``, that of the class in tf.contrib, is rarely useful, because with a constant
-    every step has the bias correction of the first step. It gives a `GlobalStepWarning`.
+    the global step, so pass the global step to `minimize` or `apply_gradients`, too. The default
+    ``global_step=0`` is the same as in tf.contrib, but rarely useful: it is a constant, so every
+    training step has the bias correction of the first one, and a `GlobalStepWarning` is issued.
 
     Sparse gradients change all rows, like in `tf.compat.v1.train.AdamOptimizer`, so that each step
     costs time for the whole table. `LazyAdamGSOptimizer` changes only the rows in the gradient.
@@ -39,8 +39,8 @@ class AdamGSOptimizer(AdamBase):
       global_step: the scalar variable that counts training steps, int32 or int64 (or floating
         point, like in tf.contrib, but float32 stops counting at 2**24), or a number that is not
         negative; None means the graph's global step (`tf.compat.v1.train.get_global_step`).
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or

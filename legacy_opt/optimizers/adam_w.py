@@ -1,6 +1,7 @@
 """AdamW and MomentumW (SGDW): Adam and Momentum with decoupled weight decay.
 
-For each gradient they compute ``w -= weight_decay * w``, then the update of Adam or Momentum.
+For each gradient, the optimizers compute ``w -= weight_decay * w``, then Adam's or Momentum's
+update.
 Source: `tf.contrib.opt`, after Loshchilov and Hutter 2019; see `decoupled_weight_decay`.
 """
 
@@ -20,7 +21,7 @@ class AdamWOptimizer(DecoupledWeightDecayExtension, v1.AdamOptimizer):
 
     The slots `m` and `v` (`w/AdamW`, `w/AdamW_1`), the shared `beta1_power` and `beta2_power`, and
     the update after the weight decay are those of `tf.compat.v1.train.AdamOptimizer`. A sparse
-    gradient decays only the rows that it contains; Adam then changes all rows that have momentum.
+    gradient decays only the rows that it contains. Adam then changes all rows with nonzero `m`.
     For float16 variables pass an epsilon of 1e-4 or more, because the default rounds to 0 in
     float16, and 0 / 0 is NaN.
 

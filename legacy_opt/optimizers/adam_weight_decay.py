@@ -26,38 +26,39 @@ from legacy_opt.core.variable_access import Access
 
 
 class AdamWeightDecayOptimizer(RuleOptimizer):
-    """Adam as BERT was trained with (google-research/bert).
+    """The Adam that BERT was trained with (google-research/bert).
 
-    **It increments `global_step`, so delete two lines of your script.** In BERT's repository
-    `apply_gradients` ignores its `global_step`, and `create_optimizer` increments the global step
-    itself after the call::
+    **This optimizer increments `global_step`, so delete two lines of your script.** In BERT's
+    repository `apply_gradients` ignores its argument `global_step`, and `create_optimizer`
+    increments the global step after the call::
 
         train_op = optimizer.apply_gradients(zip(grads, tvars), global_step=global_step)
         new_global_step = global_step + 1                                          # delete
         train_op = tf.group(train_op, [global_step.assign(new_global_step)])       # delete
 
     Here `apply_gradients` and `minimize` increment the variable passed to them, like every
-    optimizer of TensorFlow 1. If both lines stay, every step counts twice: the training ends after
-    half of its steps, and the learning rate falls twice as fast. If the lines cannot be deleted,
-    pass no `global_step`. `legacy-opt audit` reports such lines. (In BERT's code the two lines race
-    with the learning rate schedule, and it mostly reads the next step: docs/weight_decay.md.)
+    optimizer of TensorFlow 1. If both lines stay, every training step is counted twice: the
+    training ends after half of its steps, and the learning rate falls twice as fast. If the lines
+    cannot be deleted, pass no `global_step`. `legacy-opt audit` reports such lines. (In BERT's code
+    the two lines race with the learning rate schedule, which mostly reads the incremented step:
+    docs/weight_decay.md.)
 
     Slots: `m` and `v`, in the variables `w/adam_m` and `w/adam_v`, with the variable's shape and
     dtype, initialized to zero. There are no variables for powers of beta. Checkpoints of BERT's
     class can be restored. Like in BERT's class there is no bias correction.
 
-    Sparse gradients are made dense, like in BERT's class, so that every step changes and decays all
-    rows of a table. (`LazyAdamOptimizer` updates only rows with a gradient.) BERT's class trains
-    float32 only.
+    Sparse gradients are made dense, like in BERT's class, so that every training step changes and
+    decays all rows of a table. (`LazyAdamOptimizer` updates only rows with a gradient.) BERT's
+    class trains only float32 variables; this class also trains other dtypes.
 
     Variables whose name matches one of `exclude_from_weight_decay` do not decay. Subclasses may
     override `_do_use_weight_decay(param_name)` and `_get_variable_name(param_name)`, and may read
     the arguments as attributes of the same names (`self.learning_rate`).
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
-      weight_decay_rate: each step subtracts this fraction of a variable, times the learning rate.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `weight_decay_rate`, `beta_1`, `beta_2` and `epsilon`.
+      weight_decay_rate: each update subtracts this fraction of a variable, times the learning rate.
       beta_1: decay factor of `m`, at least 0 and less than 1.
       beta_2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
@@ -119,7 +120,7 @@ class AdamWeightDecayOptimizer(RuleOptimizer):
         return update
 
     def choose_by_name(self, hyper: SimpleNamespace, name: str) -> None:
-        """Sets `hyper.decays`: whether the variable of this name decays."""
+        """Sets `hyper.decays`, which is whether the variable of this name decays."""
         hyper.decays = self._do_use_weight_decay(name)
 
     def rule(

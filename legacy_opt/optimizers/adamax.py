@@ -32,8 +32,8 @@ class AdaMaxOptimizer(AdamBase):
     float32 scalar initialized to `beta1`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to `v`; not negative. For float16 variables pass 1e-4 or more, because the

@@ -34,7 +34,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     slots = {"m": Slot()}
     step_functions = {"sign_decay_fn": sign_decay.DECAYS}
     goes_by_advanced_step = True
-    # Private attributes that the classes in tf.contrib have, for subclasses.
+    # Private attributes of the classes in tf.contrib, which subclasses may read.
     _lr = alias_of("learning_rate")
     _lr_t, _beta_t, _sign_decay_t = map(tensor_of, ("learning_rate", "beta", "sign_decay"))
 
@@ -72,7 +72,8 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
     def _rule(self, grad, slots, hyper, multiplier):
         m = slots.m * hyper.beta + grad * (1 - hyper.beta)
         agreement = _sign(grad) * _sign(m)
-        # The rate is selected from three scalars, because Grappler would regroup a tensor product.
+        # Each element's factor is selected from three scalars, because Grappler would regroup a
+        # product of tensors.
         agreed, none, opposed = (
             hyper.learning_rate * multiplier(sign * hyper.sign_decay, hyper) for sign in (1, 0, -1)
         )
@@ -84,7 +85,7 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
         """Returns the factor of the gradient, without the learning rate.
 
         Args:
-          sign: the sign times the sign decay: the sign decay, 0, or the negative sign decay.
+          sign: ``d(t) * sign(g) * sign(m)``, where ``d(t)`` is the sign decay.
           hyper: see `rule`.
         """
         raise NotImplementedError
@@ -93,21 +94,22 @@ class _SignOptimizer(SavesStepFunctions, RuleOptimizer):
 class AddSignOptimizer(_SignOptimizer):
     """AddSign (`tf.contrib.opt.AddSignOptimizer`).
 
-    It has one slot, `m` (`w/AddSignOptimizer`), the gradient's moving average, with the variable's
-    shape and dtype, initialized to zero. Like in tf.contrib, with a sparse gradient `m` decays in
-    all rows, but the variable changes only in the rows in the gradient. So each sparse update costs
-    time for the whole slot. Unlike the class in tf.contrib, this class can train resource variables
-    with sparse gradients.
+    The optimizer has one slot, `m` (`w/AddSignOptimizer`), the moving average of the gradient, with
+    the variable's shape and dtype, initialized to zero. Like in tf.contrib, a sparse gradient makes
+    `m` decay in all rows, but changes the variable only in the rows of the gradient. So each sparse
+    update costs time for the whole slot. Unlike the class in tf.contrib, this class can train
+    resource variables with sparse gradients.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       alpha: added to the sign term.
       beta: decay factor of `m`, at least 0 and less than 1.
-      sign_decay_fn: a function of the global step that returns the factor of the sign term, as
-        `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn` return, or your own.
-        Each training step calls it once, with the `global_step` passed to `apply_gradients` before
-        it is incremented. If none is passed, the function gets the graph's global step, and a
-        `GlobalStepWarning` is issued. None means 1.
+      sign_decay_fn: a function of the global step that returns the factor of the sign term, such as
+        the results of `get_linear_decay_fn`, `get_cosine_decay_fn` and `get_restart_decay_fn`. Each
+        training step calls it once, with the value of the `global_step` passed to
+        `apply_gradients`, before this variable is incremented. If no `global_step` is passed, the
+        function gets the graph's global step, and a `GlobalStepWarning` is issued. None means a
+        factor of 1.
       use_locking: whether TensorFlow's kernel for dense gradients locks the variables while it
         writes. Sparse gradients have no kernel.
       name: the name of the optimizer and its slot.
@@ -157,7 +159,7 @@ class PowerSignOptimizer(_SignOptimizer):
     differ by some 1e-8 of their size.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       base: the base of the power, above zero. The rule uses its logarithm. If the base is a number,
         Python computes the logarithm, and the result is rounded to the variable's dtype.
       beta: decay factor of `m`, at least 0 and less than 1.

@@ -1,12 +1,13 @@
-"""Decoupled weight decay: variables shrink by a factor that does not pass through the gradient.
+"""Decoupled weight decay: in each update, variables shrink by a factor.
 
-For each update, with any optimizer as `base`::
+The gradient is not changed, unlike with L2 regularization. For each update, with any optimizer as
+`base`::
 
     w -= weight_decay * w
     w -= the update of base, from the gradient that was computed before the decay of w
 
-The factor is not multiplied by the learning rate. Source: Loshchilov and Hutter 2019 (SGDW, AdamW)
-and `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
+The weight decay is not multiplied by the learning rate. Source: Loshchilov and Hutter 2019 (SGDW,
+AdamW) and `tf.contrib.opt`, whose constructors, arithmetic and variable names are kept.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ class _DecayStep(NamedTuple):
 
     Attributes:
       variables: the variables to decay; None means all.
-      pairs: all (gradient, variable) pairs of the step.
+      pairs: all (gradient, variable) pairs of the training step.
       after: the operations that the weight decay waits for.
       has_decayed: whether the variable that is being updated has decayed already.
     """
@@ -82,7 +83,7 @@ class _DecayStep(NamedTuple):
 
 
 class DecoupledWeightDecayExtension:
-    """Adds decoupled weight decay to an optimizer: the first base class of a new one.
+    """Mixin that adds decoupled weight decay to an optimizer; list it as the first base class.
 
     For instance::
 
@@ -94,34 +95,39 @@ class DecoupledWeightDecayExtension:
         optimizer = AdagradWOptimizer(weight_decay=1e-4, learning_rate=0.1)
         train_op = optimizer.minimize(loss, decay_var_list=[weights])
 
-    A class that defines no constructor gets one with `weight_decay` before the arguments of the
-    other base class. Slots and variable names are those of the other base class.
+    A class that defines no constructor gets a constructor with `weight_decay` before the arguments
+    of the other base class. Slots and variable names are those of the other base class.
 
-    A dense gradient decays the whole variable; a sparse gradient decays each row that it touches
+    A dense gradient decays the whole variable; a sparse gradient decays each row that it contains
     once. Within one call of `apply_gradients` (or `minimize`) all gradients are computed first,
     then the variables decay, then they are updated. In `tf.contrib.opt` it is random whether a
-    gradient is computed before or after the decay. Another call in the same `Session.run` does not
-    wait for the first call, unless you add control dependencies.
-    An optimizer whose update reads the variable reads the decayed value. A learning rate schedule
-    does not change the weight decay: pass a schedule as `weight_decay` as well.
+    gradient is computed before or after the decay. If two calls run in the same `Session.run`, the
+    second call does not wait for the first call, unless you add control dependencies.
 
-    Improvements over `tf.contrib.opt`: `minimize` obeys `decay_var_list` (in tf.contrib it decays
-    all variables); an empty `decay_var_list` is an error (in tf.contrib it means all variables);
-    `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's; sparse
-    gradients also decay with optimizers that do not sum duplicate ids (GradientDescent).
+    If the update of the other base class reads the variable, it reads the decayed value. A learning
+    rate schedule does not change the weight decay. To change both, pass a schedule as
+    `weight_decay`, too.
+
+    Improvements over `tf.contrib.opt`:
+
+    * `minimize` obeys `decay_var_list`. (In tf.contrib, `minimize` decays all variables.)
+    * An empty `decay_var_list` is an error. (In tf.contrib, it means all variables.)
+    * `weight_decay` may be a callable, or a tensor whose dtype differs from the variable's.
+    * Sparse gradients also decay the rows if the optimizer does not sum duplicate ids, like
+      GradientDescentOptimizer.
 
     Args:
-      weight_decay: the fraction of a variable that it loses in each update: a number, scalar
-        tensor, variable, or callable that returns one. A number is not rounded to float32 for
+      weight_decay: the fraction of a variable that it loses in each update: a number, scalar tensor
+        or variable, or a callable that returns one of these. A number is not rounded to float32 for
         float64 variables.
       *args: arguments of the other base class.
       **kwargs: arguments of the other base class.
 
     Raises:
       TypeError: `weight_decay` is not a number, tensor, variable or callable without arguments.
-        Also when a class is defined, if this is not its first base class, or if the class overrides
-        `_decay_weights_op` or `_decay_weights_sparse_op`: tf.contrib calls these methods, but this
-        package does not.
+        The error is also raised when a subclass is defined, if this class is not its first base
+        class, or if the subclass overrides `_decay_weights_op` or `_decay_weights_sparse_op`.
+        (tf.contrib calls these two methods, but this package does not.)
       ValueError: `weight_decay` is NaN or infinite.
     """
 
@@ -204,9 +210,10 @@ class DecoupledWeightDecayExtension:
     def applying(
         self, grads_and_vars: List[GradAndVar], global_step: Optional[Variable] = None
     ) -> Iterator[None]:
-        """Passes all gradients of a step to `_prepare`, because no decay may precede a gradient.
+        """Passes all gradients to `_prepare`, because no variable may decay before they are known.
 
-        Keras bridges use this scope too, like `RuleOptimizer.applying`.
+        Keras optimizers made by `legacy_opt.compat.to_keras` enter this scope, too, like
+        `RuleOptimizer.applying`.
 
         Args:
           grads_and_vars: list of (gradient, variable) pairs.
@@ -240,7 +247,7 @@ class DecoupledWeightDecayExtension:
           TypeError: see `minimize`.
           ValueError: see `minimize`.
         """
-        if decay_var_list is None:  # keeps the list that minimize was given, if any
+        if decay_var_list is None:  # keeps the list that was passed to `minimize`, if any
             yield
             return
         self._set_decay_step(variables=_as_variables(decay_var_list))
@@ -266,7 +273,7 @@ class DecoupledWeightDecayExtension:
         self._set_decay_step(after=_all_of(self._decay_step.pairs))
         super()._prepare()
 
-    # The weight decay comes before the update of the other base class, in all of TF 1's methods.
+    # In all update methods, the weight decay precedes the update of the other base class.
 
     def _apply_dense(self, grad, var):
         with self.decayed(grad, var, WholeVariable()):
@@ -298,13 +305,13 @@ class DecoupledWeightDecayExtension:
         """Decays rows if the other base class does not let TensorFlow sum the rows of equal ids."""
         base = getattr(super(), method)
         if base.__func__ is getattr(v1.Optimizer, method):
-            yield  # TensorFlow calls _resource_apply_sparse with the sums, and it decays the rows
+            yield  # TensorFlow calls _[resource_]apply_sparse with the sums; there the rows decay.
             return
         with self.decayed(grad.values, variable, Rows(tf.unique(grad.indices)[0])):
             yield
 
     def decays(self, variable: Variable) -> bool:
-        """Whether a variable is among those to decay."""
+        """Whether a variable is among the variables to decay."""
         chosen = self._decay_step.variables
         return chosen is None or _among(variable, chosen)
 
@@ -356,8 +363,8 @@ def _decay_rows(variable, access, factor, use_locking):
 def _factor(optimizer, dtype):
     """Returns the weight decay in a variable's dtype.
 
-    This is not a method, because Keras bridges would take a number that an update method reads for
-    one that cannot be set during training.
+    This is not a method of the optimizer. If such a method read the Python number, `to_keras` would
+    assume that the weight decay cannot be changed during training.
     """
     tensor = optimizer._weight_decay_tensor
     if dtype == tf.float32:
@@ -366,7 +373,7 @@ def _factor(optimizer, dtype):
 
 
 def _all_of(grads_and_vars):
-    """Returns a list with an operation that waits for all gradients; it is empty outside graphs."""
+    """Returns a list with an operation that waits for all gradients; [] outside of TF1 graphs."""
     if versions.runs_in_order():
         return []
     strategy = tf.distribute.get_strategy()
@@ -423,8 +430,8 @@ def _constructor(cls):
     if "weight_decay" in base.parameters:
         raise TypeError(
             f"{cls.__name__}: its other base class has an argument weight_decay already, "
-            "which this decay would take. Use that class as it is, or rename its argument in "
-            "a subclass."
+            "and the two arguments would be confused. Use that class as it is, or rename its "
+            "argument in a subclass."
         )
     decay = inspect.Parameter("weight_decay", inspect.Parameter.POSITIONAL_OR_KEYWORD)
     __init__.__signature__ = base.replace(parameters=[me, decay] + others)
@@ -449,8 +456,8 @@ def extend_with_decoupled_weight_decay(base_optimizer: Type[V1Optimizer]) -> Typ
       The class; `AdagradOptimizerWithDecoupledWeightDecay` is its name in the example.
 
     Raises:
-      TypeError: `base_optimizer` is not such a class, has decoupled weight decay already, or has an
-        argument `weight_decay` of its own.
+      TypeError: `base_optimizer` is not such a class, or already has decoupled weight decay or an
+        argument `weight_decay`.
     """
     if not (isinstance(base_optimizer, type) and issubclass(base_optimizer, v1.Optimizer)):
         raise TypeError(

@@ -1,6 +1,6 @@
 """DiffGrad: Adam with smaller updates where the gradient hardly changes (close to an optimum).
 
-With ``g'`` the gradient of the previous step, zero at first::
+In these formulas ``g'`` is the gradient of the previous update, or zero in the first update::
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -27,9 +27,9 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class DiffGradOptimizer(AdamBase):
     """Adam with friction where the gradient changes little (Dubey et al. 2019).
 
-    The friction is 0.5 where the gradient equals that of the previous step, and otherwise between
-    0.5 and 1. A sparse gradient updates only the rows that it contains, in the variable and its
-    slots; the powers of beta count all training steps.
+    The friction is 0.5 where the gradient equals the gradient of the previous update, and otherwise
+    between 0.5 and 1. A sparse gradient updates only the rows that it contains, in the variable and
+    its slots; the powers of beta count all training steps.
 
     Slots, in this order, named after the optimizer (`w/DiffGrad`, `w/DiffGrad_1`, `w/DiffGrad_2`):
     `m`, `v` and `prev_grad`, the gradient of the previous update, with the variable's shape and
@@ -37,8 +37,8 @@ class DiffGradOptimizer(AdamBase):
     initialized to `beta1` and `beta2`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative.
@@ -115,7 +115,7 @@ def _subtract(variable, pieces, steps):
     """Subtracts the updates, one for each piece, from the variable; returns the operations."""
     if len(pieces) == 1:
         return [variable.assign_sub(steps[0], read_value=False)]
-    if is_resource(variable):  # because after a write to a slice every read copies the variable
+    if is_resource(variable):  # After a write to a slice, every read would copy the variable.
         return [variable.assign_sub(tf.concat(steps, axis=0), read_value=False)]
     value = variable.read_value()
     return [

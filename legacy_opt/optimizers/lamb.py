@@ -26,13 +26,13 @@ from legacy_opt.optimizers.adam_weight_decay import AdamWeightDecayOptimizer, ma
 class LAMBOptimizer(AdamWeightDecayOptimizer):
     """Adam with updates scaled to the norm of each variable (You et al. 2019).
 
-    It extends `AdamWeightDecayOptimizer`, with the same slots (`w/adam_m`, `w/adam_v`) and dense
-    updates for sparse gradients. **It increments `global_step`, so delete two lines of your
-    script**; see `AdamWeightDecayOptimizer`.
+    The class extends `AdamWeightDecayOptimizer`, with the same slots (`w/adam_m`, `w/adam_v`) and
+    dense updates for sparse gradients. **This optimizer increments `global_step`, so delete two
+    lines of your script**; see `AdamWeightDecayOptimizer`.
 
-    The norms are over a whole variable; each partition of a partitioned variable has separate norms
-    and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of the norms is zero,
-    and for excluded variables. Norms of 16-bit variables are computed in float32.
+    The norms are those of a whole variable. Each partition of a partitioned variable has separate
+    norms and a separate rate, like in ALBERT. The factor ``|w| / |u|`` is 1 if one of the norms is
+    zero, and for excluded variables. Norms of 16-bit variables are computed in float32.
 
     `t` is the `global_step` passed to `apply_gradients` (or the graph's global step, if none is
     passed) plus 1; no variable of the optimizer counts training steps. ALBERT's class has no bias
@@ -124,7 +124,7 @@ def _one_minus_power(rest, t):
 
 
 def _ratio(value, direction):
-    """Returns the norm of `value` divided by that of `direction`, or 1 if one of them is zero."""
+    """Returns the norm of `value` divided by the norm of `direction`, or 1 if a norm is zero."""
     one, other = _norm(value), _norm(direction)
     ratio = tf.compat.v2.where((one > 0) & (other > 0), one / other, tf.ones_like(one))
     return tf.cast(ratio, value.dtype)

@@ -28,24 +28,25 @@ from legacy_opt.core.variable_access import Access
 class LARSOptimizer(RuleOptimizer):
     """Layer-wise adaptive rate scaling (`tf.contrib.opt.LARSOptimizer`).
 
-    It has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
-    initialized to zero. The slot includes the learning rate, so a new learning rate affects new
-    gradients only.
+    The optimizer has one slot, `momentum` (`w/LARSOptimizer`), with the variable's shape and dtype,
+    initialized to zero. Dense gradients are multiplied by the learning rate before they are added
+    to the slot, so a new learning rate affects new gradients only.
 
     Like in tf.contrib, a sparse gradient is applied without trust ratio and weight decay, even to
     variables outside `skip_list`: the rows that it contains are updated by plain Momentum
     (``momentum = mu * momentum + g; w -= learning_rate * momentum``). In the slot of a variable
-    with both dense and sparse gradients the two formulas mix. Each partition of a partitioned
-    variable has a separate norm and trust ratio. For float64 variables, dense updates use
-    hyperparameters in full precision; sparse updates round them to float32. Norms are computed in
-    the variable's dtype. So in float16 (largest number 65504) a norm of 256 or more is infinite,
-    like in tf.contrib: train such variables in float32.
+    with both dense and sparse gradients the two formulas mix: only dense gradients are multiplied
+    by the learning rate before they are added. Each partition of a partitioned variable has a
+    separate norm and trust ratio. For float64 variables, dense updates use hyperparameters in full
+    precision; sparse updates round them to float32. Norms are computed in the variable's dtype. So
+    in float16 (largest number 65504) a norm of 256 or more is infinite, like in tf.contrib: train
+    such variables in float32.
 
     Unlike in tf.contrib, a dense update also accepts a callable `learning_rate`, and tensors whose
     dtype differs from that of the variable.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       momentum: the factor mu, not negative.
       weight_decay: the factor of the variable that is added to the gradient, not negative.
       eeta: the trust coefficient.
@@ -64,7 +65,7 @@ class LARSOptimizer(RuleOptimizer):
 
     slots = {"momentum": Slot()}
     full_precision = ("learning_rate", "momentum", "weight_decay", "eeta", "epsilon")
-    # Private attributes that the class in tf.contrib has, for subclasses.
+    # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor, _momentum_tensor = map(tensor_of, ("learning_rate", "momentum"))
 
     def __init__(
@@ -91,7 +92,10 @@ class LARSOptimizer(RuleOptimizer):
         self._use_nesterov = argument_checks.boolean("use_nesterov", use_nesterov)
 
     def update_for(self, grad: Tensor, variable: Variable, access: Access) -> Update:
-        """Returns an update for plain Momentum, with a scaled gradient and a learning rate of 1."""
+        """Returns an `Update` for `rule`, which computes plain Momentum.
+
+        A dense gradient is multiplied by the learning rate here, and `rule` gets a rate of 1.
+        """
         update = super().update_for(grad, variable, access)
         hyper = update.hyper
         if update.sparse:
@@ -105,7 +109,8 @@ class LARSOptimizer(RuleOptimizer):
     def compute_lr(self, grad: Tensor, var: Variable) -> Tuple[Tensor, Tensor]:
         """Returns the learning rate of a variable, and its dense gradient with weight decay.
 
-        It is called with every dense gradient. Subclasses may override it, like in tf.contrib.
+        This method is called for every dense gradient. Subclasses may override it, like in
+        tf.contrib.
         """
         hyper = self.hyperparameters(var.dtype.base_dtype)
         rate, name = hyper.learning_rate, self.variable_name(var)
@@ -138,8 +143,9 @@ def _trust_ratio(grad, value, hyper):
     """Returns the factor of the learning rate, a scalar."""
     value_norm, grad_norm = tf.norm(value, ord=2), tf.norm(grad, ord=2)
     decay = hyper.weight_decay * value_norm
-    # The sum has the same order as tf.contrib's class in a Session, which first adds a constant
-    # epsilon to the decay, except in 16 bits. The maximum only keeps Grappler from reordering.
+    # The sum is computed in the order of tf.contrib's class in a Session, which first adds a
+    # constant epsilon to the decay, except in 16 bits. The maximum changes no value: it prevents
+    # Grappler from reordering the sum.
     if grad.dtype.size == 2:
         divisor = tf.maximum(grad_norm + decay, grad.dtype.min) + hyper.epsilon
     else:

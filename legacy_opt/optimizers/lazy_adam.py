@@ -1,4 +1,4 @@
-"""LazyAdam: Adam that updates, for a sparse gradient, only the rows in the gradient.
+"""LazyAdam: Adam that updates only the rows in a sparse gradient, not the whole table.
 
     m = beta1 * m + (1 - beta1) * g
     v = beta2 * v + (1 - beta2) * g**2
@@ -18,7 +18,7 @@ class LazyAdamOptimizer(AdamBase):
     With dense gradients the results are bit for bit those of `tf.compat.v1.train.AdamOptimizer`.
     With a sparse gradient TensorFlow's optimizer changes every row of the table, but this optimizer
     updates only the rows in the gradient, and their moments. The powers of beta count all training
-    steps, even those without a gradient for a row.
+    steps, whether or not a row is in the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`): `m` and `v`, with the
     variable's shape and dtype, initialized to zero. All variables share `beta1_power` and
@@ -27,8 +27,8 @@ class LazyAdamOptimizer(AdamBase):
     checkpoints of the other optimizer.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative ("epsilon hat" in the paper). For

@@ -24,18 +24,18 @@ from legacy_opt.optimizers.adam_base import AdamBase, corrected_rate, moments
 class NadamOptimizer(AdamBase):
     """Adam with Nesterov momentum (tf.contrib.opt).
 
-    Unlike Keras' Nadam, it has no momentum schedule.
+    Unlike Keras' Nadam, this optimizer has no momentum schedule.
 
-    With a sparse gradient `m` and `v` decay in all rows, so that each step reads and writes both
-    slots completely. The variable changes only in the rows in the gradient.
+    With a sparse gradient `m` and `v` decay in all rows, so that each update reads and writes both
+    slots completely. The variable changes only in the rows of the gradient.
 
     Slots, in this order, named after the optimizer (`w/Adam`, `w/Adam_1`, because the default name
     is "Adam"): `m` and `v`, with the variable's shape and dtype, initialized to zero. All variables
     share `beta1_power` and `beta2_power`, float32 scalars initialized to `beta1` and `beta2`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one. The same
-        types are accepted for `beta1`, `beta2` and `epsilon`.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
+        The same types are accepted for `beta1`, `beta2` and `epsilon`.
       beta1: decay factor of `m`, at least 0 and less than 1.
       beta2: decay factor of `v`, at least 0 and less than 1.
       epsilon: added to the square root of `v`; not negative. For float16 variables pass 1e-4 or

@@ -26,19 +26,20 @@ from legacy_opt.core.update import RuleResult, Update
 class RegAdagradOptimizer(RuleOptimizer):
     """Adagrad that can leave its slots unchanged (`tf.contrib.opt.RegAdagradOptimizer`).
 
-    Then the gradient of a regularization term does not lower the learning rate for other losses::
+    If the gradient of a regularization term leaves the slots unchanged, it does not lower the
+    learning rate for other losses::
 
         optimizer = RegAdagradOptimizer(0.1)
         train_op = optimizer.minimize(loss)
         with optimizer.avoid_updating_slots():
             regularize_op = optimizer.minimize(regularization_loss)
 
-    It has one slot, `accumulator` (`w/RegAdagrad`), with the variable's shape and dtype,
-    initialized to `initial_accumulator_value`. Outside the context the results are bit for bit
-    those of `tf.compat.v1.train.AdagradOptimizer`.
+    The optimizer has one slot, `accumulator` (`w/RegAdagrad`), with the variable's shape and dtype,
+    initialized to `initial_accumulator_value`. Outside `avoid_updating_slots` the results are bit
+    for bit those of `tf.compat.v1.train.AdagradOptimizer`.
 
     Args:
-      learning_rate: a number, scalar tensor, variable, or callable that returns one.
+      learning_rate: a number, scalar tensor or variable, or a callable that returns one of these.
       initial_accumulator_value: initial value of the accumulator, above zero.
       use_locking: whether TensorFlow's kernel locks the variables while it writes.
       name: the name of the optimizer and its slot.
@@ -59,23 +60,24 @@ class RegAdagradOptimizer(RuleOptimizer):
         self._initial_accumulator_value = argument_checks.positive(
             "initial_accumulator_value", initial_accumulator_value
         )
-        # A mutable object, because the copy of this optimizer in a Keras bridge must share it.
+        # A mutable object, because the copy of this optimizer that `to_keras` makes must share it.
         self._now = SimpleNamespace(updates_slots=True)
 
     @contextlib.contextmanager
     def avoid_updating_slots(self) -> Iterator[None]:
-        """A context manager in which updates do not change the slots.
+        """Returns a context manager in which updates do not change the slots.
 
-        The context affects calls of `minimize` and `apply_gradients` inside it: in a graph while
-        the graph is built, in a `tf.function` while it is traced, in eager execution in each step.
-        An operation or trace created inside the context keeps this behaviour when it runs outside,
-        and vice versa. So do not call the same `tf.function` both inside and outside the context,
-        but write two. Contexts can be nested.
+        What matters is whether `minimize` or `apply_gradients` is called inside the context. In a
+        graph the call happens when the graph is built, in a `tf.function` when the function is
+        traced, and in eager execution in each training step. An operation or trace created inside
+        the context keeps this behaviour when it runs outside, and vice versa. So do not call the
+        same `tf.function` both inside and outside the context, but write two functions. Contexts
+        can be nested.
 
         The context also affects Keras optimizers that `legacy_opt.compat.to_keras` has created from
         this optimizer: in your own `train_step` write ``with optimizer.avoid_updating_slots():
-        keras_optimizer.apply_gradients(…)``. (Each `apply_gradients` of Keras counts as a training
-        step.)
+        keras_optimizer.apply_gradients(…)``. (Each call of Keras' `apply_gradients` increments the
+        Keras optimizer's `iterations`.)
         """
         before = self._now.updates_slots
         self._now.updates_slots = False
@@ -84,7 +86,7 @@ class RegAdagradOptimizer(RuleOptimizer):
         finally:
             self._now.updates_slots = before
 
-    # Private attributes that the class in tf.contrib has, for subclasses.
+    # Private attributes of the class in tf.contrib, which subclasses may read.
     _learning_rate_tensor = tensor_of("learning_rate")
     _should_update_slots = property(lambda self: self._now.updates_slots)
 

@@ -1,7 +1,8 @@
 """Shampoo: a preconditioner for each axis, from the second moments of the slices along that axis.
 
-With ``T = global_step + 1`` and, for each axis i of n, ``G_i(g)`` the matrix of the inner products
-of all pairs of slices of g along the axis (for a gradient matrix, ``g gT`` and ``gT g``)::
+For each axis i of the n axes of a gradient g, ``G_i(g)`` is the matrix of the inner products of all
+pairs of slices of g along this axis. (If g is a matrix, these are ``g gT`` and ``gT g``.) With
+``T = global_step + 1``, which the decays, weights and intervals may depend on::
 
     gbar = gbar_decay * gbar + gbar_weight * g
     Gbar_i = mat_gbar_decay * Gbar_i + mat_gbar_weight * G_i(g)
@@ -40,9 +41,9 @@ from legacy_opt.optimizers import shampoo_matrices
 class ShampooOptimizer(RuleOptimizer):
     """Kronecker-factored preconditioning (tf.contrib.opt).
 
-    For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. Its power is
-    computed element by element, without epsilon; the power of a zero is zero. The sum in ``G_i`` is
-    divided by the length of the axis when it is added to the diagonal, except for vectors.
+    For an axis longer than `max_matrix_size` only the diagonal of the matrix is kept. The power of
+    the diagonal is computed element by element, without epsilon; the power of a zero is zero. The
+    diagonal of ``G_i`` is divided by the length of the axis before it is added, except for vectors.
 
     Slots, named after the optimizer (`w/Shampoo`, `w/Shampoo_1`, …), in this order:
 
@@ -54,10 +55,10 @@ class ShampooOptimizer(RuleOptimizer):
       restore.
 
     The default ``global_step=0`` is a constant. If an interval is not 1 or a parameter is a
-    function of the global step, a global step that the training increments is needed, and a
-    `GlobalStepWarning` is issued if it stays constant. Like in tf.contrib, the global step is
-    rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the step see only every
-    second step, from 2**25 on every fourth, and so on.
+    function of the global step, the training has to increment the global step; a
+    `GlobalStepWarning` is issued if the global step may stay constant. Like in tf.contrib, the
+    global step is rounded to float32: from 2**24 (1.7e7) on, intervals and functions of the global
+    step see only every second value, from 2**25 on only every fourth value, and so on.
 
     A sparse gradient is made dense, unless the first axis is longer than `max_matrix_size` and
     `gbar_decay` is 0. In that case only the rows in the gradient change, and `mat_gbar_decay` has
@@ -66,8 +67,8 @@ class ShampooOptimizer(RuleOptimizer):
 
     Unlike the class in tf.contrib, this class also trains float64, float16 and bfloat16 variables,
     and treats scalars like vectors of one element. It accepts a function for `svd_interval` in
-    Python 3. If `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, it keeps ``Gbar_i``,
-    where tf.contrib uses zeros.
+    Python 3. If `mat_gbar_decay` is 0 and `precond_update_interval` is not 1, this class keeps
+    ``Gbar_i`` until the next update of the matrices, while tf.contrib uses zeros.
 
     With `use_iterative_root` the iterations stop too early if ``Gbar_i / length + epsilon * I`` is
     so small that its norm is less than the relative error of the first iteration. For example, the
@@ -78,18 +79,18 @@ class ShampooOptimizer(RuleOptimizer):
       global_step: the scalar variable that counts training steps, or a number that is not negative;
         None means the graph's global step (`tf.compat.v1.train.get_global_step`).
       max_matrix_size: the longest axis that has a matrix.
-      gbar_decay: a number, scalar tensor, variable, or callable that returns one. The callable has
-        no argument, or one argument: ``T``, a float32 tensor. The same types are accepted for
-        `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`, `svd_interval`,
-        `precond_update_interval`, `epsilon` and `alpha`.
+      gbar_decay: a number, scalar tensor or variable, or a callable that returns one of these. The
+        callable has no argument, or one argument: ``T``, a float32 tensor. The same types are
+        accepted for `gbar_weight`, `mat_gbar_decay`, `mat_gbar_weight`, `learning_rate`,
+        `svd_interval`, `precond_update_interval`, `epsilon` and `alpha`.
       gbar_weight: see the formulas of this module.
       mat_gbar_decay: see the formulas of this module; not negative.
       mat_gbar_weight: see the formulas of this module; not negative.
       learning_rate: the factor of the update.
-      svd_interval: 1 or more; the powers ``H_i`` are computed in steps where T is a multiple of
-        this number.
-      precond_update_interval: 1 or more; the matrices are updated in steps where T is a multiple of
-        this number, and ``mat_gbar_weight`` is multiplied by this number.
+      svd_interval: 1 or more; the powers ``H_i`` are computed in training steps where T is a
+        multiple of this number.
+      precond_update_interval: 1 or more; the matrices are updated in training steps where T is a
+        multiple of this number, and ``mat_gbar_weight`` is multiplied by this number.
       epsilon: added to the matrices' diagonals; not negative.
       alpha: the sum of the exponents of all axes.
       use_iterative_root: whether to compute powers by iterations of matrix products in place of the
@@ -100,8 +101,8 @@ class ShampooOptimizer(RuleOptimizer):
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: an argument is NaN or out of range. Also when gradients are applied, if a
-        variable's shape is unknown or does not fit the arguments.
+      ValueError: an argument is NaN or out of range. The error is also raised when gradients are
+        applied, if a variable's shape is unknown or does not fit the arguments.
     """
 
     allows_constant_step = True
@@ -132,7 +133,7 @@ class ShampooOptimizer(RuleOptimizer):
         self._learning_rate = _parameter("learning_rate", learning_rate)
         self._gbar_decay = _parameter("gbar_decay", gbar_decay)
         self._gbar_weight = _parameter("gbar_weight", gbar_weight)
-        # The powers exist only for positive matrices.
+        # Not negative, because the powers exist only for positive matrices.
         self._mat_gbar_decay = _parameter("mat_gbar_decay", mat_gbar_decay, least=0)
         self._mat_gbar_weight = _parameter("mat_gbar_weight", mat_gbar_weight, least=0)
         self._svd_interval = _parameter("svd_interval", svd_interval, least=1)
@@ -181,7 +182,7 @@ class ShampooOptimizer(RuleOptimizer):
         return hyper
 
     def _at_time(self, name, hyper, dtype):
-        """Returns a parameter in this step: a Python number unchanged, or a tensor of `dtype`."""
+        """Returns the current value of a parameter: a Python number, or a tensor of `dtype`."""
         value = getattr(self, "_" + name)
         if takes_step(value):
             value = argument_checks.hyperparameter(name, value(hyper.time))
@@ -253,9 +254,10 @@ class ShampooOptimizer(RuleOptimizer):
         return tf.compat.v2.where(diagonal > 0, power, tf.zeros_like(power))
 
     def _matrix(self, axis, size, grad, slots, hyper, changes):
-        """Updates the matrix of an axis if this is due in this step, and returns its power.
+        """Updates the matrix of an axis if an update is due, and returns the power of the matrix.
 
-        In steps where `svd_interval` requires no new power, it returns the power in the slot.
+        In training steps in which no new power is due (`svd_interval`), the power is read from the
+        slot.
         """
         name = f"Gbar_{axis}"
         weight = hyper.mat_gbar_weight * hyper.precond_update_interval
@@ -293,7 +295,10 @@ class ShampooOptimizer(RuleOptimizer):
 
 
 class _RowsOfAPart(RowSlot):
-    """One value per row, valid only with the same partitions: another may have a matrix."""
+    """One value per row; only a graph with the same partitions can restore the slot.
+
+    A shorter partition may have a matrix instead of a diagonal.
+    """
 
     def axes(self, variable: Variable) -> Tuple[int, ...]:
         return ()
@@ -322,7 +327,7 @@ _PARAMETERS = (
 
 
 def _parameter(name, value, least=None):
-    """Checks a parameter, which may also be a function of the step, and returns it."""
+    """Checks a parameter, which may also be a function of the global step, and returns it."""
     if not takes_step(value):
         value = argument_checks.hyperparameter(name, value)
     if least is not None and isinstance(value, numbers.Real) and value < least:

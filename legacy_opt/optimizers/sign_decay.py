@@ -5,12 +5,12 @@
     restart:  (1 + cos(pi (num_periods t mod decay_steps) / decay_steps)) / 2
 
 where ``t = min(global_step, decay_steps)``. From Bello et al., "Neural Optimizer Search with
-Reinforcement Learning" (https://arxiv.org/abs/1709.07417); the functions are those of TensorFlow
-1's `tf.contrib.opt.python.training.sign_decay`, and return the same bits as these in a Session.
+Reinforcement Learning" (https://arxiv.org/abs/1709.07417). The functions return the same bits as
+TensorFlow 1's `tf.contrib.opt.python.training.sign_decay` in a Session.
 
-A Session multiplies by 1 / decay_steps instead of dividing, and combines constant factors; eager
-execution does neither. Here Python combines the constants, in float32, so that Sessions, functions
-and eager execution compute the same.
+A Session multiplies by 1 / decay_steps instead of dividing, and combines constant factors. Eager
+execution does neither. Here the constants are combined in Python, in float32, so that Sessions,
+functions and eager execution compute the same.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def get_cosine_decay_fn(
 
     Args:
       decay_steps: the number of steps after which the result is constant, a positive integer.
-      num_periods: the number of periods of the cosine in these steps; with 0.5 it ends at 0.
+      num_periods: the number of periods of the cosine in these steps. With 0.5 the last value is 0.
       zero_after: the number of periods after which the result is 0, or None.
 
     Returns:
@@ -164,7 +164,8 @@ def checked(function):
     """Returns a `sign_decay_fn` argument: a callable or None.
 
     Raises:
-      TypeError: `function` is neither, or is one of the functions above that create a decay.
+      TypeError: `function` is neither a callable nor None, or is a function above that creates a
+        decay, such as `get_linear_decay_fn`.
     """
     makers = (get_linear_decay_fn, get_cosine_decay_fn, get_restart_decay_fn)
     if function in makers:

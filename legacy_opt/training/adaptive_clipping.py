@@ -33,7 +33,7 @@ def adaptive_clipping_fn(
         deviations above its mean; a number or tensor.
       decay: the decay factor of the moving averages, a number in [0, 1) or a tensor.
       static_max_norm: a number or tensor to which the norm is also clipped, or None.
-      global_step: a variable or tensor, or None. If it is given, the decay factor at step n is
+      global_step: a variable or tensor, or None. For a global step n, the decay factor is
         ``min(decay, n / (n + 1))``, so that the averages are not biased towards zero.
       report_summary: whether to write the summary `global_norm/adaptive_max_gradient_norm`.
       epsilon: added to the norm; also the lower bound of the variance.
@@ -79,7 +79,7 @@ def adaptive_clipping_fn(
 
 
 def _bound(norm, std_factor, decay, global_step, epsilon):
-    """Updates the averages; returns the norm from which to clip, and the mean of log(norm)."""
+    """Updates the averages; returns the smallest norm to clip, and the mean of log(norm)."""
     log_norm = tf.math.log(norm + epsilon)
     if global_step is not None:
         n = tf.cast(global_step, tf.float32)

@@ -1,7 +1,7 @@
-"""A training step in one call: `optimize_loss`.
+"""`optimize_loss`, which builds a training step in one call.
 
-Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15. It builds the same graph, operation by
-operation, except with `check_numerics=True`.
+Source: `tf.contrib.layers.optimize_loss` of TensorFlow 1.15. The function here builds the same
+graph, operation by operation, except with `check_numerics=True`.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ def optimize_loss(
 ) -> Tensor:
     """Creates an operation that runs one training step and returns the loss.
 
-    Call it only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or `wrap_function`.
+    Call this function only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or
+    `wrap_function`.
     Source: `tf.contrib.layers.optimize_loss`; docs/training_helpers.md lists the differences.
 
     Args:
@@ -64,7 +65,8 @@ def optimize_loss(
       learning_rate: a number, which becomes the float32 variable `learning_rate` and is saved in
         checkpoints; a scalar tensor or variable; or None if `optimizer` needs none.
       optimizer: one of: a name in `OPTIMIZER_CLS_NAMES`; a class, which is called with
-        ``learning_rate=…``, and with ``global_step=…`` if it requires that; a function of the
+        ``learning_rate=…``, and with ``global_step=…`` if its constructor requires the global step;
+        a function of the
         learning rate, or a function without arguments if `learning_rate` is None; a
         `tf.compat.v1.train.Optimizer`.
       gradient_noise_scale: a number or tensor, or None: the factor of noise from a truncated normal
@@ -87,7 +89,7 @@ def optimize_loss(
       check_numerics: True or False, see `create_train_op`. tf.contrib has no such argument.
 
     Returns:
-      The loss of the step, a tensor. Evaluating this tensor runs the training step first.
+      The loss of the training step, a tensor. Evaluating this tensor runs the training step first.
 
     Raises:
       TypeError: an argument has the wrong type, or an optimizer class needs other arguments.

@@ -1,7 +1,7 @@
-"""A training step in one call: `create_train_op`.
+"""`create_train_op`, which builds a training step in one call.
 
-Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15. It builds the same graph,
-operation by operation, except with `check_numerics=True`.
+Source: `tf.contrib.training.create_train_op` of TensorFlow 1.15. The function here builds the same
+graph, operation by operation, except with `check_numerics=True`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def create_train_op(
 ) -> Tensor:
     """Creates an operation that runs one training step and returns the loss.
 
-    Call it only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or `wrap_function`.
+    Call this function only where a TF1 graph is built: in a `tf.Graph`, a `model_fn`, or
+    `wrap_function`.
     Source: `tf.contrib.training.create_train_op`; docs/training_helpers.md lists the differences.
 
     Args:
@@ -58,16 +59,16 @@ def create_train_op(
       gate_gradients: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       aggregation_method: see `tf.compat.v1.train.Optimizer.compute_gradients`.
       colocate_gradients_with_ops: whether to place gradients on the devices of their operations.
-      check_numerics: whether to raise an InvalidArgumentError in a step in which the loss or a
-        gradient (after `transform_grads_fn`) is NaN or infinite. With True, trained variables,
+      check_numerics: whether to raise an InvalidArgumentError in a training step in which the loss
+        or a gradient (after `transform_grads_fn`) is NaN or infinite. With True, trained variables,
         slots and global step are not changed in such a step, but `update_ops` may have run.
-        Gradients of a LossScaleOptimizer are not checked, because it skips such steps itself.
-        "loss" checks only the loss, like True in tf.contrib; then the variables may have been
-        updated before the error.
+        Gradients of a LossScaleOptimizer are not checked, because this optimizer skips such steps
+        itself. "loss" checks only the loss, like True in tf.contrib; then the variables may have
+        been updated before the error.
 
     Returns:
-      The loss of the step, a tensor. Evaluating this tensor runs the training step first. It is
-      added to the collection `TRAIN_OP`.
+      The loss of the training step, a tensor, which is added to the collection `TRAIN_OP`.
+      Evaluating this tensor runs the training step first.
 
     Raises:
       TypeError: an argument has the wrong type.

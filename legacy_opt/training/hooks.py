@@ -36,9 +36,9 @@ class ProgressBarHook(v1.train.SessionRunHook):
     Raises:
       ImportError: tqdm is not installed.
       TypeError: an argument has the wrong type; or `options` has a name that tqdm does not accept,
-        or that this hook sets itself (`iterable`, `total`, `initial`).
-      ValueError: `total_steps` is below 1. Also when the training starts, if the loss is not a
-        scalar or not in the graph, or if the graph has no global step.
+        or one that this hook sets itself (`iterable`, `total`, `initial`).
+      ValueError: `total_steps` is below 1. The error is also raised when the training starts, if
+        the loss is not a scalar or not in the graph, or if the graph has no global step.
     """
 
     def __init__(
@@ -119,19 +119,20 @@ class ProgressBarHook(v1.train.SessionRunHook):
 class SlotSummaryHook(v1.train.SessionRunHook):
     """Writes statistics of an optimizer's slots for TensorBoard.
 
-    It writes the mean, minimum and maximum of each slot after the first step, then every
-    `every_n_steps` steps, and at the end. The tags are ``slots/<variable>/<slot>/<statistic>``, for
-    example ``slots/embeddings/accumulator/max``. The statistics are computed on the slot's device,
-    so that only three numbers per slot are transferred. Statistics written for step n are computed
-    after step n is complete, but other workers of a cluster may be within a step.
+    The hook writes the mean, minimum and maximum of each slot after the first training step, then
+    every `every_n_steps` steps, and at the end. The tags are
+    ``slots/<variable>/<slot>/<statistic>``, for example ``slots/embeddings/accumulator/max``. The
+    statistics are computed on the slot's device, so that only three numbers per slot are
+    transferred. Statistics written for global step n are computed after this training step is
+    complete, but other workers of a cluster may be in the middle of a training step.
 
     Only one worker, the chief, should write statistics: pass the hook to an Estimator in
     `training_chief_hooks`.
 
-    Empty slots are left out, and slots that change their size (the rows that
-    `GradientAccumulationOptimizer` accumulates). In the slot `accumulator_decay_power` of
-    AdagradDecay only some elements are used (for dense gradients only the first), so look at its
-    maximum, not its mean.
+    Empty slots are left out. Slots whose size changes (the rows that
+    `GradientAccumulationOptimizer` accumulates) are also left out. In the slot
+    `accumulator_decay_power` of AdagradDecay only some elements are used (for dense gradients only
+    the first element), so look at the maximum of this slot, not at its mean.
 
     Args:
       optimizer: the `tf.compat.v1.train.Optimizer` or Keras OptimizerV2 that trains in the graph.
@@ -142,9 +143,9 @@ class SlotSummaryHook(v1.train.SessionRunHook):
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. Also when the training
-        starts, if the optimizer has no slots in the graph, or no slot with a name in `slots`, or if
-        the graph has no global step.
+      ValueError: `every_n_steps` is below 1, or `output_dir` is empty. The error is also raised
+        when the training starts, if the optimizer has no slots in the graph, or no slot with a name
+        in `slots`, or if the graph has no global step.
     """
 
     def __init__(
@@ -189,7 +190,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
                     tag = f"slots/{variable.op.name}/{name}/{statistic}"
                     statistics[tag] = reduce(values)
         self._fetches = {"step": step, "statistics": statistics}
-        # Not when the hook first writes, because that may be in eager execution, outside the graph.
+        # The writer is created here, because the first write may happen outside the graph, in eager
+        # execution.
         self._writer = v1.summary.FileWriterCache.get(self._output_dir)
 
     def after_create_session(
@@ -209,7 +211,8 @@ class SlotSummaryHook(v1.train.SessionRunHook):
         run_context: tf.compat.v1.train.SessionRunContext,
         run_values: tf.compat.v1.train.SessionRunValues,
     ) -> None:
-        # The run that returned the step also increments it; the value is from before or after that.
+        # The run that returned the global step also increments it. The value may be from before or
+        # after the increment.
         if not self._timer.should_trigger_for_step(int(run_values.results) + 1):
             return
         step = int(run_context.session.run(self._fetches["step"]))
@@ -247,7 +250,7 @@ class SlotSummaryHook(v1.train.SessionRunHook):
             raise ValueError(
                 f"{type(self._optimizer).__name__} has no slots "
                 f"{'{} '.format(', '.join(sorted(missing))) if missing else ''}in this graph; it "
-                f"has {', '.join(existing) or 'none'}. Is it the one that trains?"
+                f"has {', '.join(existing) or 'none'}. Is this the optimizer that trains?"
             )
         return [each for each in found if each[2].shape.num_elements()]
 

@@ -1,4 +1,4 @@
-"""Shared parts of `optimize_loss` and `create_train_op`: argument checks, applying gradients."""
+"""Functions that `optimize_loss` and `create_train_op` share: checks, and applying gradients."""
 
 import tensorflow as tf
 
@@ -35,13 +35,13 @@ def apply(optimizer, pairs, global_step, checked_loss, name=None):
     if contains_sync_replicas(optimizer):
         # SyncReplicasOptimizer runs some operations in threads, which must not compute a loss.
         finite = []
-    # The dependencies are needed because some writes of an optimizer do not depend on gradients.
+    # The control dependencies are needed because some writes of optimizers need no gradients.
     with tf.control_dependencies(finite):
         return optimizer.apply_gradients(pairs, global_step=global_step, name=name)
 
 
 def _is_loss_scale(optimizer):
-    """Whether an optimizer scales the loss, and skips steps whose gradients overflow."""
+    """Whether an optimizer scales the loss, and skips training steps whose gradients overflow."""
     return any(each.__name__ in _LOSS_SCALES for each in type(optimizer).__mro__)
 
 
@@ -95,9 +95,10 @@ def check_step(global_step, advanced):
     # Not isinstance: some variables of distribution strategies are not instances of tf.Variable.
     if not advanced or global_step is None or hasattr(global_step, "assign_add"):
         return
-    if global_step.dtype == global_step.dtype.base_dtype:  # otherwise it is a ref of a variable
+    # A tensor with a ref dtype refers to a variable, and is accepted.
+    if global_step.dtype == global_step.dtype.base_dtype:
         raise TypeError(
-            "global_step must be a variable to be advanced, got the tensor "
+            "global_step must be a variable to be incremented, got the tensor "
             f"{global_step.name!r}. Pass the variable; or, to optimize_loss, "
             "increment_global_step=False."
         )

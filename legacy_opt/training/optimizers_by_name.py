@@ -154,11 +154,14 @@ def v1_optimizer(what, value):
 def _no_optimizer(what, value):
     text = f"{what} must be a tf.compat.v1.train.Optimizer"
     if what == "optimizer":
-        text = "optimizer must be a name, or a class, function or instance of such"
+        text = (
+            "optimizer must be a name, or a class or instance of tf.compat.v1.train.Optimizer, or "
+            "a function that returns an instance"
+        )
     text += f", got {value!r} of type {type(value).__name__}."
     cls = value if isinstance(value, type) else type(value)
     if any("keras" in base.__module__.split(".") for base in cls.__mro__):
-        text += " legacy_opt.compat.to_v1(…) converts a Keras optimizer to one."
+        text += " legacy_opt.compat.to_v1(…) converts a Keras optimizer to a v1 optimizer."
     return text
 
 

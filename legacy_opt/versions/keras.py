@@ -108,7 +108,7 @@ def kind_of_keras_optimizer(value):
     """Returns the kind of a Keras optimizer or optimizer class: "optimizer_v2", "keras3" or None.
 
     Raises:
-      ImportError: `value` is of Keras 3, which is too old or has a backend other than TensorFlow.
+      ImportError: `value` belongs to a Keras 3 that is too old or has another backend.
     """
     cls = value if isinstance(value, type) else type(value)
     if any(base.__name__ == "OptimizerV2" for base in cls.__mro__):
@@ -134,9 +134,10 @@ def create_optimizer_weights(optimizer, variables):
 
 
 def keras_3_distributes(strategy):
-    """Whether Keras 3 divides the loss by the number of replicas before it sums their gradients.
+    """Whether Keras 3 divides the loss by the number of replicas whose gradients it will sum.
 
-    Tests have shown that Keras up to 3.7 does not, so that `fit` trains with too large gradients.
+    Tests have shown that Keras up to 3.7 does not, so that `fit` trains with gradients that are too
+    large.
     """
     if strategy.num_replicas_in_sync == 1:
         return True
@@ -165,7 +166,7 @@ def value_of(variable):
 
 
 def assign_to(variable, value):
-    """Assigns a value to a variable; in a TF1 graph Keras' session does it."""
+    """Assigns a value to a variable; in a TF1 graph Keras' session runs the assignment."""
     variable = tf_variable(variable)
     if for_a_session():
         keras_2().backend.set_value(variable, value)

@@ -27,14 +27,14 @@ def building():
 def runs_in_order():
     """Whether reads and writes of variables run in program order.
 
-    They do in eager execution and in `tf.function`, but not in TF1 graphs and `wrap_function`.
+    They do so in eager execution and in `tf.function`, but not in TF1 graphs and `wrap_function`.
     """
     graph = tf.compat.v1.get_default_graph()
     return tf.executing_eagerly() or getattr(graph, "_add_control_dependencies", False)
 
 
 def for_a_session():
-    """Whether the outermost context is a TF1 graph; True inside its functions and branches, too."""
+    """Whether the outermost context is a TF1 graph, also inside its functions and branches."""
     with tf.init_scope():
         return not tf.executing_eagerly()
 
@@ -77,7 +77,7 @@ def has_estimator():
 
 
 def has_contrib():
-    """Whether TensorFlow itself contains `tf.contrib`; False if patching added `tf.contrib`."""
+    """Whether TensorFlow itself has `tf.contrib`, not one that `patch_tensorflow` has added."""
     return speaks_v1() and hasattr(tf, "contrib")
 
 
@@ -87,11 +87,11 @@ def speaks_v1():
 
 
 def plain_module(module):
-    """Returns the module inside TensorFlow's deprecation wrapper, or another module unchanged.
+    """Returns the module inside TensorFlow's deprecation wrapper; returns other modules unchanged.
 
-    Names must be set and deleted in the returned module, because the wrapper caches attributes that
-    are set on itself, in some versions even after they are deleted. It does not cache attributes of
-    the wrapped module.
+    Set and delete names in the returned module, not in the wrapper. The wrapper caches attributes
+    that are set on the wrapper, and some versions keep them even after they are deleted. The
+    wrapper does not cache attributes of the module inside.
     """
     return getattr(module, "_tfmw_wrapped_module", module)
 
@@ -113,9 +113,9 @@ def compiling_with_xla():
 
 @functools.lru_cache(maxsize=None)
 def xla_compiles_unique():
-    """Whether XLA can compile `tf.unique` (needed for sparse gradients); this is tried once."""
+    """Whether XLA can compile `tf.unique`, which sparse gradients need; tries it only once."""
     with tf.init_scope():
-        for name in ("jit_compile", "experimental_compile"):  # the second before TensorFlow 2.5
+        for name in ("jit_compile", "experimental_compile"):  # the name before TensorFlow 2.5
             try:
                 compiled = tf.function(lambda ids: tf.unique(ids)[0], **{name: True})
                 compiled(tf.constant([1, 1]))
@@ -133,9 +133,9 @@ def is_symbolic(value):
 def regroups_constant_factors():
     """Whether graphs compute ``(x * x) * c`` as ``x * (x * c)`` if c is a constant.
 
-    If so, a hyperparameter read from a variable gives other last bits than the same number as a
-    constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2 regroup, and 2.3 and
-    later do not. (All versions regroup ``(x * y) * c``.)
+    If so, a hyperparameter that is read from a variable gives other results, in the last bits, than
+    the same number as a constant in a TF1 graph. Tests have shown that TensorFlow 1.15, 2.0 and 2.2
+    regroup these factors, and that 2.3 and later do not. (All versions regroup ``(x * y) * c``.)
     """
     return tuple(int(number) for number in tf.__version__.split(".")[:2]) < (2, 3)
 

@@ -1,4 +1,4 @@
-"""Partitioned and distributed variables, and how a Saver saves them."""
+"""Finds out how variables are partitioned or distributed, and how a Saver saves them."""
 
 from typing import NamedTuple
 
@@ -22,7 +22,7 @@ class Part(NamedTuple):
 
     @property
     def axis(self):
-        """The axis along which the variable is partitioned; None if it has only one part."""
+        """The axis along which the variable is partitioned; None if there is only one part."""
         sizes = enumerate(zip(self.shape, self.full_shape))
         return next((axis for axis, (size, full) in sizes if size != full), None)
 
@@ -47,18 +47,19 @@ def part_of(variable):
 
 
 class _Unsliced(tf.Variable.SaveSliceInfo):
-    """Makes a Saver save a variable as a separate tensor, under a name other than its own."""
+    """Makes a Saver save a variable as a separate tensor, under any name."""
 
     spec = ""
 
 
 def fit_slice_info(slot, variable, axes, part_by_part=False):
-    """Sets the slice info by which a Saver saves the slot of a partitioned variable.
+    """Sets the slice info with which a Saver saves the slot of a partitioned variable.
 
-    TensorFlow copies the slice info of the variable, which is wrong for slots of other shapes. A
-    slot that has the axis along which the variable is partitioned is saved as a slice of one
-    tensor, like the variable. Any other slot is saved separately for each part, under a name with
-    the position of the part, so that a graph with other partitions does not restore it.
+    TensorFlow copies the slice info of the variable to the slot. The copy is wrong if the slot has
+    another shape. A slot that has the axis along which the variable is partitioned is saved as a
+    slice of one tensor, in the same way as the variable. Any other slot is saved separately for
+    each part, under a name with the position of the part, so that a graph with other partitions
+    does not restore it.
 
     Args:
       slot: the slot variable.
@@ -102,21 +103,21 @@ def awaits_restoration(trackable):
 
 
 def own_component(variable):
-    """Returns the current replica's component of a distributed variable, or another unchanged.
+    """Returns the current replica's component of a distributed variable.
 
-    Call it in replica or update context only.
+    Other variables are returned unchanged. Call this function in replica or update context only.
     """
     distributed = getattr(tf.distribute, "DistributedValues", ())  # from TensorFlow 2.1 on
     if not isinstance(variable, distributed) and not hasattr(variable, "_distributed_container"):
         return variable
-    for name in ("_get", "get"):  # the first from TensorFlow 2.1 on
+    for name in ("_get", "get"):  # _get from TensorFlow 2.1 on
         if callable(getattr(variable, name, None)):
             return getattr(variable, name)()
     return variable
 
 
 def saveable(name, variable):
-    """Returns the value for the key `name` in a v1 Saver's dict that saves `variable`."""
+    """Returns what a v1 Saver's dict must contain, with the key `name`, to save `variable`."""
     by_attribute = getattr(variable, "_gather_saveables_for_checkpoint", dict)()
     for factory in by_attribute.values():
         if callable(factory):  # a Saver does not accept the distributed variable itself

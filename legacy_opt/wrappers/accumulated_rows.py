@@ -12,7 +12,8 @@ from legacy_opt.core.variable_access import is_resource
 class GrowingSlot(Slot):
     """A slot whose first dimension changes; it is created with no rows.
 
-    If a variable is partitioned by rows, one slot, that of its first partition, has all rows.
+    If a variable is partitioned by rows, the slot of its first partition contains the rows of all
+    partitions.
 
     Args:
       of_rows: whether the slot contains rows like those of the variable; if not, it contains
@@ -64,12 +65,12 @@ class Homes:
         return self._parts[key][0]
 
     def together(self, variable):
-        """Returns the added partitions of a partition's variable; [] for other variables."""
+        """Returns all added partitions of the variable that contains a partition, or []."""
         part = versions.part_of(variable)
         return [] if part is None else self._parts.get((variable.graph, part.full_name), [])
 
     def of(self, variable):
-        """Returns the home of a variable: that of an added partition, else the variable itself."""
+        """Returns the home of an added partition; returns other variables unchanged."""
         together = self.together(variable)
         return together[0] if any(variable is part for part in together) else variable
 

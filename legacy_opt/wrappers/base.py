@@ -17,11 +17,12 @@ v1 = tf.compat.v1
 
 
 class OptimizerWrapper(v1.train.Optimizer):
-    """An optimizer that passes gradients to inner optimizers: changed, divided or accumulated.
+    """Base class of optimizers that change, divide or accumulate gradients for inner optimizers.
 
-    The wrapper calls only `compute_gradients` and `apply_gradients` of the inner optimizers, so
-    that any v1 optimizer, even another wrapper, can be inside. Slots of inner optimizers keep their
-    names; slots that a wrapper adds have the wrapper's name.
+    The inner optimizers apply the gradients. The wrapper calls only `compute_gradients` and
+    `apply_gradients` of the inner optimizers, so that any v1 optimizer, even another wrapper, can
+    be inside. Slots of inner optimizers keep their names; slots that a wrapper adds have the
+    wrapper's name.
 
     In an object-based checkpoint (`tf.train.Checkpoint`) the inner optimizers are the attributes
     `optimizer_0`, `optimizer_1`, … of the wrapper, and each inner optimizer has its own slots.
@@ -87,7 +88,7 @@ class OptimizerWrapper(v1.train.Optimizer):
         return versions.lock_global_step_increment(done)
 
     def _create_slots(self, var_list):
-        """Creates the slots of all inner optimizers; wrappers of other libraries call it."""
+        """Creates the slots of all inner optimizers, for wrappers of other libraries."""
         for inner in self._wrapped:
             inner._create_slots(var_list)
 
@@ -128,8 +129,8 @@ def check_step_to_advance(global_step):
     """
     if global_step is not None and not hasattr(global_step, "assign_add"):
         raise TypeError(
-            "global_step must be a variable, as "
-            "tf.compat.v1.train.get_or_create_global_step() makes it, or None, got "
+            "global_step must be a variable, for example from "
+            "tf.compat.v1.train.get_or_create_global_step(), or None, got "
             f"{global_step!r}."
         )
 
@@ -138,9 +139,9 @@ def check_step_to_advance(global_step):
 def parts_of_a_step(global_step):
     """Scope in which inner optimizers apply gradients but do not increment the global step.
 
-    Call `whole_step` afterwards. Rules that depend on the global step read `global_step` before it
-    is incremented. The operations of the inner optimizers are not added to the collection TRAIN_OP,
-    because some programs run its first operation as the whole training step.
+    Call `whole_step` afterwards. Inner optimizers that depend on the global step read `global_step`
+    before it is incremented. Their operations are not added to the collection TRAIN_OP, because
+    some programs run the first operation of TRAIN_OP as the whole training step.
 
     Args:
       global_step: the variable that will be incremented afterwards, or None.
@@ -168,8 +169,8 @@ def whole_step(parts, global_step, name):
       name: the name of the returned operation.
 
     Returns:
-      An operation that runs the whole step and is in the collection TRAIN_OP; None when executing
-      eagerly.
+      An operation that runs the whole training step and is in the collection TRAIN_OP; None when
+      executing eagerly.
     """
     eager = tf.executing_eagerly()
     with v1.name_scope(name) as scope:

@@ -1,7 +1,7 @@
 """Gradient accumulation: several small batches train like one large batch, up to rounding.
 
     total += g                                        in each batch
-    optimizer.apply_gradients(total / steps)          in each batch of number steps, 2 * steps, …
+    optimizer.apply_gradients(total / steps)          in batch number steps, 2 * steps, …
     total = 0
 
 The technique has many names: `MultistepAdamOptimizer` of tensor2tensor, the gradient aggregation of
@@ -53,7 +53,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     behaves like the inner optimizer.
 
     Dense gradients are summed, in float32 if the variable has 16 bits. The ids and rows of sparse
-    gradients are stored, and passed on as one `tf.IndexedSlices`, like that of one large batch.
+    gradients are stored, and passed on as one `tf.IndexedSlices`, like the gradient of one batch.
     Memory and time of a call depend on the number of rows since the last update, not on the size of
     the table. Rows that only an earlier batch touched are updated, too.
 
@@ -75,15 +75,15 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
     The number of accumulated gradients is one more variable, `GradientAccumulation/count`.
 
     Do not use this optimizer with asynchronous workers that share variables, because they would
-    share the sums without locks. SyncReplicasOptimizer accumulates gradients itself: raise its
+    share the sums without locks. SyncReplicasOptimizer accumulates gradients itself: increase its
     `replicas_to_aggregate` instead.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`.
       steps: the number of gradients in a mean, a positive integer. Training may continue from a
-        checkpoint with another number above 1: the next update takes the mean of all accumulated
-        gradients, as soon as there are at least `steps`. With 1 the accumulated gradients of a
-        checkpoint are not read.
+        checkpoint with another number above 1. The next update then uses the mean of all
+        accumulated gradients, as soon as there are at least `steps`. With ``steps=1`` the
+        accumulated gradients of a checkpoint are not read.
       name: the name of this optimizer and its slots.
 
     Raises:
@@ -92,8 +92,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
       ValueError: `steps` is not positive; `optimizer` is or contains a SyncReplicasOptimizer.
     """
 
-    # Whether all gradients are dense, so that `_create_slots` can create the sums. The Keras bridge
-    # sets it, because Keras creates and saves all state before it computes any gradient.
+    # Whether all gradients are dense, so that `_create_slots` can create the sums. `to_keras` sets
+    # this attribute, because Keras creates all state before it computes any gradient.
     only_dense: ClassVar[bool] = False
 
     def __init__(
@@ -124,7 +124,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
           name: the name of the returned operation.
 
         Returns:
-          An operation that does both, for a Session; None when executing eagerly.
+          An operation that accumulates and, in every `steps`-th run, applies; None when executing
+          eagerly.
 
         Raises:
           TypeError: a gradient and its variable differ in dtype; a variable is a Keras 3 variable;
@@ -198,7 +199,7 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         self._create_count(accumulated)
 
     def _check_dense(self, pairs):
-        """Checks that all gradients are dense, and for the same variables as in the first call."""
+        """Checks that all gradients are dense, and that no variable is new or left out."""
         trained = [(grad, variable) for grad, variable in pairs if grad is not None]
         for grad, variable in trained:
             if isinstance(grad, tf.IndexedSlices):
@@ -291,8 +292,8 @@ class GradientAccumulationOptimizer(OptimizerWrapper):
         if not self._accumulates(variable):
             return None
         dtype = variable.dtype.base_dtype
-        # Not the constant `steps`: graphs replace division by a constant by a product, which rounds
-        # differently.
+        # The divisor is not the constant `steps`, because graphs replace division by a constant
+        # with a product, which rounds differently.
         divisor = tf.cast(count, wide_dtype(dtype))
         total = self.own_slot(variable, "gradient_sum")
         if total is not None:

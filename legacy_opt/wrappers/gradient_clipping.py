@@ -27,7 +27,8 @@ class GradientClipping(OptimizerWrapper):
 
     Args:
       optimizer: the optimizer that applies the clipped gradients.
-      name: the name; None means the class name without "Optimizer", and the name of `optimizer`.
+      name: the name; None means the class name without "Optimizer" followed by the name of
+        `optimizer`.
       sum_duplicates: whether to sum the rows of duplicate ids before clipping.
     """
 
@@ -40,7 +41,7 @@ class GradientClipping(OptimizerWrapper):
         self._sum_duplicates = argument_checks.boolean("sum_duplicates", sum_duplicates)
 
     def clip(self, grads_and_vars: List[GradAndVar]) -> List[GradAndVar]:
-        """Returns the pairs with clipped gradients; at least one gradient is not None."""
+        """Returns the pairs with clipped gradients; at least one given gradient is not None."""
         raise NotImplementedError
 
     def apply_gradients(
@@ -66,15 +67,15 @@ class ClipByValueOptimizer(GradientClipping):
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
-      clip_value_min: the smallest value, a number, scalar tensor, variable, or callable that
-        returns one.
+      clip_value_min: the smallest value, a number, scalar tensor or variable, or a callable that
+        returns one of these.
       clip_value_max: the largest value, of the same types.
-      name: the name of the optimizer; None means "ClipByValue" and the name of `optimizer`.
+      name: the name of the optimizer; None means "ClipByValue" followed by the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or a limit is not a number, tensor, variable or
         callable without arguments.
-      ValueError: a limit is NaN or infinite, or the first is not less than the second.
+      ValueError: a limit is NaN or infinite, or `clip_value_min` is not below `clip_value_max`.
     """
 
     def __init__(
@@ -129,9 +130,9 @@ class ClipByNormOptimizer(GradientClipping):
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
-      clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor,
-        variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByNorm" and the name of `optimizer`.
+      clip_norm: the largest L2 norm of a variable's gradient, above zero: a number, scalar tensor
+        or variable, or a callable that returns one of these.
+      name: the name of the optimizer; None means "ClipByNorm" followed by the name of `optimizer`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
@@ -165,11 +166,12 @@ class ClipByGlobalNormOptimizer(GradientClipping):
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.
       clip_norm: the largest L2 norm of all gradients taken together, above zero: a number, scalar
-        tensor, variable, or callable that returns one.
-      name: the name of the optimizer; None means "ClipByGlobalNorm" and the name of `optimizer`.
+        tensor or variable, or a callable that returns one of these.
+      name: the name of the optimizer; None means "ClipByGlobalNorm" followed by the name of
+        `optimizer`.
       sum_duplicates: whether rows of a sparse gradient that have the same id are summed first, so
-        that the norm is that of the gradient. With False each occurrence of an id counts as a
-        separate row, like in `tf.clip_by_global_norm`.
+        that the result is the norm of the real gradient. With False each occurrence of an id is a
+        separate row in the norm, like in `tf.clip_by_global_norm`.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or `clip_norm` is not a number, tensor, variable
@@ -197,10 +199,11 @@ def clip_gradients_by_norm(
 ) -> ClipByGlobalNormOptimizer:
     """Returns an optimizer that clips gradients by their global norm before it applies them.
 
-    The results are bit for bit those of the function in `tf.contrib.estimator`. Despite its name it
-    clips by the global norm of all gradients, with `tf.clip_by_global_norm`: each occurrence of a
-    duplicate id in a sparse gradient counts as a separate row. The name of the returned optimizer
-    is "ClipByNorm" and the name of `optimizer`. Its slots are those of `optimizer`.
+    The results are bit for bit those of the function in `tf.contrib.estimator`. Despite the
+    function's name, gradients are clipped by their global norm, with `tf.clip_by_global_norm`. Each
+    occurrence of a duplicate id in a sparse gradient is a separate row in this norm. The name of
+    the returned optimizer is "ClipByNorm" and the name of `optimizer`. Its slots are those of
+    `optimizer`.
 
     Args:
       optimizer: the v1 optimizer that applies the clipped gradients.

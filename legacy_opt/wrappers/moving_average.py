@@ -38,9 +38,9 @@ _WHOLE = WholeVariable()
 class MovingAverageOptimizer(OptimizerWrapper):
     """Computes a moving average of each trained variable, for evaluation (tf.contrib.opt).
 
-    Averages are often better models than the last values. Train with `swapping_saver`, whose
-    checkpoints have the averages under the variables' own names. Evaluation and export, which read
-    such a checkpoint with a plain Saver, then use the averages::
+    Averages are often better models than the last values of the variables. Train with
+    `swapping_saver`, whose checkpoints have the averages under the variables' own names. Evaluation
+    and export, which read such a checkpoint with a plain Saver, then use the averages::
 
         optimizer = MovingAverageOptimizer(tf.compat.v1.train.MomentumOptimizer(0.1, 0.9))
         train_op = optimizer.minimize(loss, global_step)
@@ -51,29 +51,34 @@ class MovingAverageOptimizer(OptimizerWrapper):
     execution and in a `tf.function` it is the value of `w` before the first training step. With a
     sparse gradient the averages of all rows are updated, too.
 
-    Differences from the class in tf.contrib: with `sequential_update=False` there is no race; this
-    optimizer has slots, a name and `variables()` like any optimizer; a second call of
-    `apply_gradients` with other variables keeps the averages of the first call; the saver swaps by
-    variable, so that a dict with other names and a `tf.distribute` strategy work; and this
-    optimizer runs eagerly, and with ref variables under v2 control flow.
+    Differences from the class in tf.contrib:
+
+    * With `sequential_update=False`, updates and averages do not race.
+    * This optimizer has slots, a name and `variables()`, like any optimizer.
+    * A second call of `apply_gradients` with other variables keeps the averages of the first call.
+    * The saver finds the averages by variable, not by name. So a dict with other names can be
+      saved, and a `tf.distribute` strategy works.
+    * This optimizer runs eagerly, and with ref variables under v2 control flow.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
-      average_decay: the decay factor of the average in each step, at least 0 and less than 1: a
-        number, scalar tensor, variable, or callable that returns one.
+      average_decay: the decay factor of the average in each update, at least 0 and less than 1: a
+        number, scalar tensor or variable, or a callable that returns one of these.
       num_updates: None, or the number of updates so far, such as the global step: a number, scalar
-        tensor, variable, or callable that returns one. It limits the decay factor to
-        ``(1 + num_updates) / (10 + num_updates)``, so that averages follow faster in early steps.
+        tensor or variable, or a callable that returns one of these. The number limits
+        the decay factor to ``(1 + num_updates) / (10 + num_updates)``, so that averages follow the
+        variables faster in early training steps.
       sequential_update: whether averages use the variables' values after the training step. If
-        not, they use the values before the step, are updated in parallel with the variables, and
-        lag behind by one step.
+        not, the averages use the values before the training step, are updated in parallel with the
+        variables, and lag behind by one training step.
 
     Raises:
       TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.
       ValueError: a number is out of its range, NaN or infinite.
     """
 
-    _optimizer = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
+    # An attribute of the class in tf.contrib.
+    _optimizer = property(lambda self: self._wrapped[0])
 
     def __init__(
         self,
@@ -109,7 +114,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
     def _apply_and_average(self, grads_and_vars, global_step, name):
         variables = [variable for grad, variable in grads_and_vars if grad is not None]
         if not versions.for_a_session():
-            self._get_or_create_averages(variables)  # before the first step changes the values
+            self._get_or_create_averages(variables)  # before the first update of the variables
         if self._sequential_update:
             updated = super().apply_gradients(grads_and_vars, global_step=global_step, name=name)
             with after(updated):
@@ -134,7 +139,7 @@ class MovingAverageOptimizer(OptimizerWrapper):
         return differences
 
     def _rate(self):
-        """Returns 1 minus this step's decay factor; casts a number to float32, like TensorFlow."""
+        """Returns 1 minus the current decay factor; casts a number to float32, like TensorFlow."""
         decay = current("average_decay", self._average_decay)
         if not argument_checks.is_tensor_like(decay) or self._num_updates is not None:
             decay = tf.cast(decay, tf.float32)
@@ -156,7 +161,8 @@ class MovingAverageOptimizer(OptimizerWrapper):
         """Returns the averages of all variables; creates those that do not exist yet."""
         if not tf.distribute.has_strategy():
             return self._create_averages(variables)
-        # An Estimator creates an optimizer in each replica; the first one has the slots.
+        # An Estimator creates an optimizer in each replica. The optimizer of the first replica has
+        # the slots.
         context = tf.distribute.get_replica_context()
         return context.merge_call(lambda _: self._create_averages(variables))
 
@@ -185,9 +191,9 @@ class MovingAverageOptimizer(OptimizerWrapper):
     ) -> Saver:
         """Returns a Saver that saves each average under its variable's name, and vice versa.
 
-        The Saver also swaps when it restores, so that training continues with the same values. Use
-        it for training, and a plain Saver for evaluation. Call this method after all variables have
-        been created.
+        The Saver also swaps the names when it restores, so that training continues with the same
+        values. Use this Saver for training, and a plain Saver for evaluation. Call this method
+        after all variables have been created.
 
         Args:
           var_list: the variables to save: a list, or a dict from names in the checkpoint to

@@ -52,11 +52,11 @@ class MultiOptimizer(OptimizerWrapper):
     optimizer; otherwise an error names the variables. An optimizer is not called in a training step
     in which none of its variables has a gradient.
 
-    Each optimizer trains as it would alone with the same gradients. Slots, and shared variables
-    such as Adam's powers of beta, have the same names as in a program that calls `apply_gradients`
-    of each optimizer in the order of the routes. Checkpoints can be exchanged with such a program.
-    (The powers of beta of a second Adam are `beta1_power_1` and `beta2_power_1`, so the names
-    depend on the order of the routes.)
+    Each optimizer computes the same updates as if it were used alone with these gradients. Slots,
+    and shared variables such as Adam's powers of beta, have the same names as in a program that
+    calls `apply_gradients` of each optimizer in the order of the routes. Checkpoints can be
+    exchanged with such a program. (The powers of beta of a second Adam are `beta1_power_1` and
+    `beta2_power_1`, so the names depend on the order of the routes.)
 
     An inner optimizer with its own `compute_gradients` (because it scales the loss, or sums over
     workers) computes the gradients of its variables in a separate backward pass. If possible, wrap
@@ -80,7 +80,7 @@ class MultiOptimizer(OptimizerWrapper):
       TypeError: an argument has the wrong type.
       ValueError: there is no route; a `which` is empty or an invalid regular expression; an
         optimizer is nested in several of the inner optimizers, so that it would run several times
-        in a step; or an inner optimizer is a `SyncReplicasOptimizer`.
+        in a training step; or an inner optimizer is a `SyncReplicasOptimizer`.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class MultiOptimizer(OptimizerWrapper):
         class_name = type(self).__name__
         self._routes = make_routes(class_name, routes)
         self._default = () if default is None else (Route(default, None),)
-        # An optimizer with several routes is included once: it applies all gradients in one call.
+        # An optimizer with several routes is included once, and applies all its gradients at once.
         inner = {id(route.optimizer): route.optimizer for route in self._routes + self._default}
         super().__init__(inner.values(), name=name)
         _check_nesting(class_name, self._wrapped)
@@ -103,7 +103,7 @@ class MultiOptimizer(OptimizerWrapper):
         return Collection(argument_checks.text("name", name))
 
     def get_config(self) -> Dict[str, Any]:
-        """Returns the configuration for `from_config`, which saved Keras models need (`to_keras`).
+        """Returns the configuration for `from_config`, to save Keras models (see `to_keras`).
 
         Raises:
           ValueError: a route's `which` is not a regular expression.
@@ -112,9 +112,9 @@ class MultiOptimizer(OptimizerWrapper):
         for route in self._routes:
             if not isinstance(route.which, str):
                 raise ValueError(
-                    f"{type(self).__name__} cannot be saved: its route {route} is no regular "
-                    "expression, and no other route can be saved. Route by names, or save the "
-                    "model without its optimizer."
+                    f"{type(self).__name__} cannot be saved: its route {route} is not a regular "
+                    "expression. Use regular expressions for all routes, or save the model without "
+                    "its optimizer."
                 )
         return {
             "optimizers": list(self._wrapped),
@@ -209,10 +209,10 @@ class MultiOptimizer(OptimizerWrapper):
             return whole_step(parts, global_step, name or self.get_name())
 
     def variable_name(self, variable: Variable) -> str:
-        """Returns the name that regular expressions are matched with; Keras bridges override it."""
+        """Returns the name that regular expressions must match; `to_keras` overrides it."""
         return versions.distributed_variable(variable).name  # the same in all replicas
 
-    def _create_slots(self, var_list):  # all variables, or some of them
+    def _create_slots(self, var_list):
         for inner, variables in self._divided(self.routes_of(var_list), var_list):
             if variables:
                 inner._create_slots(variables)
@@ -227,7 +227,7 @@ class MultiOptimizer(OptimizerWrapper):
         return matched
 
     def _matched(self, variables):
-        """Like `routes_of`, but with a default warns of routes that match no variable."""
+        """Calls `routes_of`; with a default optimizer, warns about routes without variables."""
         matched = self.routes_of(variables)
         used = {id(route) for _, routes in matched for route in routes}
         unused = [str(route) for route in self._routes if id(route) not in used]
@@ -272,7 +272,7 @@ def _check_nesting(class_name, optimizers):
     for optimizer in nested:
         if isinstance(optimizer, v1.train.SyncReplicasOptimizer):
             raise ValueError(
-                f"{class_name} cannot wrap a SyncReplicasOptimizer, which advances the global "
+                f"{class_name} cannot wrap a SyncReplicasOptimizer, which increments the global "
                 f"step itself. Put it around: SyncReplicasOptimizer({class_name}(…), …)."
             )
         if sum(other is optimizer for other in nested) > 1:

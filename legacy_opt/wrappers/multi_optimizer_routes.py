@@ -1,4 +1,4 @@
-"""The routes of a `MultiOptimizer`: which optimizer trains which variables."""
+"""The routes of a `MultiOptimizer`, which say which optimizer trains which variables."""
 
 from __future__ import annotations
 

@@ -42,11 +42,12 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
     To clip gradients by their global norm as well, use `clip_gradients_by_global_norm`, as the
     documentation of tf.contrib's class recommends.
 
-    While `apply_gradients` runs, the update methods of the inner optimizer are replaced (if it is a
-    wrapper, those of the optimizers nested in it). Afterwards they are restored. The class in
-    tf.contrib changes the optimizer permanently, silently ignores wrappers, is not itself a
-    `tf.compat.v1.train.Optimizer`, and fails for ref variables on TensorFlow 2. Like in that class,
-    public attributes of the inner optimizer are attributes of the wrapper.
+    While `apply_gradients` runs, the update methods of the inner optimizer are replaced. If the
+    inner optimizer is a wrapper, the update methods of the optimizers nested in it are replaced.
+    Afterwards the methods are restored. The class in tf.contrib changes the optimizer permanently,
+    silently ignores wrappers, is not itself a `tf.compat.v1.train.Optimizer`, and fails for ref
+    variables on TensorFlow 2. Like in that class, public attributes of the inner optimizer are
+    attributes of the wrapper.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
@@ -57,7 +58,7 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
         variable.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
+    _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 
     def __init__(self, opt: V1Optimizer) -> None:
         super().__init__([opt], name=name_of(argument_checks.optimizer(type(self).__name__, opt)))
@@ -68,7 +69,8 @@ class MultitaskOptimizerWrapper(OptimizerWrapper):
                     "which updates all variables in its own apply_gradients, not in the methods "
                     "_apply_dense and so on."
                 )
-        self._replaced = []  # while a step is built: (attributes, new methods, replaced methods)
+        # In `_conditional_updates`: a list of (attributes, new methods, replaced methods).
+        self._replaced = []
         self._steps_being_built = 0
 
     def __getattr__(self, name):
@@ -120,7 +122,7 @@ def _conditional_methods(optimizer):
     """Returns a dict of an optimizer's update methods, made to do nothing for zero gradients."""
     names = _UPDATES + tuple(name for name in _WITH_DUPLICATES if _overrides(optimizer, name))
     methods = {name: _unless_zero(getattr(optimizer, name)) for name in names}
-    if hasattr(optimizer, "prepare_step"):  # would change slots before the condition is tested
+    if hasattr(optimizer, "prepare_step"):  # it would change slots before the condition is tested
         methods["prepare_step"] = lambda grads_and_vars: {}
     return methods
 

@@ -28,32 +28,35 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
     After a sparse gradient, only the rows that it touches are clipped, even if the inner optimizer
     changes all rows. If one of the dimensions is 0, the whole table is clipped, which is slow. A
-    variable without a gradient is not clipped in that training step. To use another norm for other
-    variables, wrap one VariableClippingOptimizer in another.
+    variable without a gradient is not clipped in that training step. To clip different variables to
+    different norms, wrap one VariableClippingOptimizer in another.
 
-    The class in tf.contrib has these defects: it subtracts the surplus of a row n times if the
-    gradient has its id n times, so that the row may change its direction; it does not accept
-    negative dimensions with sparse gradients; it never clips partitioned variables; and it may read
-    rows of ref variables before they are updated.
+    The class in tf.contrib has defects that this class does not have:
+
+    * If a gradient contains the id of a row n times, it subtracts the surplus of the row n times,
+      so that the row may change its direction.
+    * It does not accept negative dimensions with sparse gradients.
+    * It never clips partitioned variables.
+    * It may read rows of ref variables before they are updated.
 
     Args:
       opt: the v1 optimizer that computes and applies gradients.
       vars_to_clip_dims: a dict from variables to lists of the dimensions along which the norm is
         taken: ``{table: [1]}`` clips each row. Where variables cannot be keys (on TensorFlow 2),
         write ``{table.ref(): [1]}`` or ``[(table, [1])]``.
-      max_norm: the largest norm, above zero: a number, scalar tensor, variable, or callable that
-        returns one.
+      max_norm: the largest norm, above zero: a number, scalar tensor or variable, or a callable
+        that returns one of these.
       use_locking: whether ref variables are locked while they are clipped.
       colocate_clip_ops_with_vars: whether to compute on the variables' devices.
       name: the name of the optimizer.
 
     Raises:
       TypeError: `opt` is not a v1 optimizer, or another argument has the wrong type.
-      ValueError: `max_norm` is NaN, infinite or not above zero; a variable is listed twice, has no
-        such dimension, or is partitioned along it.
+      ValueError: `max_norm` is NaN, infinite or not above zero; a variable is listed twice; or a
+        dimension does not exist, or is the axis along which the variable is partitioned.
     """
 
-    _opt = property(lambda self: self._wrapped[0])  # tf.contrib's class has it
+    _opt = property(lambda self: self._wrapped[0])  # an attribute of the class in tf.contrib
 
     def __init__(
         self,
@@ -72,7 +75,7 @@ class VariableClippingOptimizer(OptimizerWrapper):
         )
 
     def get_config(self) -> Dict[str, Any]:
-        """Raises an error: this optimizer cannot be saved with a Keras model (`to_keras`).
+        """Raises an error, because this optimizer cannot be saved with a Keras model (`to_keras`).
 
         Raises:
           ValueError: always.
@@ -148,11 +151,11 @@ class VariableClippingOptimizer(OptimizerWrapper):
 
 
 def _clip_dims(vars_to_clip_dims):
-    """Returns a list of pairs of a variable and its dimensions, as numbers from 0 on.
+    """Returns a list of pairs of a variable and the list of its dimensions, none of them negative.
 
     Raises:
       TypeError: `vars_to_clip_dims` does not map variables to lists of integers.
-      ValueError: a variable is listed twice, has no such dimension, or is partitioned along it.
+      ValueError: see `VariableClippingOptimizer`.
     """
     try:
         pairs = getattr(vars_to_clip_dims, "items", lambda: vars_to_clip_dims)()
@@ -160,7 +163,7 @@ def _clip_dims(vars_to_clip_dims):
     except (TypeError, ValueError):
         raise TypeError(
             "vars_to_clip_dims must be a dict from variables to lists of dimensions, or a "
-            f"list of such pairs, as [(table, [1])], got {vars_to_clip_dims!r}."
+            f"list of pairs, such as [(table, [1])], got {vars_to_clip_dims!r}."
         ) from None
     found = []
     for key, dims in pairs:
@@ -189,7 +192,7 @@ def _dimension(variable, number):
     part = versions.part_of(variable)
     if part is not None and part.axis == number:
         raise ValueError(
-            f"{what} has {number}, along which it is partitioned: the norm of all parts is not "
-            "computed. Partition it along another dimension."
+            f"{what} has {number}, along which it is partitioned: the norm over all partitions is "
+            "not computed. Partition the variable along another dimension."
         )
     return number

@@ -517,7 +517,7 @@ def test_the_warning_that_another_step_is_advanced():
         w = v1.get_variable("w", [2])
         v1.train.get_or_create_global_step()
         mine = v1.get_variable("mine", [], tf.int64, v1.zeros_initializer(), trainable=False)
-        with pytest.warns(GlobalStepWarning, match="step global_step:0, but advances mine:0"):
+        with pytest.warns(GlobalStepWarning, match="step global_step:0, but increments mine:0"):
             AdagradDecayOptimizer(0.1, None).minimize(tf.reduce_sum(w), global_step=mine)
 
 

@@ -225,7 +225,7 @@ def test_the_step_that_is_passed_advances(optimizer):
 
 def test_lamb_warns_without_a_step_if_it_corrects_the_bias():
     step, (warning,) = step_and_warnings(without_the_line, LAMBOptimizer(0.1), step_given=False)
-    assert step == 0 and "no global_step to advance" in str(warning.message)
+    assert step == 0 and "no global_step to increment" in str(warning.message)
     for made in LAMBOptimizer(0.1, bias_correction=False), AdamWeightDecayOptimizer(0.1):
         assert step_and_warnings(without_the_line, made, step_given=False) == (0, [])
 

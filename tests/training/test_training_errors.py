@@ -116,7 +116,7 @@ def test_errors_of_optimize_loss_about_tensors(stepping):
         optimize_loss(v1.placeholder(tf.float32), None, 0.1, "SGD")
     with pytest.raises(ValueError, match="learning_rate must be a scalar"):
         optimize_loss(stepping.loss, None, tf.constant([0.1]), "SGD")
-    with pytest.raises(TypeError, match="must be a variable to be advanced.*increment_global_step"):
+    with pytest.raises(TypeError, match="a variable to be incremented.*increment_global_step"):
         optimize_loss(stepping.loss, tf.constant(3), 0.1, "SGD")
     with pytest.raises(TypeError, match="global_step must be int32 or int64, got float32"):
         optimize_loss(stepping.loss, variable("s", 0.0, trainable=False), 0.1, "SGD")
