@@ -1,7 +1,7 @@
-"""Runs contestants of the bridge's benchmark with the package of another checkout.
+"""Benchmarks the Keras bridge (`to_keras`) of this checkout against that of another checkout.
 
-The optimizers of both checkouts train in the same interpreter of Python, on the same TensorFlow, in
-turns: those of the other checkout in a child process, which waits while it is not timed.
+A child process imports the package of the other checkout, and runs the same Python with the same
+TensorFlow. Both processes train in turns: one process waits while the other process is timed.
 """
 
 import json
@@ -9,35 +9,36 @@ import os
 import subprocess
 import sys
 
-BEFORE = ", other checkout"  # after the name of an optimizer
-_GOAL = 1.05  # the largest ratio that is no slower: medians of equal code differ by as much
+BEFORE = ", other checkout"  # appended to the name of an optimizer
+_GOAL = 1.05  # medians of the times of equal code differ by up to 5 %
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def comparisons(planned):
-    """Returns the planned comparisons of bridged optimizers, each with the other checkout's.
+    """Returns comparisons of each bridged optimizer with that of the other checkout.
 
     Args:
-      planned: a list of (contestant, other, goal), as `keras_bridge.comparisons` returns it.
+      planned: the list that `keras_bridge.comparisons` returns: triples of the names of an
+        optimizer, of the optimizer that it is compared with, and a goal.
     """
     bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
     return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
 
 
 class OtherCheckout:
-    """A contestant in a child process.
+    """An optimizer of the other checkout, which trains a workload in a child process.
 
     Args:
       checkout: the folder of the other checkout.
       workload: the `Workload`.
       way: the `keras_bridge.Way`.
-      optimizer: the optimizer's name there.
+      optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object, whose `times` runs and times steps.
+      step: this object; `timing.times` calls its method `times`.
 
     Raises:
-      RuntimeError: the child process failed; its own words are on stderr.
+      RuntimeError: the child process ended. It has printed its error on stderr.
     """
 
     def __init__(self, checkout, workload, way, optimizer):
@@ -67,9 +68,13 @@ class OtherCheckout:
 
 
 def answer_questions(checkout):
-    """Reads questions as JSON lines from stdin, and writes the answers to stdout."""
+    """Answers the questions of `OtherCheckout`: JSON lines on stdin, with answers on stdout.
+
+    The first question names the workload and the optimizer. Each further question is a number of
+    steps to run; its answer is a list of seconds per step.
+    """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints
+    os.dup2(2, 1)  # other code that prints to stdout now prints to stderr
     sys.path.insert(0, checkout)
     import legacy_opt.compat
 
