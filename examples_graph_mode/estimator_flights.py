@@ -132,16 +132,17 @@ def parse_arguments(argv=None):
         choices=range(2, 13),
         default=list(range(7, 13)),
         metavar="MONTH",
-        help="months to predict, 2 to 12 (7 to 12)",
+        help="months to predict, of 2 to 12 (default: 7 to 12)",
     )
-    parser.add_argument("--export", metavar="DIR", help="export the model there at the end")
+    parser.add_argument("--export", metavar="DIR", help="export the model to this folder")
     return parser.parse_args(argv)
 
 
 def make_estimator(arguments, vocabulary_size, device_filters=()):
     """Returns the Estimator for the command line's arguments.
 
-    In a cluster its sessions connect only to the processes that match one of `device_filters`.
+    In a cluster, the sessions of the Estimator connect only to processes that match one of the
+    `device_filters`.
     """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
@@ -167,7 +168,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())
-    max_steps = before // batch_size  # an incomplete batch is left for the next month
+    max_steps = before // batch_size  # the next month uses the incomplete batch
     start = steps_done(estimator.model_dir)
     eval_input = make_input_fn(flights.after(before).first(count), 1024)
     if start > max_steps:
@@ -202,7 +203,7 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of always predicting the share of late flights before it."""
+    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]
