@@ -29,7 +29,7 @@ test-full: $(TOOLS) ## run the tests with every combination of parameters, and t
 coverage: $(TOOLS) ## print which lines and branches the tests of all lanes reach
 	$(NOX) coverage -- $(TURNS) $(ARGS)
 
-seconds: $(TOOLS) ## record the durations of tests in make test, by which lanes divide them
+seconds: $(TOOLS) ## record the durations of long tests from the last make test
 	$(NOX) seconds
 
 test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.11

@@ -332,7 +332,7 @@ def mutations(session, lane):
 
 @nox.session(python=False)
 def defects(session):
-    """Runs the regression tests with the product of an old commit, where they must fail, and of today."""
+    """Runs the regression tests with the product of an old commit and with today's product."""
     if not session.posargs:
         session.error("usage: make defects BEFORE=<the commit before> [LANE=2.15]")
     commit, *names = session.posargs
