@@ -35,7 +35,7 @@ MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# The keys of a report whose values are dicts from name to seconds, and a suffix for these names.
+# Keys of a report whose values are dicts from name to seconds, and a suffix of the printed names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -114,7 +114,7 @@ def missing(session, lane):
 def test(session, lane):
     """Runs the tests on a lane; arguments after -- are passed to pytest.
 
-    With --turns, the lanes whose Python is installed share the parameters of long tests.
+    With --turns, the lanes whose Python is installed divide the long tests among themselves.
     """
     results[lane.name] = "failed before its tests ended"
     python = environment(session, lane)
@@ -266,7 +266,7 @@ def coverage(session):
         python = environment(session, lane)
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         env = {"COVERAGE_FILE": str(home / lane.name)}
-        # For the child processes of tests, which new versions of pytest-cov do not measure.
+        # Also measures child processes of tests, which new versions of pytest-cov do not measure.
         env["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
         run_tests(session, lane.name, python, words, env)
     files = sorted(map(str, home.iterdir()))  # one per lane, and some of child processes

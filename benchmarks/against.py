@@ -15,7 +15,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def comparisons(planned):
-    """Returns comparisons of each bridged optimizer with that of the other checkout.
+    """Returns comparisons of each bridged optimizer with the same optimizer of the other checkout.
 
     Args:
       planned: the list that `keras_bridge.comparisons` returns: triples of the names of an

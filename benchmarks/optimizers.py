@@ -54,7 +54,7 @@ class Entry(NamedTuple):
 class AdagradDecayOneByOne(legacy_opt.AdagradDecayOptimizer):
     """AdagradDecay that checks for each variable separately whether a decay is due.
 
-    `AdagradDecayOptimizer` checks this once for all variables of a device.
+    For dense gradients, `AdagradDecayOptimizer` checks this once for all variables of a device.
     """
 
     def prepare_step(self, grads_and_vars):

@@ -103,11 +103,12 @@ def be_worker(directory, trials, batch_size):
 
 
 def decays(accumulators, powers):
-    """Returns a Counter of how often rows have decayed, and how often this was counted.
+    """Counts rows and dense variables by the number of their decays; leaves out those without.
 
-    Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable; the smallest
-    and the largest number of decays of its elements; and the number of decays that the optimizer
-    has counted. Rows without a decay are left out.
+    Returns:
+      A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;
+      the smallest and the largest number of decays of an element; and the number of decays that the
+      optimizer has counted.
     """
     found = collections.Counter()
     for name, power in powers.items():

@@ -1,4 +1,4 @@
-"""Measures the optimizers' speed against TensorFlow's own, and compares the ratios with goals.
+"""Measures the optimizers' speed relative to TensorFlow's own, and compares it with goals.
 
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
@@ -10,11 +10,13 @@ Prints a table of the ratios and writes it as JSON; the exit code is always 0. t
 how ratios are measured. workloads.py describes the workloads W1 to W4, keras_bridge.py B1 to B4.
 W4 and B4 need up to 9 GB of memory.
 
-Ratios from a busy machine mean little. The rows "stock Adagrad again" and "Keras Adam again" show
-how much ratios vary at random: theirs should be 1. W4 is W3 with ten times as many rows, and B4 is
-B3 with ten times as many rows. The ratio of their step times also depends on the processor's
-caches; compare it with the ratio of the stock optimizer. There is no goal for this ratio if a
-sparse step updates the whole table, as stock Adam's step does: its time grows with the table.
+Ratios from a busy machine mean little. The rows "stock Adagrad again" and "Keras Adam again"
+compare equal optimizers: their ratio should be 1, and its deviation from 1 is random.
+
+W4 is W3 with ten times as many rows, and B4 is B3 with ten times as many rows. The report shows how
+much a step time grows from W3 to W4 and from B3 to B4. The growth depends on the processor's
+caches, too, so compare it with the growth of the stock optimizer. There is no goal for the growth
+if each step updates the whole table, like a step of stock Adam.
 """
 
 import argparse

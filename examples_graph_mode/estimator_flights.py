@@ -3,10 +3,10 @@
     python examples_graph_mode/estimator_flights.py
 
 For each month, train_and_evaluate trains on all flights before the month, in time order and in one
-pass, and then evaluates on the month without training on it. Every call but the first resumes from
-the checkpoint of the previous call. A program that was killed resumes in the same way when it is
-started again. Expect worse numbers than from flights_session.py, whose model also trains within the
-month.
+pass, and then evaluates on the month without training on it. Every call except the first resumes
+from the checkpoint of the previous call. A program that was killed resumes in the same way when it
+is started again. Expect worse scores than from flights_session.py, whose model also trains within
+the month.
 
 A progress bar shows steps, loss and speed. TensorBoard shows the values of the optimizer's slots:
 
@@ -76,7 +76,7 @@ def model_fn(features, labels, mode, params, config):
     optimizer = build_optimizer(settings, global_step)
     train_op = optimizer.minimize(loss, global_step=global_step)
     hooks = []
-    if optimizer.get_slot_names():  # SGD has none
+    if optimizer.get_slot_names():  # SGD has no slots
         hooks = [legacy_opt.SlotSummaryHook(optimizer, config.model_dir, SUMMARY_STEPS)]
     return tf.estimator.EstimatorSpec(
         mode, loss=loss, train_op=train_op, training_chief_hooks=hooks
@@ -151,7 +151,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
         save_checkpoints_steps=1000,
         save_summary_steps=SUMMARY_STEPS,
         log_step_count_steps=None,  # the progress bar shows the steps
-        # One thread per operation: float sums in the same order, hence reproducible numbers.
+        # With one thread per operation, every run adds floats in the same order.
         session_config=tf.ConfigProto(
             intra_op_parallelism_threads=1, device_filters=device_filters
         ),

@@ -386,7 +386,7 @@ def report(arguments, directory, one, other, who):
 
 
 if __name__ == "__main__":
-    # One thread per operation: float sums in the same order, hence equal numbers everywhere.
+    # With one thread per operation, all processes add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -150,7 +150,7 @@ def report(flights, settings, session, keras_run, arguments):
 
 
 if __name__ == "__main__":
-    # One thread per operation: float sums in the same order, hence reproducible numbers.
+    # With one thread per operation, both trainings add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

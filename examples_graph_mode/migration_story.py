@@ -11,8 +11,8 @@ installed TensorFlow.
   checkpoint with its Saver.
 * A, July-August: on the new TensorFlow, load_v1_checkpoint loads this checkpoint into a Keras
   model, and `fit` continues with the same optimizer, converted by to_keras.
-* B, September-October: save_v1_checkpoint has saved the state of the Keras model. The old program
-  restores it and continues.
+* B, September-October: save_v1_checkpoint has saved a checkpoint of the Keras model. The old
+  program restores this checkpoint and continues.
 * C, November-December: a Keras model continues again, in the same way as in A.
 * exit, November-December: a Keras model repeats stage C with Keras' own optimizer, which
   to_plain_keras creates and which does not need this package.
@@ -197,7 +197,7 @@ def main(argv=None):
 if __name__ == "__main__":
     import tensorflow as tf
 
-    # One thread per operation: float sums in the same order, hence reproducible numbers.
+    # With one thread per operation, all trainings add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -12,8 +12,8 @@ Half-way the program saves a checkpoint, and continues from it in a new graph an
 learning rates are the best of about thirty combinations, tried on January to June.
 
 On this data one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the three
-optimizers together 0.456. The program shows how to combine optimizers, and which variables and how
-much state each of them has.
+optimizers together have 0.456. The program shows how to combine optimizers, and which variables and
+how much state each of them has.
 """
 
 import argparse

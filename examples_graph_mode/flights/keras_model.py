@@ -111,7 +111,7 @@ class Predictions(keras.metrics.Metric):
 
 def value_of(variable):
     """Returns the value of a Keras variable as an array."""
-    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return the variable
+    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return a variable here
 
 
 def new_model(flights, settings):
@@ -135,7 +135,7 @@ def set_weights(model, values):
 
 
 def fit(model, optimizer, flights, batch_size, label=KERAS):
-    """Trains on all flights once; returns predictions that precede the training on the flight."""
+    """Trains on all flights once; returns a prediction of each flight from before its training."""
     predictions = Predictions(flights.size)
     model.compile(
         optimizer=optimizer,

@@ -14,7 +14,7 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that differ by less everywhere share a legend entry
+SAME = 1e-4  # curves that never differ by more share a legend entry
 CUT = 0.06  # range of log-loss above the best in the plot of the ranking
 TOP = 0.15  # range of log-loss above the reference in the plots over time
 

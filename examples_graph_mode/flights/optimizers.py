@@ -22,7 +22,8 @@ class Choice(NamedTuple):
       family: the group in which plots show the optimizer.
       make: a function from `Settings` and the global step to the optimizer.
       learning_rate: the default, which is the best rate of `compare_optimizers.py --sweep` on
-        January to June (for Adagrad, AdagradDecay and SGD: of `flights_session.py --sweep`).
+        January to June. For Adagrad, AdagradDecay and SGD it is the best rate of
+        `flights_session.py --sweep`.
       rates: the lowest and the highest learning rate that a sweep tries.
       stock: whether it is one of TensorFlow's own optimizers, which are shown for comparison.
     """

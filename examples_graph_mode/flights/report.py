@@ -93,7 +93,7 @@ def summary(table, names, settings, steps):
 
 
 def compare(table, period, ours, other):
-    """Returns a text that compares optimizer `ours` with `other`, in the period and by month."""
+    """Returns a text that compares optimizer `ours` with `other`, in a period and in each month."""
     months = [month for month in table.index if month in list(calendar.month_abbr)]
     gap = table["log-loss", ours] - table["log-loss", other]
     worse = [month for month in months if gap[month] > 0]
@@ -137,7 +137,9 @@ def loss_per_flight(late, predictions):
 
 
 def write_plot(path, flights, predictions, settings, batch_size):
-    """Plots the optimizers' running log-loss, and their mean log-loss minus the first optimizer's.
+    """Plots the running log-loss of all optimizers.
+
+    A second diagram shows each optimizer's mean log-loss so far, minus that of the first optimizer.
 
     Args:
       path: the path of the PNG.

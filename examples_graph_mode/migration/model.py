@@ -3,9 +3,9 @@
 The model is the network of flights_session.py with softsign in place of relu. Two TensorFlow
 versions round differently. With relu, a rounding error that changes the sign of a unit's input
 makes two trainings diverge (after about 1,400 steps, by 0.1 in a prediction), although neither
-training is wrong.
-Softsign is smooth: rounding errors stay small, and do not hide other differences. (With tanh or
-sigmoid, some TensorFlow versions round differently in prediction and in training.)
+training is wrong. Softsign is smooth: rounding errors stay small, and do not hide other
+differences. (With tanh or sigmoid, some TensorFlow versions round differently in prediction and in
+training.)
 """
 
 from flights.keras_model import build_model, keras, weights_of

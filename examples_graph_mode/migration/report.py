@@ -36,7 +36,7 @@ class Difference:
     Args:
       run: the `Run`.
       reference: the `Run` that it is compared with.
-      growth: the differences of the nudged run from the run without nudge, as `gaps` returns them.
+      growth: the differences of the nudged run from the unmoved run, as `gaps` returns them.
       steps: the number of training steps in which the two runs rounded differently.
 
     Attributes:

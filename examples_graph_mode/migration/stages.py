@@ -93,7 +93,7 @@ def stay(story, flights, optimizer, first):
     """Trains without migration from January to December, and writes a checkpoint in June.
 
     A second run continues from that checkpoint after each number of its state has been changed by
-    one unit in the last place. It shows how rounding errors grow.
+    one unit in the last place. This run shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
@@ -235,7 +235,7 @@ def roll_back(story, flights, optimizer, period_name):
 def leave(story, flights, optimizer, period_name):
     """Switches to Keras' own optimizer, and trains a period with it.
 
-    The TF1 program's checkpoint is converted for Keras by the command line.
+    The command `legacy-opt convert` converts the TF1 program's checkpoint for Keras.
 
     Returns:
       The row of the table.
