@@ -1,7 +1,7 @@
-"""Benchmarks the Keras bridge (`to_keras`) of this checkout against that of another checkout.
+"""Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
 
-A child process imports the package of the other checkout, and runs the same Python with the same
-TensorFlow. Both processes train in turns: one process waits while the other process is timed.
+Each optimizer trains in a separate child process, which imports the package of its checkout and
+waits while another process is timed. All processes use the same Python and the same TensorFlow.
 """
 
 import json
@@ -18,18 +18,17 @@ def comparisons(planned):
     """Returns comparisons of each bridged optimizer with the same optimizer of the other checkout.
 
     Args:
-      planned: the list that `keras_bridge.comparisons` returns: triples of the names of an
-        optimizer, of the optimizer that it is compared with, and a goal.
+      planned: the list of comparisons that `keras_bridge.comparisons` returns.
     """
     bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
     return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
 
 
-class OtherCheckout:
-    """An optimizer of the other checkout, which trains a workload in a child process.
+class InChildProcess:
+    """An optimizer that trains a workload in a child process.
 
     Args:
-      checkout: the folder of the other checkout.
+      checkout: the folder of the checkout whose package the process imports.
       workload: the `Workload`.
       way: the `keras_bridge.Way`.
       optimizer: the optimizer's name, a key of `keras_bridge.makers`.
@@ -53,7 +52,7 @@ class OtherCheckout:
         print(json.dumps(question), file=self._child.stdin, flush=True)
         answer = self._child.stdout.readline()
         if not answer:
-            raise RuntimeError(f"The benchmark of the other checkout ended: {self._child.args}")
+            raise RuntimeError(f"A process of the benchmark ended: {self._child.args}")
         return json.loads(answer)
 
     def times(self, count):
@@ -68,7 +67,7 @@ class OtherCheckout:
 
 
 def answer_questions(checkout):
-    """Answers the questions of `OtherCheckout`: JSON lines on stdin, with answers on stdout.
+    """Answers the questions of `InChildProcess`: JSON lines on stdin, with answers on stdout.
 
     The first question names the workload and the optimizer. Each further question is a number of
     steps to run; its answer is a list of seconds per step.

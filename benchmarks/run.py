@@ -166,10 +166,12 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
     """
 
     def contestant(name, optimizer):
-        if optimizer.endswith(against.BEFORE):
-            optimizer = optimizer[: -len(against.BEFORE)]
-            return against.OtherCheckout(checkout, sizes[name], way, optimizer)
-        return keras_bridge.contestant(sizes[name], way, optimizer)
+        if checkout is None:
+            return keras_bridge.contestant(sizes[name], way, optimizer)
+        before = optimizer.endswith(against.BEFORE)
+        home = checkout if before else against.ROOT
+        optimizer = optimizer.replace(against.BEFORE, "")
+        return against.InChildProcess(home, sizes[name], way, optimizer)
 
     planned = keras_bridge.comparisons(workload, way)
     if checkout is not None:

@@ -1,4 +1,4 @@
-"""The bridges between TensorFlow 1 optimizers and Keras; imported as `legacy_opt.compat`."""
+"""Bridges TensorFlow 1 optimizers and Keras. Import this package as `legacy_opt.compat`."""
 
 import importlib as _importlib
 import sys as _sys
@@ -19,8 +19,8 @@ if _FOR_TOOLS:
     from .old_names.patching import patch_tensorflow
     from .v1_optimizers.serialization import register_optimizer
 
-# The module of each public name. It is imported when the name is first used, so that `diagnose`
-# also works where the other modules cannot be imported.
+# Maps each public name to its module. The module is imported when the name is first used, so that
+# `diagnose` works even if another module cannot be imported.
 _HOMES = {
     "CheckpointError": "checkpoint_files",
     "CheckpointMismatch": "checkpoints.report",

@@ -10,9 +10,9 @@ def same(one, other):
 
 
 def largest_difference(one, other):
-    """Returns the largest absolute difference of two arrays of the same shape, a float.
+    """Returns the largest absolute difference between two arrays of the same shape, as a float.
 
-    Returns infinity if an element is NaN or infinite in one array, and different in the other.
+    Returns infinity if an element is NaN or infinite in one array, and differs in the other array.
     """
     one, other = np.float64(one), np.float64(other)
     with np.errstate(invalid="ignore"):  # NumPy warns of infinity minus infinity

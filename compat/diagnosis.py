@@ -28,6 +28,7 @@ _TENSORFLOW_WHEELS = re.compile(
 _OTHER_PACKAGES = ("keras", "tf-keras", "tensorflow-estimator", "numpy", "protobuf", "h5py")
 _USE_TENSORFLOW = "export KERAS_BACKEND=tensorflow"
 _KERNEL = re.compile(r"(Resource)?(Sparse)?Apply(\w+)$")
+# The forms of an update kernel: for ref or resource variables, and for dense or sparse gradients.
 FORMS = ("ref dense", "ref sparse", "resource dense", "resource sparse")
 
 

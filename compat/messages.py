@@ -1,4 +1,4 @@
-"""Messages of exceptions that other people's code raises."""
+"""Formats the messages of exceptions that TensorFlow, Keras or a user's code raises."""
 
 
 def text_of(error):

@@ -50,4 +50,4 @@ def refuse_existing(path, overwrite):
     if existing and not overwrite:
         raise ValueError(f"{existing[0]!r} is there already. Pass --overwrite to replace it.")
     if os.path.isdir(path):
-        raise ValueError(f"{path!r} is a folder. Name what to write in it.")
+        raise ValueError(f"{path!r} is a folder. Add the name of the file to write.")

@@ -23,7 +23,9 @@ def load(name):
     """
     module_name, _, path = name.partition(":")
     if not (module_name and path):
-        raise ImportError(f"{name!r} is not of the form module:object, as training.model:build.")
+        raise ImportError(
+            f"{name!r} is not of the form module:object, such as training.model:build."
+        )
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     found = _calling(name, importlib.import_module, module_name)
@@ -42,7 +44,7 @@ def call(name, function, *arguments):
     Args:
       name: the name that the user gave for the function; the error message shows it.
       function: the function.
-      *arguments: its arguments.
+      *arguments: the arguments of the function.
 
     Raises:
       ImportError: the function raises an error. The message contains that error and its line.

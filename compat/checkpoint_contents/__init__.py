@@ -1,4 +1,8 @@
-"""Recognises the variables and slots in a checkpoint by names, shapes, dtypes and object graph."""
+"""Recognises the variables and slots in a checkpoint.
+
+Name-based checkpoints (of a Saver) are recognised by the names, shapes and dtypes of their tensors.
+Object-based checkpoints (of `tf.train.Checkpoint`) are recognised by their object graph.
+"""
 
 from . import named, object_based
 from .items import Contents
@@ -10,7 +14,7 @@ def contents(checkpoint):
     """Finds the variables, slots and optimizers in a checkpoint, without reading its tensors.
 
     Args:
-      checkpoint: from `open_checkpoint`.
+      checkpoint: a `Checkpoint`, the result of `open_checkpoint`.
 
     Returns:
       `Contents`.

@@ -2,7 +2,8 @@
 
 A decay count says how often a row of the accumulator has been decayed. `AdagradDecayOptimizer` (V1)
 stores the counts in an array of the variable's shape, but uses only the first elements in flat
-order, one for each row. `AdagradDecayOptimizerV2` (V2) stores only these elements: shape [rows].
+order, one for each row. `AdagradDecayOptimizerV2` (V2) stores only these elements, in an array of
+shape [rows].
 """
 
 import numpy as np
@@ -11,19 +12,19 @@ SLOT = "accumulator_decay_power"
 
 
 def by_rows(counts, parts=()):
-    """Converts counts of either layout to one count per row, the V2 layout.
+    """Converts counts in the V1 or V2 layout to one count per row, the V2 layout.
 
     Args:
       counts: an integer array.
-      parts: pairs (shape, offset) if the variable was partitioned, because then each part has its
-        own counts.
+      parts: for a partitioned variable, a pair (shape, offset) for each part. Each part has its own
+        counts.
 
     Returns:
       An array of shape [rows]; of shape [] for a scalar variable.
 
     Raises:
-      ValueError: the counts differ and elements that the layout does not use are not 0, or two
-        parts with the same rows have different counts.
+      ValueError: `change_layout` raises it, or two parts that contain the same rows have different
+        counts.
     """
     rows = np.zeros(counts.shape[:1], counts.dtype)
     if not parts:
@@ -33,20 +34,23 @@ def by_rows(counts, parts=()):
         here = slice(offset[0], offset[0] + shape[0])
         found = change_layout(counts[slices(shape, offset)], shape[:1])
         if np.any(seen[here] & (rows[here] != found)):
-            raise ValueError("two of its parts with the same rows have different counts")
+            raise ValueError("two parts with the same rows have different counts")
         rows[here], seen[here] = found, True
     return rows
 
 
 def from_rows(counts, shape, parts=()):
-    """Converts counts of shape [rows] to either layout; the inverse of `by_rows`."""
+    """Converts counts of shape [rows] to the layout with this shape.
+
+    This is the inverse of `by_rows`.
+    """
     if not parts:
         return change_layout(counts, shape)
     result = np.zeros(shape, counts.dtype)
     for part_shape, offset in parts:
         rows, here = counts[offset[0] : offset[0] + part_shape[0]], slices(part_shape, offset)
         # Dense gradients increment all elements of a part, so equal counts fill the whole part.
-        # Sparse gradients use only the first elements, so the values of the others do not matter.
+        # Sparse gradients use only the first elements, so the other elements do not matter.
         same = rows.size and np.all(rows == rows[0])
         result[here] = rows[0] if same else change_layout(rows, part_shape)
     return result
@@ -61,22 +65,22 @@ def change_layout(counts, shape):
     """Converts the counts of an unpartitioned variable, or of one part, to another shape.
 
     Args:
-      counts: an integer array of either layout.
+      counts: an integer array in the V1 or V2 layout.
       shape: the new shape: [rows], or the shape of the variable.
 
     Returns:
       An array of that shape.
 
     Raises:
-      ValueError: there are counts after the first elements, one for each row. Only a variable that
-        was partitioned has such counts.
+      ValueError: the counts differ, and an element after the first [rows] elements is not 0. Only a
+        partitioned variable has such counts.
     """
     rows = shape[0] if shape else 1
     flat = counts.reshape(-1)
     if np.any(flat != flat[:1]) and np.any(flat[rows:]):  # dense gradients increment all elements
         raise ValueError(
-            f"there are counts beyond the first {rows} numbers, as in a partitioned variable "
-            "that was saved whole, and the checkpoint does not tell its partitions"
+            f"there are counts beyond the first {rows} elements. Only a partitioned variable has "
+            "such counts, and the checkpoint does not contain its partitions"
         )
     result = np.zeros(shape, counts.dtype)
     result.reshape(-1)[:rows] = flat[:rows]

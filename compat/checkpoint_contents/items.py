@@ -61,7 +61,8 @@ class Guess(NamedTuple):
     """The optimizer that probably made some slots.
 
     Attributes:
-      label: the optimizer as shown to users; if unknown, "unknown" and the number of slots.
+      label: a description of the optimizer for users; if unknown, "unknown" and the number of
+        slots.
       name: the optimizer's `name` in the names of the slots, such as "Adam".
       scope: see `SlotItem`.
       variables: the number of variables with these slots.

@@ -1,4 +1,4 @@
-"""Recognises Keras optimizers that `to_v1` put into a TF1 graph, in the checkpoint of a Saver.
+"""Recognises, in a Saver's checkpoint, the Keras optimizers that `to_v1` put into a TF1 graph.
 
 A Keras optimizer named Adam has the slot `x/Adam/m` for a variable `x`, and the shared variables
 `Adam/iter` and `Adam/learning_rate`. A second optimizer of the same name has `Adam/iter_1` etc.
@@ -26,8 +26,8 @@ BY_SLOTS = {
     ("accumulated_delta_var", "accumulated_grad"): "Adadelta",
     ("velocity",): "RMSprop",
 }
-# Class names that to_v1 uses as names of optimizers. Several classes have the same slots, so the
-# name says more than the slots.
+# Class names that `to_v1` uses as names of optimizers. Several classes have the same slots, so the
+# name identifies the class better than the slots.
 _CLASSES = ("Adam", "AdamW", "Adamax", "Nadam", "Lamb", "Lion", "Muon", "Adafactor")
 _STEP = re.compile(r"(.+)/(?:iter|iteration)$")
 _NUMBER = re.compile(r"_\d+$")
@@ -81,8 +81,8 @@ def recognise(variables, optimizers):
       optimizers: from `names`.
 
     Returns:
-      A Counter of variables by (label shown to users, name of the optimizer, scope), and a dict
-      from the names of slots to their roles.
+      A Counter with the number of variables for each (label shown to users, name of the optimizer,
+      scope), and a dict from the names of slots to their roles.
     """
     slots, roles = collections.defaultdict(dict), {}
     for variable in variables:

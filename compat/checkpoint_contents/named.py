@@ -61,7 +61,7 @@ def named_contents(tensors):
 
 
 def item_of(name, tensors, pieces=None):
-    """Returns the `Item` of one tensor, or of several that are not joined."""
+    """Returns the `Item` of one tensor, or of several tensors that are not joined."""
     pieces = pieces or (name,)
     first = tensors[pieces[0]]
     shape = tuple(first.shape) if len(pieces) == 1 else None
@@ -78,7 +78,7 @@ def _item(name, dtype, shape, kind, pieces, tensors):
 
 
 def width(dtype):
-    """Returns the bytes of one element; 0 for strings, whose lengths the index does not have."""
+    """Returns the bytes of one element; 0 for strings, because the index lacks their lengths."""
     return 0 if dtype.name.startswith("string") else dtype.size
 
 
@@ -111,7 +111,7 @@ def _items(tensors):
         elif set(shapes) == {()}:
             shape = ()
         elif numbered and all(map(partitioned_slots.is_numbered, parts)):
-            # The variable is saved as one tensor, but its slot in parts.
+            # The variable is saved as one tensor, but its slot is saved in parts.
             full = tuple(tensors[variable].shape)
             joined = [joined_shape(shapes, axis) for axis in range(len(full))]
             shape = full if full in joined else None
@@ -129,7 +129,7 @@ def _sliced_item(name, pieces, tensors):
 
 
 def _partitioned(names, tensors):
-    """Returns the partitioned variables whose parts all exist: a dict from name to axis."""
+    """Returns a dict from each partitioned variable, if no part is missing, to its parts' axis."""
     parts = collections.defaultdict(list)
     for name in names:
         found = PART.search(name)
@@ -146,7 +146,7 @@ def _partitioned(names, tensors):
 
 
 def _variable_of_part(name, variables):
-    """Returns the variable whose part, or slot of a part, has this name; None if there is none.
+    """Returns the variable if a part of it, or a slot of this part, has this name; else None.
 
     Args:
       name: the name of a tensor.
@@ -159,7 +159,10 @@ def _variable_of_part(name, variables):
 
 
 def _variable_of_slot(name, tensors):
-    """Returns the variable if it is saved as one tensor and a slot of its part has this name."""
+    """Returns the variable if a slot of its part has this name; else None.
+
+    Only variables that are saved as one tensor are considered.
+    """
     variable = _variable_of_part(name, tensors)
     return variable if variable and PART.sub("", name) != variable else None
 
@@ -180,7 +183,7 @@ def joined_axis(shapes):
 def joined_shape(shapes, axis):
     """Returns the shape of parts joined along an axis; None if they cannot be joined.
 
-    If each part has one scalar, the result is the shape of one scalar.
+    If the parts are scalars, the result is (), the shape of one scalar.
     """
     if set(shapes) == {()}:
         return ()
@@ -193,7 +196,7 @@ def joined_shape(shapes, axis):
 
 
 def _embedding_variables(tensors):
-    """Groups the tensors of each EmbeddingVariable, including those of all its partitions.
+    """Groups the tensors of each EmbeddingVariable, including the tensors of all its partitions.
 
     Returns:
       A dict from the name of an EmbeddingVariable to a list of the names of its tensors.
@@ -216,7 +219,10 @@ def _is_integer_scalar(item):
 
 
 def _step(items):
-    """Returns the `Item` of the global step; if there are several, the one in the fewest scopes."""
+    """Returns the `Item` of the global step, or None.
+
+    If several tensors have the name of a global step, chooses the tensor in the fewest scopes.
+    """
     found = [
         item
         for name, item in items.items()
@@ -230,7 +236,10 @@ def _is_power(item):
 
 
 def _owners(items):
-    """Returns a dict from the name of each slot to (variable, scope before it, suffix after it)."""
+    """Returns a dict from the name of each slot to (variable, scope, suffix).
+
+    In the slot's name, the scope is before the variable's name, and the suffix is after it.
+    """
     found = {}
     for name in items:
         owner = _owner(name, name, items)

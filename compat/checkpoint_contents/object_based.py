@@ -51,11 +51,11 @@ def local_name(path):
 
 
 def is_keras_own(optimizer):
-    """Returns whether an optimizer's class is Keras' own: not v1, and not made by `to_keras`."""
+    """Returns whether an optimizer is Keras' own: neither a v1 optimizer nor made by `to_keras`."""
     if optimizer.kind == NAMED_BY_NUMBER:
         return False
-    # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers, and those made
-    # by `to_keras`, do not.
+    # Keras' own OptimizerV2 classes save the hyperparameter `decay`. V1 optimizers, and optimizers
+    # made by `to_keras`, do not save it.
     return optimizer.kind == NUMBERED or "decay" in map(local_name, optimizer.variables)
 
 
@@ -73,7 +73,7 @@ def _guess(optimizer, tensors, graph):
 
 def _like(optimizer, names, tensors, graph):
     if not names:
-        return "none has slots, as GradientDescent"
+        return "without slots, like GradientDescent"
     powers = {local_name(name).replace("shared_", "") for name in optimizer.variables}
     layouts = {}
     for (variable, name), key in optimizer.slots.items():

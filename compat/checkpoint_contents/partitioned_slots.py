@@ -13,8 +13,9 @@ import re
 
 import numpy as np
 
-# The name of a part has its number (x/part_0/Adam) or its range (x/rows_0_to_9_of_20/Adam). Ranges
-# are in the names of slots that differ in shape from the variable. Such slots belong to one part.
+# The name of a part contains its number (x/part_0/Adam) or its range (x/rows_0_to_9_of_20/Adam). A
+# range is in the name of a slot whose shape differs from the variable's shape. Such a slot belongs
+# to one part.
 PART = re.compile(r"/(?:part_(\d+)|(?:rows|columns|axis_\d+)_(\d+)_to_\d+_of_\d+)(?=/|$)")
 _END = re.compile(r"(?P<cut>.*?(?P<number>\d+)/)(?P<slot>[^/]+)$")
 
@@ -26,7 +27,7 @@ def position(name):
 
 
 def is_numbered(name):
-    """Returns whether the name of a part has its number, rather than its range."""
+    """Returns whether the name of a part contains its number. Otherwise it contains its range."""
     return PART.search(name).group(1) is not None
 
 
@@ -70,7 +71,8 @@ def find_all(tensors):
 
     Returns:
       A dict from (scope, variable, slot) to the names of the tensors. The scope ends with "/", such
-      as "OptimizeLoss/". It is "" if unknown, because no other tensor's name begins with it.
+      as "OptimizeLoss/". The scope is "" if no other tensor's name begins with it, because then it
+      is unknown.
     """
     found = collections.OrderedDict()
     for name in sorted(tensors):

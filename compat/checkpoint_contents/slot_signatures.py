@@ -1,10 +1,15 @@
-"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes."""
+"""Guesses which optimizer made some slots, from their names, number, shapes and dtypes.
+
+A slot's role is its name in the optimizer, such as "m". An optimizer's signature lists the roles
+and the forms (shapes and dtypes) of its slots.
+"""
 
 import itertools
 import re
 from typing import NamedTuple
 
-# Forms of a slot. A slot may have several forms: in a vector, a value per row is one per element.
+# Forms of a slot, which describe its shape and dtype. A slot may have several forms. For example,
+# one value per row of a vector is also one value per element.
 LIKE_VARIABLE, COUNTS, ROW_COUNTS, SCALAR = "like the variable", "counts", "row counts", "scalar"
 ROW_MEANS, COLUMN_MEANS, ANY = "row means", "column means", "any"
 DIAGONAL, MATRIX = "diagonal of axis %d of %d", "matrix of axis %d of %d"
@@ -14,10 +19,10 @@ _POWERS = {0: set(), 1: {"beta1_power"}, 2: {"beta1_power", "beta2_power"}}
 
 
 class Signature(NamedTuple):
-    """The slots and shared variables of an optimizer in a checkpoint.
+    """The slots and shared variables by which an optimizer is recognised in a checkpoint.
 
     Attributes:
-      label: the optimizer as shown to users.
+      label: a description of the optimizer for users.
       names: the optimizer's names in the names of its slots.
       roles: the slots' names in the optimizer, in the order of creation.
       layout: the form of each slot.
@@ -37,7 +42,7 @@ def _like_variable(label, name, roles, powers=0):
 
 
 def _adafactor(roles):
-    """Returns the signature of Adafactor with these slots; matrices have "vr" and "vc"."""
+    """Returns the signature of Adafactor with these slots. Only matrices have "vr" and "vc"."""
     layouts = {"vr": ROW_MEANS, "vc": COLUMN_MEANS}
     roles = tuple(roles.split())
     layout = tuple(layouts.get(role, LIKE_VARIABLE) for role in roles)
@@ -52,8 +57,9 @@ def _any(label, name, roles):
 def _shampoos(ranks):
     """Yields the signatures of Shampoo for variables of these ranks.
 
-    Each axis has a matrix, or only the matrix's diagonal if the axis is long. If a matrix's power
-    is not computed in every training step, the power has a slot of its own before the matrix.
+    Each axis has a slot for a matrix, or for the matrix's diagonal if the axis is long. If Shampoo
+    does not compute a matrix's power in every training step, another slot contains the power. This
+    slot comes before the slot of the matrix.
     """
     for rank in ranks:
         for powers, *kinds in itertools.product((False, True), *[(MATRIX, DIAGONAL)] * rank):
@@ -68,7 +74,7 @@ def _shampoos(ranks):
 
 
 _DECAY = ("accumulator", "accumulator_decay_power")
-# If two signatures have the same name and layout, the one with more powers is first.
+# If two signatures have the same name and layout, the signature with more powers of beta is first.
 _SIGNATURES = (
     _like_variable("Adam", "Adam", "m v", 2),
     _like_variable("AdaMax", "AdaMax", "m v", 1),
@@ -100,7 +106,8 @@ _SIGNATURES = (
     _like_variable("DiffGrad", "DiffGrad", "m v prev_grad", 2),
     *(_adafactor(roles) for roles in ("vr vc", "m vr vc", "v", "m v")),
     *_shampoos(ranks=(1, 2, 3, 4)),
-    _any("Shampoo", "Shampoo", ""),  # for more axes, or for parts; the roles are unknown
+    # Shampoo for variables with more axes, or for parts of variables. The roles are unknown.
+    _any("Shampoo", "Shampoo", ""),
     _like_variable("BERT's AdamWeightDecay or LAMB", _BERT["adam_m"], "m v"),
     _like_variable("moving averages", "ExponentialMovingAverage", "average"),
     _any("zero-debiased moving averages", "biased", "biased"),
@@ -133,7 +140,7 @@ def layout(variable, slots):
 
     Args:
       variable: an object with a `shape` and a `dtype`.
-      slots: a list of such objects.
+      slots: a list of objects with a `shape` and a `dtype`.
 
     Returns:
       A list of sets of forms, such as LIKE_VARIABLE.
@@ -168,12 +175,12 @@ def _forms(variable, slot):
 
 
 def is_integer(dtype):
-    """Returns whether a dtype is of integers; False for an `UnknownType`."""
+    """Returns whether a dtype is an integer dtype; False for an `UnknownType`."""
     return getattr(dtype, "is_integer", False)
 
 
 def recognise(name, layouts, powers):
-    """Guesses the optimizers of variables, from slots whose names have the same optimizer's name.
+    """Guesses the optimizer of each variable, from slots whose names contain one optimizer's name.
 
     Args:
       name: the optimizer's name in the names of the slots.
@@ -189,7 +196,7 @@ def recognise(name, layouts, powers):
     found = [(f"unknown, with {_slots(len(slots))} per variable", ()) for slots in layouts]
     rest = set(range(len(layouts)))
     while rest:
-        # If several signatures fit a vector, choose the one that fits most other variables.
+        # If several signatures fit a vector, choose the signature that fits most other variables.
         fits = {each: {i for i in rest if _fits(each, layouts[i], known)} for each in pool}
         best = max(fits, key=lambda s: (s.powers, bool(s.roles), len(fits[s])), default=None)
         if best is None or not fits[best]:
@@ -205,11 +212,13 @@ def recognise(name, layouts, powers):
 
 
 def recognise_roles(layouts, powers):
-    """Guesses the optimizer of slots whose roles are known, as in object-based checkpoints.
+    """Guesses the optimizer of slots whose roles are known.
+
+    Object-based checkpoints save the roles.
 
     Args:
       layouts: for each variable, a dict from the slots' roles to their forms.
-      powers: the names of the optimizer's shared variables, powers of beta among them.
+      powers: the names of the optimizer's shared variables, including the powers of beta.
 
     Returns:
       A label shown to users.
@@ -249,7 +258,8 @@ def _fits(signature, slots, known):
 def _label_and_roles(alike, count, known):
     alike = [each for each in alike if len(each.layout) == count] or alike
     label = " or ".join(dict.fromkeys(signature.label for signature in alike))
-    # Two layouts of one optimizer have the same roles; if the roles differ, they stay unknown.
+    # Two layouts of one optimizer have the same roles. If the signatures have different roles, the
+    # roles are unknown.
     roles = alike[0].roles if len({signature.roles for signature in alike}) == 1 else ()
     if not known:
         return f"unknown, with slots like those of {label}", roles

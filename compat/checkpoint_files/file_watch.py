@@ -21,7 +21,7 @@ class Watch:
     """Compares files with their state when this object was created.
 
     Args:
-      paths: the files, which exist.
+      paths: the paths of existing files.
 
     Attributes:
       stamps: a dict from each path to its `stamp`.

@@ -1,11 +1,11 @@
 """Parses the index of a checkpoint (V2 format), which locates each tensor in the data files.
 
-TensorFlow's own reader returns names, dtypes and shapes. But it does not return the slices, called
-parts here, in which partitioned variables are saved, and it detects missing bytes only when it has
-read all data.
+TensorFlow's own reader returns names, dtypes and shapes. It does not return the slices in which
+partitioned variables are saved. (These slices are called parts here.) It detects missing bytes only
+after it has read all data.
 
 The index is a sorted table in the file format of LevelDB. Its block checksums are not verified
-here: TensorFlow's reader verifies them, so open the checkpoint with that first.
+here. TensorFlow's reader verifies them, so open the checkpoint with TensorFlow's reader first.
 """
 
 import collections
@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 
 
 class StoredBytes(NamedTuple):
-    """Where the bytes of a tensor, or of one part of it, are.
+    """The location of the bytes of a tensor, or of one part of a tensor.
 
     Attributes:
       shard: the number of the data file.
@@ -69,7 +69,7 @@ class Index(NamedTuple):
 
 
 def is_table(content):
-    """Returns whether a file ends like a table.
+    """Returns whether a file ends with the magic number of a LevelDB table.
 
     Args:
       content: the bytes of the file, or only its last bytes.
@@ -119,13 +119,13 @@ def _as_index(records):
 
 def _name_of(key):
     """Returns the name of the tensor with this key; for a part, the name of the whole tensor."""
-    if key.startswith(_PART_KEY):  # then come the name, with NULs escaped, and the extents
+    if key.startswith(_PART_KEY):  # the name, with escaped NULs, and the extents follow
         key = key[1 : key.index(b"\0\1", 1)].replace(b"\0\xff", b"\0")
     return key.decode("utf-8")
 
 
 def _as_part(full_shape, part):
-    """Returns (shape, offset). An extent without a length covers the whole dimension."""
+    """Returns the (shape, offset) of a part. An extent without a length is a whole dimension."""
     lengths = tuple(
         extent.length if extent.HasField("length") else size
         for extent, size in zip(part.extent, full_shape)

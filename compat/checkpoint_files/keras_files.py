@@ -17,9 +17,9 @@ from . import CheckpointError
 ENDINGS = (".keras", ".h5", ".hdf5")
 _WEIGHTS = "model.weights.h5"
 _STATE_IN_H5 = "optimizer_weights"
-# A file may take at most _MAX_RATIO times the larger of its own size and the size of the model's
-# weights. (The ratio allows for slots, names and compression.) _ALWAYS_ALLOWED bytes are allowed
-# for every file.
+# In memory, a file may take at most _MAX_RATIO times its own size or the size of the model's
+# weights, whichever is larger. (The ratio allows for slots, names and compression.) Every file may
+# take _ALWAYS_ALLOWED bytes.
 _MAX_RATIO, _ALWAYS_ALLOWED = 16, 64 << 20
 
 
@@ -49,8 +49,8 @@ def _check(path, found, needed, limit):
     if found > limit:
         raise CheckpointError(
             f"{path!r}, a file of {size(os.path.getsize(path))}, would take {size(found)} of "
-            f"memory, and the model's weights take {size(needed)}: the file is damaged, or not "
-            "of this model."
+            f"memory, but the model's weights take {size(needed)}. The file is damaged, or it "
+            "belongs to another model."
         )
 
 

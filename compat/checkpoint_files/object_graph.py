@@ -2,17 +2,18 @@
 
 `tf.train.Checkpoint` and Keras' `save_weights` name tensors after the path from object to object,
 and save the graph of these objects. The graph describes the slots of an optimizer in one of three
-ways (a bridged optimizer is one that `to_keras` made):
+ways. (A bridged optimizer is a Keras optimizer that `to_keras` made.)
 
 * SLOT_VARIABLES: TensorFlow's own slot references (variable, name of the slot, slot). OptimizerV2
   (Keras' own classes and bridged optimizers) and v1 optimizers save them.
 * NAMED_BY_NUMBER: names with the number of the trained variable, such as `slot_0_m`. Bridged
   optimizers of Keras 3 have such names.
-* NUMBERED: a list of all variables, such as `_variables/7`. Keras' own optimizers of Keras 3, and
-  the new ones of Keras 2.11 to 2.15, have this list. Further lists, such as `_momentums`, have the
-  order of the trained variables, and so have slots of the same name. If the order of the trained
-  variables is not saved, a slot is assigned to the variable whose name is in the slot's own name.
-  Slots whose names contain no variable's name stay unassigned.
+* NUMBERED: a list of all variables, such as `_variables/7`. Keras' own optimizers have this list in
+  Keras 3, and the new optimizer classes of Keras 2.11 to 2.15 have it, too. Further lists, such as
+  `_momentums`, are in the order of the trained variables. Slots with the same name are in this
+  order, too. If the order of the trained variables is not saved, a slot is assigned to the variable
+  whose name is in the slot's own name. Slots whose names contain no variable's name stay
+  unassigned.
 """
 
 import collections
@@ -35,11 +36,11 @@ class SavedOptimizer(NamedTuple):
     """An optimizer in an object-based checkpoint.
 
     Attributes:
-      path: the path to it from the object that was saved, such as "optimizer".
-      kind: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED: how the graph describes its slots.
+      path: the path from the saved object to the optimizer, such as "optimizer".
+      kind: how the graph describes the slots: SLOT_VARIABLES, NAMED_BY_NUMBER or NUMBERED.
       slots: a dict from pairs (name of a trained variable, name of the slot) to checkpoint keys.
-      variables: a dict from paths in the optimizer to checkpoint keys, for the hyperparameters,
-        iterations and other variables that are not slots.
+      variables: a dict from paths in the optimizer to checkpoint keys. It contains all variables
+        that are not slots, such as hyperparameters and `iterations`.
       unassigned: a dict like `variables`, for the slots whose trained variable is unknown.
     """
 
@@ -54,11 +55,11 @@ class ObjectGraph(NamedTuple):
     """The parsed object graph of a checkpoint.
 
     Attributes:
-      variables: a dict from full name to checkpoint key, without the variables of optimizers. If
-        several variables have the same full name, the dict has their paths instead.
+      variables: a dict from full names to checkpoint keys, without the variables of optimizers. If
+        several variables have the same full name, the dict's keys are their paths instead.
       optimizers: a tuple of SavedOptimizers.
-      save_counter: the checkpoint key of `tf.train.Checkpoint`'s own counter, or None.
-      python_states: a dict from path to checkpoint key: Python objects saved as strings.
+      save_counter: the checkpoint key of the counter that `tf.train.Checkpoint` adds, or None.
+      python_states: a dict from paths to checkpoint keys, for Python objects saved as strings.
     """
 
     variables: dict
@@ -80,12 +81,12 @@ class ObjectGraph(NamedTuple):
 
     @property
     def slots(self):
-        """The slots of the only optimizer: a dict from (variable's name, slot's name) to keys."""
+        """The `slots` of the only optimizer; {} if the checkpoint has no optimizer."""
         return self.optimizer.slots if self.optimizer else {}
 
     @property
     def optimizer_variables(self):
-        """The only optimizer's variables that are not slots: a dict from paths in it to keys."""
+        """The `variables` of the only optimizer; {} if the checkpoint has no optimizer."""
         return self.optimizer.variables if self.optimizer else {}
 
 
@@ -127,7 +128,7 @@ class _Node:
 
     @property
     def numbered(self):
-        """The nodes in a list, in order."""
+        """The numbers of a list's nodes, in the order of the list."""
         numbers = sorted(int(name) for name in self.children if name.isdigit())
         return [self.children[str(number)] for number in numbers]
 
@@ -193,7 +194,7 @@ class _Parser:
         return [variable for variable, _, _ in node.slots]
 
     def _paths_from(self, start, stop=()):
-        """Returns the shortest path to each reachable node, a dict from the nodes' numbers.
+        """Returns a dict from the number of each reachable node to the shortest path to this node.
 
         Args:
           start: the number of the first node.
@@ -208,7 +209,7 @@ class _Parser:
         return paths
 
     def _members(self, number):
-        """Returns the paths to an optimizer's own nodes and to those of its nested optimizers."""
+        """Returns the paths to the nodes of an optimizer and of its nested optimizers."""
         return self._paths_from(number, self._trained)
 
     def _unique_names(self):
@@ -232,7 +233,7 @@ class _Parser:
                 unclear = last.isdigit() or _BRIDGED_SLOT.match(last)
                 (unassigned if unclear else variables)[path] = self._nodes[member].key
         for key in [key for key, found in slots.items() if len(found) > 1]:
-            for slot in slots.pop(key):  # several nodes fit this slot, so names are ambiguous
+            for slot in slots.pop(key):  # several nodes fit this slot, so it stays unassigned
                 unassigned[members[slot]] = self._nodes[slot].key
         return SavedOptimizer(
             self._paths[number],

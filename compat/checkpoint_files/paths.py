@@ -32,7 +32,8 @@ def refuse_special(*paths):
 def reason(error):
     """Returns the line of a TensorFlow error's message that says what is wrong."""
     text = str(getattr(error, "message", None) or error).strip() or type(error).__name__
-    # "[[" begins the operation's name. The lines before the reason say where it was created.
+    # "[[" begins the operation's name. The lines before the reason say where the operation was
+    # created.
     before, _, where = text.partition("[[")
     return before.strip().splitlines()[-1 if where else 0]
 
@@ -43,7 +44,7 @@ def as_text(path, argument="path", order=""):
     Args:
       path: the path.
       argument: the name of this argument in the caller's signature, for the message.
-      order: the caller's signature, for the message, if arguments are easily swapped.
+      order: the caller's signature, for the message, if its arguments are easily swapped.
 
     Raises:
       TypeError: `path` is not a path.
@@ -147,10 +148,10 @@ def _latest(folder):
     state = tf.train.get_checkpoint_state(folder)
     if state is not None and state.model_checkpoint_path:
         problem = (
-            f"its `checkpoint` file names {state.model_checkpoint_path!r}, which is not there."
+            f"its `checkpoint` file names {state.model_checkpoint_path!r}, which does not exist."
         )
     else:
-        problem = "no `checkpoint` file there names the latest one."
+        problem = "no `checkpoint` file in it names the latest checkpoint."
     raise CheckpointError(f"{folder!r} is a folder, and {problem}{_choice(folder)}")
 
 
@@ -200,12 +201,12 @@ def _looks_like(path, start):
         return "is empty."
     if start.startswith(b"\x89HDF\r\n\x1a\n"):
         return (
-            "is an HDF5 file (.h5), as Keras saves models. Load it with Keras: "
+            "is an HDF5 file (.h5), a format in which Keras saves models. Load it with Keras: "
             "model.load_weights(…) or keras.models.load_model(…)."
         )
     if start.startswith(b"PK\x03\x04"):
         return (
-            "is a zip archive (.keras?), as Keras saves models. Load it with "
+            "is a zip archive (.keras?), a format in which Keras saves models. Load it with "
             "keras.models.load_model(…)."
         )
     if name == "checkpoint":

@@ -1,8 +1,8 @@
 """Reads checkpoints of TensorFlow 1 and 2, tensor by tensor.
 
-TensorFlow's CheckpointReader is not used for data: it holds a second copy of each tensor, and
-cannot read single slices of partitioned variables in V1 format. Instead, a temporary graph runs
-RestoreV2, the operation that Saver uses.
+TensorFlow's CheckpointReader is not used for data, because it keeps a second copy of each tensor in
+memory and cannot read single slices of partitioned variables in V1 format. Instead, a temporary
+graph runs RestoreV2, the operation that Saver uses.
 """
 
 import hashlib
@@ -36,7 +36,7 @@ class TensorInfo(NamedTuple):
     Attributes:
       dtype: a tf.DType, or an UnknownType.
       shape: a tuple of ints.
-      nbytes: its size in memory; for strings, the size in the file, or 0 if that is unknown.
+      nbytes: the tensor's size in memory. For strings, the size in the file, or 0 if it is unknown.
       parts: pairs (shape, offset) if the tensor is saved in parts, like partitioned variables.
         Empty if the tensor is saved whole. Always empty in V1 format, which does not record how
         tensors were partitioned.
@@ -72,10 +72,10 @@ def open_checkpoint(path):
 
 
 class Checkpoint:
-    """A checkpoint to read from; `open_checkpoint` creates it.
+    """A checkpoint that can be read. `open_checkpoint` creates it.
 
     Attributes:
-      path: its prefix; in V1 format, its file or the pattern of its files.
+      path: the checkpoint's prefix; in V1 format, its file or the pattern of its files.
       format: "V1" or "V2".
       tensors: a dict from name to TensorInfo, without the object graph.
     """
@@ -159,7 +159,7 @@ class Checkpoint:
             )
 
     def check_unchanged(self):
-        """Checks that the checkpoint is still the one that was opened.
+        """Checks that the checkpoint has not changed since it was opened.
 
         Raises:
           CheckpointError: the checkpoint has been overwritten or deleted.
@@ -266,7 +266,7 @@ class Checkpoint:
 
     @property
     def object_graph(self):
-        """The ObjectGraph of an object-based checkpoint; None for a name-based one.
+        """The ObjectGraph of an object-based checkpoint; None for a name-based checkpoint.
 
         Raises:
           CheckpointError: the data of the graph are damaged.
@@ -358,7 +358,7 @@ def restored(path, names, dtypes, specs):
     Args:
       path: the checkpoint's `path`.
       names: the names of the tensors.
-      dtypes: their dtypes.
+      dtypes: the dtypes of the tensors.
       specs: the parts to read, each from `slice_spec`; "" for a whole tensor.
 
     Returns:

@@ -4,10 +4,11 @@ OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 
 
 def problem(name):
-    """Returns why a name is not allowed, a clause such as "is empty"; None if it is allowed.
+    """Returns a clause, such as "is empty", that says why a name is not allowed; else None.
 
     TensorFlow aborts the process if a tensor's name is "", because "" is the key of the index's
-    header. It loses tensors whose names begin with NUL, because the keys of parts begin with NUL.
+    header. TensorFlow loses tensors whose names begin with NUL, because the keys of parts begin
+    with NUL.
     """
     if not isinstance(name, str):
         return "is not a string"

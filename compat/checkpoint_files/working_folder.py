@@ -1,4 +1,4 @@
-"""The hidden folder in which one writer at a time writes files before it renames them."""
+"""Provides a hidden folder in which one writer at a time writes files before it renames them."""
 
 import contextlib
 import os
@@ -16,7 +16,7 @@ _LOCK = ".lock"
 
 
 class WorkingFolder:
-    """The folder `.NAME.writing` beside the file to be written; a context manager.
+    """A context manager for the folder `.NAME.writing` beside the file to be written.
 
     A locked file in the folder keeps other threads and processes out. The operating system releases
     the lock when the process ends. Files that a killed process left in the folder are removed.
@@ -29,8 +29,8 @@ class WorkingFolder:
       wait: whether to wait until another writer is done, instead of raising an error.
 
     Attributes:
-      path: the folder.
-      left_behind: whether a killed process had left files in it.
+      path: the path of the folder.
+      left_behind: whether a killed process had left files in the folder.
 
     Raises:
       CheckpointError: on entering, if another writer uses the folder.
@@ -79,7 +79,7 @@ class WorkingFolder:
         except BlockingIOError:
             raise CheckpointError(
                 f"{self._target!r} is being written by another process or thread. Wait until "
-                "that is done, or choose another name."
+                "it is done, or choose another name."
             ) from None
         except OSError:  # this file system has no locks
             pass
@@ -100,7 +100,7 @@ class WorkingFolder:
             self._empty()
         finally:
             if self._is_local:
-                # The lock file is removed last, because then another writer may enter.
+                # The lock file is removed last, because afterwards another writer may enter.
                 with contextlib.suppress(OSError):
                     if self._lock is not None:
                         os.remove(self._lock.name)

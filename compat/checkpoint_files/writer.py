@@ -17,7 +17,8 @@ from .working_folder import WorkingFolder
 
 v1 = tf.compat.v1
 
-# Small tensors share a data file of up to this size. A tensor of this size or more has its own.
+# Small tensors share a data file of up to this size. A tensor of this size or more has its own data
+# file.
 SHARD_BYTES = 64 << 20
 _STATE_FILE = "checkpoint"
 
@@ -29,12 +30,12 @@ class CheckpointWriter:
     exception. Until then, its files are in a hidden folder beside `path`. After an exception, the
     writer removes that folder; if the process is killed, the next writer removes it. Only one
     thread or process at a time can write a checkpoint. At most one large tensor, or 64 MB of small
-    tensors, are in memory at a time. At the end, the new checkpoint becomes the latest in the
-    `checkpoint` file of its folder, like after `Saver.save`.
+    tensors, are in memory at a time. At the end, the `checkpoint` file of the folder names the new
+    checkpoint as the latest, in the same way as after `Saver.save`.
 
-    A checkpoint that is overwritten stays readable until the new one replaces it. (One exception:
-    if both have the same number of data files, and the new one has fewer than two small tensors,
-    there is no checkpoint while the files are renamed.)
+    An existing checkpoint stays readable until the new checkpoint replaces it. There is one
+    exception: If both checkpoints have the same number of data files, and fewer than two small
+    tensors are left for the last data file, no checkpoint exists while the files are renamed.
 
     Args:
       path: the prefix of the checkpoint. Its folder is created if necessary.
@@ -80,8 +81,8 @@ class CheckpointWriter:
     def _check_path(self):
         if set(self.path) & set("*?[]"):
             raise CheckpointError(
-                f"{self.path!r}: TensorFlow takes *, ?, [ and ] in a path for a pattern, and "
-                "could not read the checkpoint again. Choose another name."
+                f"{self.path!r}: TensorFlow treats a path with *, ?, [ or ] as a pattern, and "
+                "could not read the checkpoint. Choose another name."
             )
         if not self._name or tf.io.gfile.isdir(self.path):
             raise CheckpointError(
@@ -92,8 +93,8 @@ class CheckpointWriter:
         checkpoint_paths.refuse_special(self.path, self.path + checkpoint_paths.INDEX, state)
         if tf.io.gfile.isdir(state):
             raise CheckpointError(
-                f"{state!r} is a folder, where TensorFlow keeps the name of the latest "
-                f"checkpoint. Choose another folder for {self._name!r}."
+                f"{state!r} is a folder, but TensorFlow writes the name of the latest checkpoint "
+                f"to a file with this name. Choose another folder for {self._name!r}."
             )
 
     def _refuse_existing(self):
@@ -145,7 +146,7 @@ class CheckpointWriter:
           name: the name of the copy.
           checkpoint: the Checkpoint with the tensor.
           source_name: the tensor's name in `checkpoint`; None if it equals `name`.
-          part: a pair like in `add`, if the tensor becomes a part of a bigger tensor; else None.
+          part: a pair (see `add`) if the tensor becomes a part of a bigger tensor; else None.
 
         Raises:
           CheckpointError: `checkpoint` has no such tensor, its data are damaged, the new name is
@@ -202,8 +203,9 @@ class CheckpointWriter:
     def _finish(self):
         if not self._names:
             raise CheckpointError(f"{self.path!r}: there is nothing to write.")
-        # If new data files had the names of old ones, the old index would belong to new data for a
-        # moment. All names contain the number of data files, so one more file makes them differ.
+        # If new data files had the names of old data files, the old index would describe new data
+        # for a moment. Every name contains the number of data files, so one more data file makes
+        # all names different.
         if len(self._pending) > 1 and len(self._shards) + 1 in _shard_counts(self.path):
             last = self._pending.pop()
             self._flush()
@@ -217,7 +219,7 @@ class CheckpointWriter:
         _name_as_latest(self._folder, self._name)
 
     def _publish(self, merged):
-        """Renames the files to their final names, the index last; then removes the old files."""
+        """Renames the data files, then the index, to their final names. Then removes old files."""
         sources = checkpoint_paths.data_files(merged)
         new_files = [self.path + each[len(merged) :] for each in sources]
         old_files = checkpoint_paths.files_of(self.path)
@@ -273,7 +275,7 @@ def _merge(shards, merged):
 
 
 def _restored(items):
-    """Adds operations to the graph that read the items which are copied from other checkpoints.
+    """Adds operations that read the items to be copied from other checkpoints.
 
     Returns:
       A dict from the positions of these items in `items` to their tensors.
@@ -298,10 +300,10 @@ def _shard_counts(prefix):
 
 
 def _name_as_latest(folder, name):
-    """Adds a checkpoint to the `checkpoint` file of a folder, as the latest one."""
+    """Adds a checkpoint to the `checkpoint` file of its folder, as the latest checkpoint."""
     folder = folder or os.curdir
     file_name = os.path.join(folder, _STATE_FILE)
-    with WorkingFolder(file_name, wait=True) as working:  # others may write the file too
+    with WorkingFolder(file_name, wait=True) as working:  # other writers may write the file, too
         new_file = os.path.join(working.path, _STATE_FILE)
         with tf.io.gfile.GFile(new_file, "w") as file:
             file.write(str(_state_with(folder, name)))
@@ -309,7 +311,7 @@ def _name_as_latest(folder, name):
 
 
 def _state_with(folder, name):
-    """Returns the content of a `checkpoint` file that names one more checkpoint, the latest."""
+    """Returns the new content of the `checkpoint` file, with `name` as the latest checkpoint."""
     inside, paths, times = os.path.join(folder, ""), [], []
     try:
         state = tf.train.get_checkpoint_state(folder)

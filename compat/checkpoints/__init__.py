@@ -1,1 +1,1 @@
-"""Loads v1 checkpoints (of TF1 graphs) into Keras, writes them from Keras, converts checkpoints."""
+"""Loads checkpoints of TF1 graphs into Keras, saves such checkpoints, and converts checkpoints."""

@@ -15,14 +15,14 @@ V1_LAYOUT, V2_LAYOUT = "V1", "V2"
 
 
 class Move(NamedTuple):
-    """One tensor of the new checkpoint and its sources in the old one.
+    """One tensor of the new checkpoint and its sources in the old checkpoint.
 
     Attributes:
       target: the tensor's name in the new checkpoint.
-      sources: the names of the tensors from which it is made; empty if it is computed.
-      shape: its shape.
-      dtype: its dtype.
-      note: how it is changed, for the report; "" if it is copied.
+      sources: the names of the old tensors that it is made from; empty if it is computed.
+      shape: the tensor's shape.
+      dtype: the tensor's dtype.
+      note: a remark for the report on how the tensor is changed; "" if it is copied.
       make: a function from the arrays of the sources to the value; None to copy a single source, or
         to join several sources.
     """
@@ -55,8 +55,8 @@ class Move(NamedTuple):
 
     def _offsets(self, checkpoint):
         shapes = [checkpoint.tensors[source].shape for source in self.sources]
-        # The axis along which the sources are joined. Along the other axes, the sources and the
-        # result have the same size.
+        # The sources are joined along `axis`. Along all other axes, the sources and the result have
+        # the same size.
         axis = next((i for i, size in enumerate(self.shape) if shapes[0][i] != size), 0)
         begin = 0
         for source, shape in zip(self.sources, shapes):
@@ -80,7 +80,8 @@ def write(moves, checkpoint, path, overwrite=False, advance=lambda count: None):
       checkpoint: the `Checkpoint` with the sources.
       path: the prefix of the new checkpoint.
       overwrite: whether to replace an existing checkpoint.
-      advance: called after each move with the number of its bytes, to show progress.
+      advance: a function that shows progress. It is called after each move with the number of the
+        move's bytes.
 
     Raises:
       CheckpointError: the destination exists, two tensors would have the same name, or the source
@@ -122,7 +123,7 @@ def _many(sources, labels):
 
 
 def to_saver(checkpoint, name_map=None):
-    """Plans a name-based checkpoint in V2 format, with the parts of variables joined.
+    """Plans a name-based checkpoint in V2 format in which the parts of variables are joined.
 
     Args:
       checkpoint: a name-based `Checkpoint`.
@@ -133,8 +134,8 @@ def to_saver(checkpoint, name_map=None):
       A list of `Move`.
 
     Raises:
-      CheckpointError: the checkpoint contains tensors that TensorFlow cannot restore, or has no
-        tensor of a name in the map.
+      CheckpointError: the checkpoint contains tensors that TensorFlow cannot restore, or no tensor
+        has a name that is in the map.
     """
     found = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, found)
@@ -149,7 +150,7 @@ def to_saver(checkpoint, name_map=None):
             if target is not None and (of_one_part or slot.item.kind == OF_EACH_PART):
                 raise CheckpointError(
                     f"{checkpoint.path!r}: each part of {variable.item.name} has its own "
-                    f"{slot.item.name}, and these cannot be joined. Restore the checkpoint "
+                    f"{slot.item.name}, and these slots cannot be joined. Restore the checkpoint "
                     "with the same partitions; or leave the slot out, with null in the name map."
                 )
             counts = slot.role == adagrad_decay_counts.SLOT and variable.item.kind == PARTS
@@ -209,8 +210,8 @@ class Renaming:
         """Returns the new name of a tensor; None to leave it out.
 
         Args:
-          *names: the old name, and the default for the new name if that differs. The map may have
-            either name as a key.
+          *names: the old name and, if it differs, the default new name. The map may have either
+            name as a key.
         """
         new_name = names[-1]
         for name in names:
@@ -221,7 +222,7 @@ class Renaming:
         return new_name
 
     def check(self):
-        """Raises a CheckpointError if the map has a name that no tensor has."""
+        """Raises a CheckpointError if the map contains a name that no tensor has."""
         if self._unused:
             raise CheckpointError(
                 f"The name map has {', '.join(map(repr, sorted(self._unused)))}, but no tensor in "
@@ -253,7 +254,7 @@ def to_decay_layout(checkpoint, layout):
       A list of `Move`.
 
     Raises:
-      CheckpointError: there are no such counts, or their variables are saved in parts.
+      CheckpointError: there are no decay counts, or their variables are saved in parts.
     """
     found = checkpoint_contents.contents(checkpoint)
     refuse_unconvertible(checkpoint, found)
@@ -270,7 +271,8 @@ def to_decay_layout(checkpoint, layout):
             moves[slot.item.name] = _in_layout(checkpoint, variable.item, slot.item, layout)
     if not counts:
         raise CheckpointError(
-            f"{checkpoint.path!r} holds no counts of AdagradDecay: no slots look like its slots."
+            f"{checkpoint.path!r} holds no counts of AdagradDecay: no slots look like AdagradDecay "
+            "slots."
         )
     return [
         moves.get(name) or Move(name, (name,), info.shape, info.dtype)
@@ -282,7 +284,7 @@ def _in_layout(checkpoint, variable, slot, layout):
     wanted = variable.shape if layout == V1_LAYOUT else variable.shape[:1]
     if slot.shape == wanted:
         return Move(slot.name, (slot.name,), wanted, slot.dtype)
-    # Each part of a partitioned variable has its own counts, even if one tensor has all parts.
+    # Each part of a partitioned variable has its own counts, even if one tensor contains all parts.
     parts = checkpoint.tensors[variable.name].parts
 
     def change_layout(counts):
@@ -296,8 +298,8 @@ def _in_layout(checkpoint, variable, slot, layout):
 def power(beta, steps):
     """Returns the value of v1 Adam's beta1_power or beta2_power after some steps.
 
-    Like TensorFlow, this function multiplies float32 numbers once per training step, and flushes
-    denormals to 0.
+    This function multiplies float32 numbers once per training step, and flushes denormals to 0.
+    TensorFlow does the same.
 
     Args:
       beta: the value before the first training step.

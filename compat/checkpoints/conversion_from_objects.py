@@ -1,4 +1,4 @@
-"""Converts object-based checkpoints (`tf.train.Checkpoint`) to the names of a v1 graph."""
+"""Converts object-based checkpoints (`tf.train.Checkpoint`) to checkpoints of a TF1 graph."""
 
 import functools
 
@@ -15,7 +15,7 @@ from . import conversion_by_name
 from .conversion_by_name import Move, Renaming
 from .report import CheckpointMismatch, Leftover
 
-# From the slot names of v1 optimizers to the slot names of Keras' own optimizers.
+# Maps the slot names of v1 optimizers to the slot names of Keras' own optimizers.
 _KERAS_NAMES = {"accum": "accumulator", "accum_update": "accum_var"}
 _KERAS_ADADELTA = {"accum": "accum_grad", "accum_update": "accum_var"}
 _BETAS = {"beta1_power": "beta_1", "beta2_power": "beta_2"}
@@ -25,15 +25,15 @@ _NO_PLACE = "the v1 optimizer has no such slot"
 
 
 def plan(checkpoint, optimizer_name, name_map=None, partial=False):
-    """Plans the checkpoint of a v1 graph with the same variables and optimizer.
+    """Plans the checkpoint of a TF1 graph with the same variables and optimizer.
 
     Args:
       checkpoint: an object-based `Checkpoint`.
-      optimizer_name: the user's v1 optimizer as module:object, or None.
+      optimizer_name: where to import the user's v1 optimizer from ("module:object"), or None.
       name_map: a dict to new names, or to None to leave a tensor out. Its keys are the names of
         variables in the checkpoint, and the default v1 names of slots, shared variables and the
         global step.
-      partial: whether state without a counterpart in the v1 graph may be left out.
+      partial: whether state without a counterpart in the TF1 graph may be left out.
 
     Returns:
       A list of `Move` and the `Report`.
@@ -75,7 +75,7 @@ def plan(checkpoint, optimizer_name, name_map=None, partial=False):
 
 
 def load_optimizer(name):
-    """Returns the object that a user names, or its result if it is a function."""
+    """Imports "module:object". If the object is callable, calls it and returns the result."""
     found = user_objects.load(name)
     return user_objects.call(name, found) if callable(found) else found
 
@@ -85,22 +85,22 @@ def _refuse(checkpoint, saved, optimizer_name):
         return
     if saved.kind == NUMBERED:
         raise CheckpointError(
-            f"{checkpoint.path!r} was written with an optimizer of Keras 3, or a new one of "
-            "Keras 2.11 to 2.15, whose state no v1 optimizer can use unchanged. In Python, "
-            "translate it with compat.from_plain_keras and write it with "
+            f"{checkpoint.path!r} was written with an optimizer of Keras 3, or with a new "
+            "optimizer of Keras 2.11 to 2.15. No v1 optimizer can use its state unchanged. In "
+            "Python, translate it with compat.from_plain_keras and write it with "
             "compat.save_v1_checkpoint."
         )
     slots = {slot for _, slot in saved.slots}
     if slots == {"momentum"} and is_keras_own(saved):
         raise CheckpointError(
             f"{checkpoint.path!r} was written with Keras' own SGD, whose momentum contains the "
-            "learning rate; v1's does not. In Python, translate it with "
-            "compat.from_plain_keras and write it with compat.save_v1_checkpoint."
+            "learning rate. The momentum of the v1 optimizer does not. In Python, translate it "
+            "with compat.from_plain_keras and write it with compat.save_v1_checkpoint."
         )
     if slots and optimizer_name is None:
         raise CheckpointError(
             f"{checkpoint.path!r} holds the slots {', '.join(sorted(slots))}. Pass --optimizer "
-            "module:object: the v1 optimizer that is to continue from them determines their names."
+            "module:object, the v1 optimizer that will use the slots. It determines their names."
         )
 
 
@@ -133,7 +133,7 @@ class _State:
 
     Attributes:
       moves: a list of `Move`, with the default v1 names.
-      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the v1 graph.
+      left: a list of `Leftover`: tensors of the checkpoint without a counterpart in the TF1 graph.
       missing: a list of `Leftover`: tensors of the v1 optimizer that the checkpoint does not have.
     """
 
@@ -184,7 +184,7 @@ class _State:
                 self.moves.append(Move(tensor.name, (), tensor.shape, tensor.dtype, note, zeros))
                 continue
             if key is None:
-                why = "the v1 optimizer has it, the checkpoint has not"
+                why = "the v1 optimizer needs it, but the checkpoint does not contain it"
                 self.missing.append(Leftover(label, tensor.shape, tensor.dtype, why))
                 continue
             taken.add(key)
@@ -222,11 +222,11 @@ class _State:
             elif self._is_keras_own and name in _BETAS and _BETAS[name] in self._variables:
                 self.moves.append(self._power(name, tensor))
             else:
-                why = "the v1 optimizer has it, the checkpoint has not"
+                why = "the v1 optimizer needs it, but the checkpoint does not contain it"
                 self.missing.append(Leftover(name, tensor.shape, tensor.dtype, why))
 
     def _leave_shared(self):
-        """Adds to `left` variables (except hyperparameters) that the v1 optimizer does not have."""
+        """Adds saved variables that the v1 optimizer lacks, except hyperparameters, to `left`."""
         used = {key for move in self.moves for key in move.sources}
         optimizer = self._optimizer
         if graph_names.is_bridged(optimizer):
@@ -238,13 +238,17 @@ class _State:
                 self._leave(name, key, "the v1 optimizer has no such variable")
 
     def _power(self, name, tensor):
-        """Returns the `Move` that computes v1 Adam's power of beta at the checkpoint's step."""
+        """Returns the `Move` that computes a power of beta of v1's Adam.
+
+        The exponent depends on the checkpoint's global step.
+        """
         beta = self._checkpoint.read(self._variables[_BETAS[name]]).item()
         own = getattr(self._optimizer, "_" + name.split("_")[0], None)
         if isinstance(own, (int, float)) and np.float32(own) != np.float32(beta):
             raise CheckpointError(
                 f"{self._checkpoint.path!r} was trained with {_BETAS[name]}={beta:g}, and the "
-                f"v1 optimizer has {own:g}, so its powers differ. Make it with {beta:g}."
+                f"v1 optimizer has {own:g}, so the powers of beta differ. Create the v1 optimizer "
+                f"with {beta:g}."
             )
         steps = int(self._checkpoint.read(self._step_key()))
         note = f"{beta:g} to the power of {steps + 1}"

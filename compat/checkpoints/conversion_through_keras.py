@@ -1,4 +1,4 @@
-"""Converts between v1 checkpoints and Keras files with a model that the user's function returns."""
+"""Converts between v1 checkpoints and Keras files, using a model that the user's code builds."""
 
 import contextlib
 import os
@@ -20,8 +20,8 @@ def convert(arguments, name_map):
     """Converts a v1 checkpoint to a Keras file, or a Keras file to a v1 checkpoint.
 
     Args:
-      arguments: the command's arguments: `source`, `destination`, `to`, `model`, `like`, `ignore`,
-        `partial`, `overwrite`.
+      arguments: the arguments of `legacy-opt convert`: `source`, `destination`, `to`, `model`,
+        `like`, `ignore`, `partial`, `overwrite`.
       name_map: see `load_v1_checkpoint`.
 
     Returns:
@@ -30,7 +30,7 @@ def convert(arguments, name_map):
     Raises:
       CheckpointError: the source is missing or damaged, or the destination exists.
       CheckpointMismatch: some of the state does not fit.
-      ImportError: the user's function cannot be imported, or raises.
+      ImportError: the user's function cannot be imported, or raises an error.
       ValueError: the user's function does not return a built Keras model.
     """
     if arguments.to == "keras":
@@ -80,7 +80,7 @@ def _save_v1(model, optimizer, arguments, name_map):
         if mismatch.report.complete:
             raise
         raise CheckpointMismatch(
-            f"{arguments.like!r}, given as --like, lacks some variables of the model of "
+            f"{arguments.like!r}, passed as --like, lacks some variables of the model of "
             f"{arguments.model} or of its optimizer. Map names with --name-map.",
             mismatch.report,
         ) from mismatch
@@ -106,7 +106,7 @@ def _model(name):
 
 
 def _save(model, optimizer, arguments, report):
-    """Saves in a working folder, then renames the files.
+    """Saves a Keras file or a checkpoint in a working folder, then renames the files.
 
     Returns:
       The report. If Keras does not save the optimizer's state, the report lists it as a leftover.
@@ -118,7 +118,7 @@ def _save(model, optimizer, arguments, report):
     folder, name = os.path.split(os.path.abspath(path))
     done = False
     with WorkingFolder(os.path.join(folder, name)) as working:
-        # A second check, because the file may have been created after the first one.
+        # Check again, because the file may have been created after the first check.
         special_files.refuse_existing(path, arguments.overwrite)
         has_state = _write(os.path.join(working.path, name), model, optimizer)
         if not has_state:
@@ -243,7 +243,7 @@ def _load_file(path, model, optimizer):
         if optimizer is not None and not keras_files.holds_optimizer(path):
             raise CheckpointError(
                 f"{path!r} holds no state of an optimizer, but the model of --model is compiled "
-                "with one. For the weights alone, let the function return (model, None)."
+                "with an optimizer. For the weights alone, let the function return (model, None)."
             )
         _build(model, optimizer)
         model.load_weights(path)
@@ -253,7 +253,7 @@ def _load_file(path, model, optimizer):
         elif optimizer is not None and not _is_compiled_with(model, optimizer):
             raise CheckpointError(
                 f"{path!r}: Keras loads the state of an optimizer from a file of this kind "
-                "only if the model is compiled with it."
+                "only if the model is compiled with this optimizer."
             )
         changes = watch.changes()
     except CheckpointError:

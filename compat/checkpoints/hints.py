@@ -29,7 +29,7 @@ def hints(checkpoint, state, matches, misfits):
     if name_map:
         yield "A guess by shapes and dtypes: name_map={}{}".format(
             name_maps.as_text(name_map),
-            " (for the others, several fit)" if unclear else "",
+            " (several tensors fit the other variables)" if unclear else "",
         )
     slots = {slot.item.name for each in contents.variables for slot in each.slots}
     left = any(name not in claimed for name in slots)
@@ -38,7 +38,7 @@ def hints(checkpoint, state, matches, misfits):
 
 
 def _by_shape(items, variables):
-    """Maps variables to the only item that has their shape and dtype.
+    """Maps each variable to the item with its shape and dtype, if there is only one such pair.
 
     Args:
       items: the `Item`s of the checkpoint's unmatched variables.
@@ -69,10 +69,10 @@ def _optimizers(contents, optimizer):
         yield "The checkpoint has no slots: was it saved without the optimizer?"
     elif not leaves <= names or any(_maker(name) not in known for name in names - _OF_WRAPPERS):
         yield (
-            "The checkpoint's slots are those of "
-            f"{' and of '.join(_described(*each) for each in saved)}, but the optimizer passed is "
-            f"{_nested(everything[0].optimizer)}. If only its name differs, make it with the "
-            "checkpoint's name."
+            "The slots in the checkpoint are from "
+            f"{' and '.join(_described(*each) for each in saved)}, but the optimizer passed is "
+            f"{_nested(everything[0].optimizer)}. If only the name differs, create the optimizer "
+            "with the name in the checkpoint."
         )
 
 
@@ -81,13 +81,13 @@ _OF_WRAPPERS = {"ExponentialMovingAverage"}
 
 
 def _maker(name):
-    """Returns the optimizer's name at the start of a name of slots."""
+    """Returns the optimizer's name from the start of `Guess.name`."""
     return name.split("/")[0]
 
 
 def _described(label, name):
     name = _maker(name)
-    return f"{'another' if label == 'unknown' else label} (name={name!r})"
+    return f"{'another optimizer' if label == 'unknown' else label} (name={name!r})"
 
 
 def _nested(optimizer):

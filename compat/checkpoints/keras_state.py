@@ -1,6 +1,6 @@
 """The state of a Keras model and its bridged optimizer, under the names of a v1 checkpoint.
 
-A bridged optimizer is one that `to_keras` made of a v1 optimizer.
+A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _NAME = re.compile(r"[A-Za-z0-9.][A-Za-z0-9_.\\/>-]*")  # an operation's name in
 
 
 class StateTensor(NamedTuple):
-    """A variable of a model, or a slot, a shared variable or the step variable of its optimizer.
+    """A variable of a model, or a slot, a shared variable or the `iterations` of its optimizer.
 
     Attributes:
       kind: VARIABLE, SLOT, SHARED or STEP.
-      label: its name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
-      name: its name in a v1 checkpoint, without a scope before it.
+      label: the name shown to users, such as "dense/kernel" or "dense/kernel, slot m".
+      name: the name in a v1 checkpoint, without a scope before it.
       shape: a tuple of ints.
       dtype: a `tf.DType`.
       variable: the v1 name of the variable, or of the variable that the slot belongs to; None for
@@ -59,7 +59,7 @@ class KerasState:
 
     Raises:
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
     """
 
     def __init__(self, model_or_variables, optimizer, name_map=None):
@@ -99,8 +99,8 @@ class KerasState:
             _check_variable(variable)
             if not isinstance(name, str) or not _NAME.fullmatch(name):
                 raise ValueError(
-                    f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to its name "
-                    "there with name_map, or pass a dict from names to variables."
+                    f"{name!r} cannot be the name of a variable in a TF1 graph. Map it to the name "
+                    "in the graph with name_map, or pass a dict from names to variables."
                 )
         if len({id(variable) for _, variable in given.values()}) < len(given):
             raise ValueError("model_or_variables has the same variable under two names.")
@@ -125,7 +125,7 @@ class KerasState:
                 raise ValueError(
                     f"The optimizer {optimizer.name!r} was built for {len(built)} variables, "
                     f"but model_or_variables has {len(keys)} to train. Optimizers of Keras 3 "
-                    "are built once: make a new one with to_keras."
+                    "are built once: make a new optimizer with to_keras."
                 )
         for variable in self._variables.values():
             key = optimizer.variable_key(variable)
@@ -259,9 +259,9 @@ def check_optimizer(optimizer):
         )
     else:
         way_out = (
-            "To load its state, load into to_keras(…) and translate that with to_plain_keras; to "
-            "save its state, translate it with from_plain_keras and save that. For the weights "
-            "alone, pass optimizer=None."
+            "To load its state, load into an optimizer made by to_keras, and translate this "
+            "optimizer with to_plain_keras. To save its state, translate the optimizer with "
+            "from_plain_keras and save the result. For the weights alone, pass optimizer=None."
         )
     raise TypeError(f"optimizer must be made by to_keras, got a {name}. {way_out}")
 
@@ -269,8 +269,8 @@ def check_optimizer(optimizer):
 def _renaming(name_map):
     """Returns two functions from a default name to the name in the checkpoint.
 
-    The first is for variables, the second for slots, shared variables and the global step. They
-    return None for a name that is to be left out.
+    The first function is for variables. The second function is for slots, shared variables and the
+    global step. Both functions return None for a name that is to be left out.
     """
 
     def unchanged(name):
@@ -315,7 +315,7 @@ def _check_variable(value):
     if not hasattr(value, "assign") or not hasattr(value, "shape"):
         raise TypeError(
             "model_or_variables must be a Keras model, a list of variables or a dict from "
-            f"names to variables; got {value!r}, which is no variable."
+            f"names to variables; got {value!r}, which is not a variable."
         )
 
 

@@ -1,4 +1,7 @@
-"""Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer."""
+"""Matches the tensors of a v1 checkpoint with the state of a Keras model and its optimizer.
+
+The Keras side is the state of the model and its optimizer: `StateTensor`s.
+"""
 
 import collections
 import re
@@ -14,7 +17,7 @@ from .keras_state import SHARED, SLOT, StateTensor
 
 
 class Match(NamedTuple):
-    """A tensor of the Keras side, and the tensor or the parts in a checkpoint that fit it.
+    """A tensor of the Keras side, and the tensor or the parts in a checkpoint that match it.
 
     Attributes:
       tensor: the `StateTensor` of the Keras side.
@@ -30,7 +33,7 @@ class Match(NamedTuple):
 
     @property
     def note(self):
-        """How the value is changed, for the report; "" if it is copied."""
+        """A remark for the report on how the value is changed; "" if it is copied."""
         notes, info = [], self.infos[0]
         if len(self.names) > 1:
             notes.append(f"{len(self.names)} parts")
@@ -45,7 +48,7 @@ class Match(NamedTuple):
         return self.tensor.slot == adagrad_decay_counts.SLOT
 
     def verify(self, checkpoint):
-        """Checks that `read` will succeed. Reads the value only if success depends on its numbers.
+        """Checks that `read` will succeed. Reads the value only if success depends on the value.
 
         Raises:
           CheckpointError, ValueError: for the same reasons as in `read`.
@@ -69,7 +72,7 @@ class Match(NamedTuple):
             values = [adagrad_decay_counts.by_rows(*each) for each in zip(values, parts)]
         if self.axis is None:
             if not all(arrays.same(value, values[0]) for value in values):
-                raise ValueError("its parts differ, but Keras has one value for all of them")
+                raise ValueError("the parts differ, but Keras has one value for all parts")
             values = values[:1]
         value = values[0] if len(values) == 1 else np.concatenate(values, self.axis)
         if self._is_counts:
@@ -77,7 +80,9 @@ class Match(NamedTuple):
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
-        """Yields (name, array, None) for each tensor to be written; the inverse of `read`.
+        """Yields (name, array, None), arguments of `CheckpointWriter.add`, for each tensor.
+
+        This is the inverse of `read`.
 
         Raises:
           ValueError: a number is too large for the dtype in the checkpoint.
@@ -106,7 +111,7 @@ class SlicedMatch(NamedTuple):
 
     @property
     def note(self):
-        """How the value is changed, for the report."""
+        """A remark for the report on how the value is changed."""
         count = len(self._pieces())
         return f"{count} slice{'' if count == 1 else 's'}"
 
@@ -139,7 +144,7 @@ class SlicedMatch(NamedTuple):
         return _cast(value, self.tensor.dtype.as_numpy_dtype)
 
     def split(self, value):
-        """Yields (name, array, (shape of the whole tensor, offset)) for each slice of a value."""
+        """Yields (name, array, part), arguments of `CheckpointWriter.add`, for each slice."""
         shape, pieces = self.infos[0].shape, self._pieces()
         if self.tensor.slot == adagrad_decay_counts.SLOT:
             parts = [piece for _, piece in pieces]
@@ -160,7 +165,13 @@ class _Info(NamedTuple):
 
 
 class Misfit(NamedTuple):
-    """A tensor of the Keras side that no tensor of the checkpoint fits, and why."""
+    """A tensor of the Keras side that no tensor of the checkpoint matches.
+
+    Attributes:
+      tensor: the `StateTensor`.
+      why: the reason.
+      names: the names of tensors that were found in the checkpoint but cannot be used.
+    """
 
     tensor: StateTensor
     why: str
@@ -168,7 +179,7 @@ class Misfit(NamedTuple):
 
 
 def as_named(tensor):
-    """Returns the `Match` of a tensor that is written under its v1 name, unchanged."""
+    """Returns a `Match` that writes a tensor unchanged under its v1 name."""
     return Match(tensor, (tensor.name,), (_Info(tensor.dtype, tensor.shape),), None)
 
 
@@ -197,7 +208,7 @@ def match(tensors, infos):
 
 
 def _unless_claimed(found, claims):
-    """Returns the match; a `Misfit` if another match has a tensor of the same name."""
+    """Returns the match; a `Misfit` if another match uses the same tensor of the checkpoint."""
     twice = [name for name in found.names if claims[name] > 1]
     if not twice or isinstance(found, Misfit):
         return found
@@ -205,13 +216,13 @@ def _unless_claimed(found, claims):
 
 
 def _scopes(tensors, infos, mangled, prefer):
-    """Returns a list with the scope before the tensors' names in a checkpoint; several if unclear.
+    """Returns the possible scopes before the tensors' names in a checkpoint, usually only one.
 
     Args:
       tensors: the `StateTensor`s of one kind.
       infos: a dict from names to `TensorInfo`.
-      mangled: names that are not considered.
-      prefer: scopes that are preferred to others that fit equally well.
+      mangled: names of tensors to ignore.
+      prefer: scopes to choose first if several scopes fit equally well.
     """
     counts, wanted = collections.Counter(), {tensor.name: tensor.variable for tensor in tensors}
     for name in {PART.sub("", name) for name in set(infos) - mangled}:

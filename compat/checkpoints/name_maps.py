@@ -19,7 +19,7 @@ def read(path):
     """Reads a name map from a file.
 
     Args:
-      path: the file: a JSON object, or a Python dict, which may begin with `name_map=`.
+      path: a file with a JSON object or a Python dict. The dict may follow `name_map=`.
 
     Returns:
       A dict from strings to strings or None.
@@ -46,7 +46,7 @@ def read(path):
         problem = None if new is None else tensor_names.problem(new)
         if problem is not None:
             raise ValueError(
-                f"The name map {path!r} calls {old!r} {new!r}, but that cannot be a tensor's "
+                f"The name map {path!r} maps {old!r} to {new!r}, but this cannot be a tensor's "
                 f"name: it {problem}."
             )
         if old in name_map:

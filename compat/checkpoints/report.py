@@ -12,7 +12,7 @@ class Transfer(NamedTuple):
 
     Attributes:
       source: the name of a tensor in a checkpoint, or of a variable or slot in Keras.
-      target: the destination, named like the source.
+      target: the name of the destination, such as a tensor, variable or slot.
       shape: the shape of the target, a tuple of ints.
       dtype: the `tf.DType` of the target.
       note: how the value was changed, such as "3 parts"; "" if it was copied.
@@ -27,6 +27,8 @@ class Transfer(NamedTuple):
 
 class Leftover(NamedTuple):
     """A tensor, variable or slot that has no counterpart on the other side.
+
+    One side is the checkpoint. The other side is the model and its optimizer.
 
     Attributes:
       name: the name of the tensor in a checkpoint, or of the variable or slot in Keras.

@@ -1,4 +1,4 @@
-"""Loads v1 checkpoints into a Keras model and its optimizer, and saves these as v1 checkpoints."""
+"""Loads v1 checkpoints into a Keras model and its optimizer, and saves both as v1 checkpoints."""
 
 from __future__ import annotations
 
@@ -66,9 +66,9 @@ def load_v1_checkpoint(
       CheckpointMismatch: the checkpoint does not fit, and `strict` is true. Its `report` lists
         every leftover.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
-      In all these cases nothing has been changed, unless the checkpoint is overwritten while its
-        tensors are assigned: the message says so.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
+      In all these cases nothing has been changed, with one exception: The checkpoint is overwritten
+        while its tensors are assigned. Then the message says how many tensors were loaded.
     """
     as_text(path, order="load_v1_checkpoint(path, model_or_variables, optimizer)")
     ignore = _patterns(ignore)
@@ -89,7 +89,7 @@ def load_v1_checkpoint(
             f"strict=False to load what fits ({counted(len(matches), 'tensor')}).",
             report,
         )
-    for match in matches:  # before assigning any, because the last tensor may be damaged
+    for match in matches:  # before the first assignment, because the last tensor may be damaged
         with _value_errors(match, report, "loaded"):
             match.verify(checkpoint)
     state.build()
@@ -117,18 +117,19 @@ def save_v1_checkpoint(
 ) -> Report:
     """Writes a Keras model and its optimizer's state as a checkpoint that a TF1 graph can restore.
 
-    The checkpoint is in V2 format. It equals the one that `tf.compat.v1.train.Saver` would save for
-    a graph with these variables and the v1 optimizer from which `to_keras` made `optimizer`. It
-    becomes the latest in the `checkpoint` file of its folder, like after `Saver.save`.
+    The checkpoint is in V2 format. It equals the checkpoint that `tf.compat.v1.train.Saver` would
+    save for a graph with these variables and the v1 optimizer from which `to_keras` made
+    `optimizer`. The `checkpoint` file of its folder names it as the latest checkpoint, in the same
+    way as after `Saver.save`.
 
     Args:
       path: the prefix of the new checkpoint, such as "folder/model.ckpt-1000".
       model_or_variables: see `load_v1_checkpoint`.
       optimizer: see `load_v1_checkpoint`.
       name_map: see `load_v1_checkpoint`.
-      like: an old checkpoint of the graph that will restore the new one. The new checkpoint gets
-        the same scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied from
-        the old checkpoint.
+      like: an old checkpoint of the graph that will restore the new checkpoint. The new checkpoint
+        gets the same scopes, parts, dtypes and layouts. Tensors that Keras does not have are copied
+        from the old checkpoint.
       overwrite: whether a checkpoint at `path` may be replaced.
 
     Returns:
@@ -138,7 +139,7 @@ def save_v1_checkpoint(
       CheckpointError: the destination exists, or `like` is not a checkpoint.
       CheckpointMismatch: `like` lacks some tensors of the model or its optimizer.
       TypeError: an argument is of the wrong type.
-      ValueError: two variables have the same name, or the optimizer trains other variables.
+      ValueError: two variables have the same name, or the optimizer has slots for other variables.
       In all these cases nothing has been written.
     """
     as_text(path, order="save_v1_checkpoint(path, model_or_variables, optimizer)")
@@ -183,10 +184,9 @@ def _open_name_based(path):
     checkpoint = open_checkpoint(path)
     if checkpoint.object_graph is not None:
         raise ValueError(
-            f"{checkpoint.path!r} is an object-based checkpoint, as tf.train.Checkpoint and "
-            "Keras 2 write them, not one of a v1 Saver. Restore it with tf.train.Checkpoint "
-            "or load_weights, or convert it to a v1 checkpoint: legacy-opt convert SRC DST --to "
-            "v1"
+            f"{checkpoint.path!r} is an object-based checkpoint (of tf.train.Checkpoint or Keras "
+            "2), not a checkpoint of a v1 Saver. Restore it with tf.train.Checkpoint or "
+            "load_weights, or convert it to a v1 checkpoint: legacy-opt convert SRC DST --to v1"
         )
     return checkpoint
 
@@ -211,7 +211,7 @@ def _that_matter(misfits, state):
 def _notes(misfits, state):
     steps = [each for each in misfits if each.tensor.kind == STEP]
     if steps and not state.needs_step:
-        yield f"The checkpoint has no step ({steps[0].why}), so iterations were not changed."
+        yield f"The checkpoint has no global step ({steps[0].why}), so iterations were not changed."
 
 
 @contextlib.contextmanager

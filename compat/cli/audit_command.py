@@ -63,7 +63,7 @@ def _blocks(uses, files, counts):
             )
             for use in uses
         ]
-        yield tables.Table(("where", "use", "of", "to do", "what"), rows)
+        yield tables.Table(("location", "kind", "name", "action", "advice"), rows)
         yield ""
     yield (
         f"{plain_text.counted(len(uses), 'use')} in {plain_text.counted(files, 'file')}: "

@@ -35,7 +35,7 @@ def add_command(commands):
         "--api",
         choices=("auto", "optimizer_v2", "keras3"),
         default="auto",
-        help="the kind of Keras optimizer (default: the one that the installed tf.keras uses)",
+        help="the kind of Keras optimizer (default: the kind that the installed tf.keras uses)",
     )
     parser.set_defaults(run=lambda arguments: terminal.run_command("compare", execute, arguments))
 

@@ -14,7 +14,8 @@ Converts a checkpoint, with the optimizer's state, to the form that --to names:
                     --model)
   adagrad-decay-v1  the same checkpoint, with AdagradDecay's decay counts in the shapes that
                     AdagradDecayOptimizer uses
-  adagrad-decay-v2  the same, in the shapes that AdagradDecayOptimizerV2 uses
+  adagrad-decay-v2  the same checkpoint, with AdagradDecay's decay counts in the shapes that
+                    AdagradDecayOptimizerV2 uses
   keras             SRC is a v1 checkpoint and --model is needed. Writes a Keras file if DST ends in
                     .keras, .h5 or .weights.h5, else a tf.train.Checkpoint with the prefix DST
 """
@@ -48,7 +49,7 @@ def add_command(commands):
     parser.add_argument(
         "--optimizer",
         metavar="MODULE:OBJECT",
-        help="the v1 optimizer, or a function that returns one; it names the slot variables",
+        help="the v1 optimizer, or a function that returns it; it determines the names of slots",
     )
     parser.add_argument(
         "--name-map",
@@ -70,7 +71,7 @@ def add_command(commands):
         "times",
     )
     parser.add_argument(
-        "--partial", action="store_true", help="write what matches, even if not all does"
+        "--partial", action="store_true", help="write the state that matches, even if some does not"
     )
     parser.add_argument("--overwrite", action="store_true", help="replace DST if it exists")
     parser.set_defaults(run=lambda arguments: terminal.run_command("convert", execute, arguments))
@@ -146,8 +147,8 @@ def _plan(arguments, checkpoint, name_map):
     if checkpoint.object_graph is not None:
         if arguments.to != "v1":
             raise ValueError(
-                f"{checkpoint.path!r} is object-based, as tf.train.Checkpoint writes it. Convert "
-                "it to a v1 checkpoint first: --to v1"
+                f"{checkpoint.path!r} is object-based (a checkpoint of tf.train.Checkpoint). "
+                "Convert it to a v1 checkpoint first: --to v1"
             )
         from ..checkpoints import conversion_from_objects
 

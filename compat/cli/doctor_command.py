@@ -1,4 +1,4 @@
-"""`legacy-opt doctor`: prints what `diagnose` finds: versions, problems and how to fix them."""
+"""`legacy-opt doctor`: prints the result of `diagnose`: versions, problems and their fixes."""
 
 import json
 import sys
@@ -81,7 +81,7 @@ def _keras_text(facts):
 
 
 def _to_keras_texts(facts):
-    """Yields a line for each `api` that works, and one with the command that installs Keras 2."""
+    """Yields a line for each `api` that works, and the command that installs Keras 2 if needed."""
     errors = facts["to_keras"]
     for api in ("optimizer_v2", "keras3"):
         if errors[api] is None:
@@ -91,7 +91,7 @@ def _to_keras_texts(facts):
 
 
 def _kernel_texts(kernels):
-    """Yields one line for all kernels that have the same forms. Most kernels have all four."""
+    """Yields a line for each group of kernels with the same forms. Most have all of `FORMS`."""
     by_forms = {}
     for name, forms in kernels.items():
         by_forms.setdefault(tuple(forms), []).append(name)

@@ -5,8 +5,9 @@ from . import tables, terminal
 
 _DESCRIPTION = """\
 Shows the contents of a checkpoint: its variables, each with its slot variables below it, the
-variables that an optimizer keeps once for all of them, the global step, and the optimizer that such
-slot variables belong to. Reads the checkpoint's index and the global step, no other tensor.
+variables that an optimizer shares between all trained variables, the global step, and the optimizer
+that such slot variables belong to. Reads the checkpoint's index and the global step, but no other
+tensor.
 """
 _EPILOG = """\
 CKPT is a prefix such as model.ckpt-1000, a folder (its latest checkpoint), or a file in V1 format.
@@ -97,7 +98,7 @@ def _heading(facts):
         lines.append("optimizer: {label} (slots {name}{0}, {1})".format(scope, where, **guess))
     if not facts["optimizers"]:
         lines.append(
-            "optimizer: unknown, as there are no slot variables (GradientDescent has none)"
+            "optimizer: unknown, because there are no slot variables (GradientDescent has none)"
         )
     return lines + [""]
 
@@ -119,7 +120,7 @@ def _row(indent, item, what):
     if item.kind == "parts":
         notes.append(plain_text.counted(len(item.pieces), "part"))
     elif item.kind == "of each part":
-        notes.append(f"a separate one for each of {plain_text.counted(len(item.pieces), 'part')}")
+        notes.append(f"a separate slot for each of {plain_text.counted(len(item.pieces), 'part')}")
     elif item.kind == "incomplete":
         notes.append("INCOMPLETE: parts are missing in the checkpoint")
     elif item.kind == "EmbeddingVariable":

@@ -28,7 +28,7 @@ tf.compat.v1 in the script and in your own modules. Installed packages import th
 TensorFlow as usual.
 
 Names that neither TensorFlow nor legacy_opt has are listed first. If the script is certain to use
-one of them, it is not run.
+such a name, the script is not run.
 """
 _EPILOG = """\
 example: legacy-opt run train.py --steps 1000
@@ -49,11 +49,13 @@ def add_command(commands):
     parser.add_argument(
         "-m", action="store_true", dest="is_module", help="SCRIPT is a module's name"
     )
-    parser.add_argument("--force", action="store_true", help="run it even if names are missing")
+    parser.add_argument(
+        "--force", action="store_true", help="run the script even if names are missing"
+    )
     parser.add_argument(
         "argv",
         metavar="SCRIPT",
-        nargs=argparse.PARSER,  # all arguments after it belong to the script, even "--" and options
+        nargs=argparse.PARSER,  # all arguments after SCRIPT belong to the script, even options
         help="a Python file or the name of a module, followed by its arguments",
     )
     parser.set_defaults(run=execute)
@@ -66,7 +68,7 @@ def execute(arguments):
       arguments: the parsed arguments.
 
     Returns:
-      The exit code, if the script does not end the process by itself.
+      The exit code. (The function does not return if the script ends the process.)
     """
     script, is_module = arguments.argv[0], arguments.is_module
     if not getattr(sys.flags, "safe_path", sys.flags.isolated):  # safe_path: Python 3.11 and later

@@ -39,7 +39,7 @@ def show(blocks, stream):
 
 
 def plain_lines(table):
-    """Yields the lines of a table, aligned."""
+    """Yields the lines of a table, with aligned columns."""
     headings = [heading.lstrip(">") for heading in table.columns]
     widths = [max(map(len, column)) for column in zip(headings, *table.rows)]
     right_aligned = [heading.startswith(">") for heading in table.columns]

@@ -66,7 +66,7 @@ def run_command(name, execute, arguments, with_tensorflow=True):
       name: the command's name, for messages.
       execute: a function of the parsed arguments and of the stream for progress bars. It returns
         an `Outcome`. All other output of the function and of TensorFlow is dropped.
-      arguments: the parsed arguments; `json` and `traceback` are among them.
+      arguments: the parsed arguments, including `json` and `traceback`.
       with_tensorflow: whether the command needs TensorFlow.
 
     Returns:

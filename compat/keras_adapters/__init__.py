@@ -26,7 +26,7 @@ def adapter_of(optimizer):
 
 
 def adapter_of_api(api="auto"):
-    """Returns the `KerasAdapter` of an `api`; "auto" means the generation that `tf.keras` is.
+    """Returns the `KerasAdapter` of an `api`; "auto" means the generation of `tf.keras`.
 
     Raises:
       ValueError: there is no such `api`.

@@ -1,4 +1,4 @@
-"""The interface of an adapter, and what all adapters have in common."""
+"""The base class of the adapters for Keras 2 and Keras 3: their interface and common code."""
 
 import contextlib
 import numbers
@@ -14,8 +14,7 @@ from ..v1_optimizers import graph_names, schedules
 class KerasAdapter:
     """Gives access to the optimizers of one generation of Keras.
 
-    A bridged optimizer is one that `to_keras` made; a plain optimizer has one of Keras' own
-    classes.
+    A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
 
     Attributes:
       generation: 2 or 3.
@@ -81,7 +80,8 @@ class KerasAdapter:
         """Returns the learning rate: a number, a schedule or a user's function.
 
         Raises:
-          ValueError: the learning rate is something that a plain optimizer could not keep.
+          ValueError: the learning rate is an object that plain optimizers cannot keep, such as a
+            tensor of a graph.
         """
         rate = self.raw_rate(optimizer)
         if self.is_schedule(rate):
@@ -104,11 +104,11 @@ class KerasAdapter:
         elif not isinstance(rate, numbers.Real):
             rate = versions.value_of(rate)
         number, single = float(rate), np.float32(rate)
-        # If the number was a float32, return the shortest decimal number that rounds to it.
+        # If the number is a float32, return the shortest decimal number that rounds to it.
         return float(str(single)) if single == number else number
 
     def raw_rate(self, optimizer):
-        """Returns the object that Keras has as learning rate: a variable, schedule or function."""
+        """Returns the learning rate as Keras stores it: a variable, schedule or function."""
         raise NotImplementedError
 
     def rate_now(self, optimizer):
@@ -116,7 +116,7 @@ class KerasAdapter:
         raise NotImplementedError
 
     def base_arguments(self, optimizer):
-        """Returns a dict of the arguments that all Keras optimizers have, if they were given."""
+        """Returns a dict of given arguments, such as clipnorm, that all Keras optimizers have."""
         raise NotImplementedError
 
     def variables_of(self, bridged, given):
@@ -135,7 +135,7 @@ class KerasAdapter:
     def slots(self, plain, variables, names):
         """Returns a dict from slot names to lists of a plain optimizer's slots, one per variable.
 
-        Names of `names` that the optimizer does not have are left out.
+        Names for which the optimizer has no slots are left out.
         """
         raise NotImplementedError
 
@@ -161,14 +161,14 @@ class KerasAdapter:
 
 
 AWAITS = (
-    "A checkpoint was restored into this optimizer, but its state exists only once its variables "
-    "are known. Pass them: variables=model.trainable_variables."
+    "A checkpoint was restored into this optimizer, but the optimizer gets the state only when its "
+    "variables are known. Pass the variables: variables=model.trainable_variables."
 )
 
 
 def other_variables(known, given):
-    """Returns the error for wrong `variables`; the arguments are numbers of variables."""
+    """Returns the error for wrong `variables`; both arguments are numbers of variables."""
     return ValueError(
-        f"The optimizer has state for {known} variables, which are others than the {given} of "
-        "`variables`."
+        f"The optimizer has state for {known} variables, but `variables` contains {given} "
+        "variables, which are not the same."
     )

@@ -23,7 +23,7 @@ class Adapter(KerasAdapter):
     @property
     def optimizers(self):
         home = self.keras.optimizers
-        return getattr(home, "legacy", home)  # the OptimizerV2 classes, if there are newer ones
+        return getattr(home, "legacy", home)  # from Keras 2.11 on, OptimizerV2 is in `legacy`
 
     @property
     def name(self):
@@ -50,7 +50,7 @@ class Adapter(KerasAdapter):
         keys = [bridged.variable_key(variable) for variable in given]
         if any(key not in keys for key in started):
             raise other_variables(len(started), len(given))
-        self.build(bridged, given)  # for variables that it has not trained yet
+        self.build(bridged, given)  # creates slots for variables that have none
         return given
 
     def slots(self, plain, variables, names):
@@ -67,7 +67,7 @@ class Adapter(KerasAdapter):
         if given is None:
             raise ValueError(
                 "A Keras 2 optimizer does not know the variables that its state belongs to. Pass "
-                "them: variables=model.trainable_variables."
+                "these variables: variables=model.trainable_variables."
             )
         if is_awaited or not plain._slots:
             self.build(plain, given)

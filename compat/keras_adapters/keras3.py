@@ -50,8 +50,9 @@ class Adapter(KerasAdapter):
         return _checked(bridged.trained_variables(), given)
 
     def slots(self, plain, variables, names):
-        # Keras names slots "<variable>_<slot>" or "<slot>", and their order depends on the version
-        # of Keras. Before the slots come the variables that all Keras optimizers may have.
+        # Keras names slots "<variable>_<slot>" or "<slot>". The order of slots depends on the
+        # version of Keras. Before the slots, `plain.variables` has the variables that all
+        # optimizers may have: iterations, learning rate, moving averages, accumulated gradients.
         head = 1 + versions.is_keras_3_variable(plain._learning_rate)
         head += len(variables) * (bool(plain.use_ema) + bool(plain.gradient_accumulation_steps))
         own = plain.variables[head:]
@@ -63,11 +64,11 @@ class Adapter(KerasAdapter):
     def trained_by(self, plain, given):
         awaits_state = functools.partial(versions.awaits_restoration, plain._variables)
         if not plain.built and given:
-            self.build(plain, given)  # restores the state of a checkpoint loaded before
+            self.build(plain, given)  # also restores the state of a checkpoint that was loaded
             if awaits_state():
                 raise ValueError(
                     "The checkpoint that was restored into this optimizer holds more state "
-                    f"than the {len(given)} of `variables` have."
+                    f"than the {len(given)} of `variables` need."
                 )
         elif not plain.built:
             if awaits_state():
@@ -87,7 +88,12 @@ class Adapter(KerasAdapter):
 
 
 def _checked(known, given):
-    """Returns the variables that an optimizer is built for, if `given` has the same or is None."""
+    """Returns `known`; raises a ValueError if `given` is a list of other variables.
+
+    Args:
+      known: the variables that an optimizer is built for.
+      given: the variables that the user passed, or None.
+    """
     if given is not None and {id(each) for each in given} != {id(each) for each in known}:
         raise other_variables(len(known), len(given))
     return known

@@ -23,28 +23,32 @@ def to_keras(
 ) -> KerasOptimizer:
     """Returns a Keras optimizer that computes what `optimizer` computes, bit for bit.
 
-    It is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks, checkpoints and
-    distribution strategies. It trains with a copy, so that `optimizer` does not change. Slots keep
-    their v1 names. Keras' `iterations` is the global step. Numbers that the v1 optimizer reads in
-    each step (in `_prepare`) can be set: ``keras_optimizer.momentum = 0.5``. If `optimizer` is a
-    wrapper of this package, the optimizers nested in it are bridged as well. If `optimizer` has
-    decoupled weight decay, ``keras_optimizer.apply_gradients(pairs, decay_var_list=[...])`` limits
-    the weight decay to these variables, like in v1.
+    The result is a real Keras optimizer, for `compile` and `fit`, custom loops, callbacks,
+    checkpoints and distribution strategies. It trains with a copy of `optimizer`, so `optimizer`
+    itself does not change. Slots keep their v1 names. Keras' `iterations` replaces the global step.
+    Hyperparameters that the v1 optimizer reads in each training step (in `_prepare`) can be set:
+    ``keras_optimizer.momentum = 0.5``. If `optimizer` is a wrapper of this package (an optimizer
+    that contains others, such as MultiOptimizer), the optimizers nested in it are bridged as well.
+    If `optimizer` has decoupled weight decay, ``keras_optimizer.apply_gradients(pairs,
+    decay_var_list=[...])`` limits the weight decay to the variables in that list, like in v1.
 
     Args:
       optimizer: a `tf.compat.v1.train.Optimizer` of TensorFlow, of this package or of your own.
       learning_rate: a number, callable, or Keras schedule; None keeps the learning rate of
-        `optimizer`. In a wrapper, the nested optimizer gets it. If several optimizers are nested,
-        it must be None, because each of them keeps its own learning rate.
+        `optimizer`. If `optimizer` is a wrapper, its nested optimizer gets this learning rate. If
+        several optimizers are nested, the argument must be None, because each nested optimizer
+        keeps its own learning rate.
       name: the name of the Keras optimizer; None takes the name of `optimizer`.
       api: the kind of Keras optimizer: "optimizer_v2" for Keras 2 (the package tf_keras on
         TensorFlow 2.16 and newer), "keras3" for Keras 3, or "auto" for the Keras version that
         `tf.keras` is on this machine.
-      lr_attr: the attribute of `optimizer` that holds the learning rate, if that is not
-        `_learning_rate` or `_lr`; False if `optimizer` has no learning rate.
-      global_step_attr: the attribute that holds the global step, if that is not `_global_step`.
-      fused: whether to use TensorFlow's fused kernels. XLA lacks those for sparse gradients, so
-        pass False to train embeddings with jit_compile=True.
+      lr_attr: the name of the attribute of `optimizer` that holds the learning rate, if the name is
+        not `_learning_rate`, `_lr`, `learning_rate` or `lr`; False if `optimizer` has no learning
+        rate.
+      global_step_attr: the name of the attribute of `optimizer` that holds the global step, if the
+        name is not `_global_step`.
+      fused: whether to use TensorFlow's fused kernels. XLA lacks the fused kernels for sparse
+        gradients, so pass False to train embeddings with jit_compile=True.
       **keras_arguments: arguments of Keras' own optimizers: `clipnorm`, `clipvalue`,
         `global_clipnorm`; in Keras 2 `decay`, `gradient_aggregator`, `gradient_transformers`; in
         Keras 3 `weight_decay`, `use_ema`, `ema_momentum`, `ema_overwrite_frequency`,
@@ -57,8 +61,8 @@ def to_keras(
     Raises:
       ImportError: the required Keras is not installed, or does not run on TensorFlow.
       TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
-      ValueError: the learning rate or the global step is in an attribute of an unknown name, or
-        the optimizer would train differently than in v1; the message says why.
+      ValueError: the learning rate or the global step is in an attribute with an unknown name; or
+        the result would train differently from `optimizer`. The message says why.
     """
     if hasattr(optimizer, "new_keras_optimizer"):
         options = (learning_rate, name, lr_attr, global_step_attr, keras_arguments or None)
@@ -75,19 +79,26 @@ def to_keras(
 
 
 def _out_of_v1(optimizer, api, changed):
-    """Returns a new Keras optimizer with the settings of the one that `to_v1` was called with."""
+    """Returns a new Keras optimizer with the settings of the argument of `to_v1`.
+
+    Args:
+      optimizer: a v1 optimizer that `to_v1` made from a Keras optimizer.
+      api: the argument of `to_keras`.
+      changed: whether other arguments of `to_keras` were given.
+    """
     made = optimizer.new_keras_optimizer()
     kind = versions.kind_of_keras_optimizer(made)
     if api not in ("auto", kind) or changed:
         raise ValueError(
             f"{optimizer.get_name()} was made by to_v1 from a Keras optimizer (api={kind!r}), "
-            "and to_keras returns that. Pass no other api, and set other arguments on the result."
+            "and to_keras returns this kind of optimizer with the same settings. Do not pass "
+            "another api, and set other options on the result."
         )
     return made
 
 
 def bridge_class(api):
-    """Imports the Keras of an `api`, and returns the class of optimizers that `to_keras` makes.
+    """Imports Keras 2 or Keras 3, and returns the class of optimizers that `to_keras` makes.
 
     Raises:
       ImportError: the required Keras is not installed, or does not run on TensorFlow.

@@ -1,6 +1,7 @@
 """Writes the configuration of a bridged optimizer as plain data, and reads it back.
 
-A bridged optimizer is one made by `to_keras`. Plain data are numbers, strings, lists and dicts.
+A bridged optimizer is one made by `to_keras`. Plain data are numbers, strings, lists and dicts. A
+leaf is an optimizer that updates variables itself; a wrapper is an optimizer that contains others.
 """
 
 import numbers
@@ -11,11 +12,11 @@ from ..v1_optimizers import inspection, nesting, owned_state, serialization
 
 
 def with_v1(configuration, driver, keras):
-    """Returns the configuration of a bridged optimizer, including that of its v1 optimizer.
+    """Returns the configuration of a bridged optimizer and of the v1 optimizer in it, as one dict.
 
     Args:
       configuration: the dict that Keras' own `get_config` returns.
-      driver: the `V1Driver`.
+      driver: the `V1Driver` of the bridged optimizer, which runs the v1 optimizer.
       keras: the Keras package of the optimizer.
 
     Raises:
@@ -46,9 +47,9 @@ def with_v1(configuration, driver, keras):
 
 
 def _of_leaves(driver, keras):
-    """Returns the dtypes of the leaves' global steps and the leaves' schedules, as a dict.
+    """Returns a dict with the dtypes of the leaves' global steps and with the leaves' schedules.
 
-    A leaf is an optimizer that updates variables itself, not a wrapper. Defaults are left out.
+    Dtypes are left out if all are int64; schedules are left out if no leaf has one.
     """
     leaves = nesting.leaves(driver.optimizer)
     result = {}
@@ -61,7 +62,7 @@ def _of_leaves(driver, keras):
 
 
 def _schedule(leaf, keras):
-    """Returns the learning rate schedule of one of several leaves as plain data, or None."""
+    """Returns a leaf's learning rate schedule as plain data, or None if the leaf has none."""
     schedule = leaf._step_inputs.schedule
     if schedule is None:
         return None
@@ -74,7 +75,7 @@ def _schedule(leaf, keras):
 
 
 def _rate_arguments(optimizer):
-    """Returns an optimizer's own learning rate under each name that its argument may have."""
+    """Returns a dict from each possible name of the learning rate argument to its value."""
     inputs = optimizer._step_inputs
     names = [attribute.lstrip("_") for attribute in inputs.rates]
     if not names:
@@ -85,7 +86,7 @@ def _rate_arguments(optimizer):
 
 
 def with_objects(configuration, keras):
-    """Returns a configuration in which the v1 optimizer and the schedules are objects again.
+    """Returns a configuration in which objects replace the data of v1 optimizer and schedules.
 
     Raises:
       ValueError: the v1 optimizer's class is not registered.

@@ -1,8 +1,10 @@
 """V1Driver: runs a v1 optimizer inside a Keras optimizer, which owns the variables.
 
 The driver calls the methods that `tf.compat.v1.train.Optimizer` defines (`_prepare`,
-`_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. Each bridged
-optimizer (one made by `to_keras`) has one driver, and runs in each training step::
+`_resource_apply_dense`, `_finish`, …) and does not depend on a version of Keras. The v1 optimizer
+is a leaf, which updates variables itself, or a wrapper, which contains other v1 optimizers. Each
+bridged optimizer (one made by `to_keras`) has one driver. In each training step, the bridged
+optimizer runs::
 
     with driver.step(pairs, rate, steps_done, hyperparameters):
         driver.update_dense(gradient, variable)  # for each variable
@@ -57,8 +59,8 @@ class _Step:
 class V1Driver:
     """Runs a copy of a v1 optimizer inside a Keras optimizer.
 
-    A bridged optimizer has its driver in the attribute `_v1`. Other packages read everything about
-    the v1 optimizer from the driver.
+    A bridged optimizer keeps its driver in the attribute `_v1`. Other packages read everything
+    about the v1 optimizer from the driver.
 
     Args:
       optimizer: the v1 optimizer, which does not change.
@@ -67,10 +69,10 @@ class V1Driver:
 
     Attributes:
       optimizer: the copy of the v1 optimizer.
-      settings: the `BridgeSettings`, without `inputs`.
+      settings: the `BridgeSettings`, with empty `inputs`.
       owner: the Keras optimizer.
-      exact_numbers: a dict from hyperparameters to the numbers (or schedules) that they were set
-        to, not rounded to float32.
+      exact_numbers: a dict from the names of hyperparameters to the values that they were set to:
+        schedules, or numbers that are not rounded to float32.
       counts_updates: see `BridgeSettings`; changes when the user sets another learning rate.
     """
 
@@ -81,7 +83,7 @@ class V1Driver:
         self.counts_updates = settings.counts_updates
         self._lock = Lock()
         self._step = None  # the `_Step` that is running
-        self._steps_done = None  # the `StepsDone` of that step; also set while slots are created
+        self._steps_done = None  # the `StepsDone` of `_step`; also set while slots are created
         self.optimizer = owned_state.copy_with_state_in(optimizer, self, settings.inputs)
         for leaf in nesting.leaves(self.optimizer):
             if not self.uses_fused_kernels and hasattr(leaf, "use_fused_kernels"):
@@ -94,7 +96,7 @@ class V1Driver:
 
     @property
     def leaf(self):
-        """The only leaf (an optimizer that updates variables itself, not a wrapper).
+        """The only leaf: the v1 optimizer itself, or the leaf in a wrapper.
 
         None if a wrapper contains several leaves.
         """
@@ -103,32 +105,32 @@ class V1Driver:
 
     @property
     def uses_fused_kernels(self):
-        """Whether to use TensorFlow's fused kernels: the argument `fused`."""
+        """Whether to use TensorFlow's fused kernels; the argument `fused` of `to_keras`."""
         return self.settings.arguments["fused"]
 
     @property
     def depends_on_step(self):
-        """Whether the v1 optimizer's updates depend on the number of steps done."""
+        """Whether the v1 optimizer's updates depend on the number of training steps done."""
         everything = nesting.nested_optimizers(self.optimizer)
         return any(each.optimizer._step_inputs.depends_on_step for each in everything)
 
     def alone(self):
         """Keeps other threads from using the optimizer within this scope."""
-        # Replicas are threads that wait for each other, so that a lock would block all of them.
+        # Replicas are threads that wait for each other, so a lock would block all of them forever.
         return contextlib.ExitStack() if tf.distribute.has_strategy() else self._lock
 
     # One training step.
 
     @contextlib.contextmanager
     def step(self, pairs, rate, steps_done, hyperparameters):
-        """Prepares the optimizer for one step; restores its temporary attributes afterwards.
+        """Prepares the optimizer for one training step; resets temporary attributes afterwards.
 
-        If the v1 optimizer overrides `apply_gradients`, that method prepares the optimizer. Call
-        `V1Driver.apply_gradients` within this scope in that case, instead of `update_dense`,
-        `update_sparse` and `finish`.
+        If the v1 optimizer overrides `apply_gradients`, its `apply_gradients` prepares the
+        optimizer. In that case, call `V1Driver.apply_gradients` within this scope instead of
+        `update_dense`, `update_sparse` and `finish`.
 
         Args:
-          pairs: a list of all (gradient, variable) pairs of the step.
+          pairs: a list of all (gradient, variable) pairs of the training step.
           rate: Keras' learning rate, a float32 tensor; None if the v1 optimizer does not use it.
           steps_done: a `StepsDone`.
           hyperparameters: the other hyperparameters, a dict from names to tensors.
@@ -146,7 +148,7 @@ class V1Driver:
             yield
 
     def _announced(self, pairs):
-        """Returns a scope in which a RuleOptimizer's `prepare_step` gets all gradients."""
+        """Returns a scope in which `RuleOptimizer._prepare` passes all pairs to `prepare_step`."""
         announces = hasattr(self.optimizer, "applying")
         if announces and not self.settings.delegates_apply_gradients:
             return self.optimizer.applying(pairs)
@@ -165,10 +167,10 @@ class V1Driver:
                 "Use it without a distribution strategy, or move that work to _prepare or _finish."
             )
 
-    @tf.autograph.experimental.do_not_convert  # AutoGraph would take seconds and change nothing
+    @tf.autograph.experimental.do_not_convert  # converting would take seconds and change nothing
     def apply_gradients(self, pairs, global_step, name=None):
         """Calls the v1 optimizer's apply_gradients, which increments `global_step` as well."""
-        # A nested optimizer sets its hyperparameters in `NestedStateInKeras._prepare`.
+        # For a leaf in a wrapper, `NestedStateInKeras._prepare` sets the hyperparameters.
         is_leaf = self.leaf is self.optimizer
         with self.with_hyperparameters() if is_leaf else contextlib.ExitStack():
             return self.optimizer.apply_gradients(pairs, global_step, name)
@@ -207,13 +209,17 @@ class V1Driver:
         return self._noted(self.run_sparse(self.optimizer, update, grad, variable, indices))
 
     def run_dense(self, optimizer, update, grad, variable):
-        """Runs `update`, a method of `optimizer`, which is the copy or nested in the copy."""
+        """Runs `update`, a method of `optimizer`: the copy, or an optimizer nested in the copy."""
         self._check_dtype(optimizer, grad, variable)
         with self._with_rate_of_dtype(optimizer, grad.dtype):
             return update(grad, variable)
 
     def run_sparse(self, optimizer, update, grad, variable, indices):
-        """Runs `update` for rows; if `fused` is False, operations that XLA can compile instead."""
+        """Updates rows with `update`, a method of `optimizer`.
+
+        If `fused` is False and `update` would call a kernel that XLA lacks, runs operations that
+        XLA can compile instead.
+        """
         self._check_dtype(optimizer, grad, variable)
         rule = None
         if not self.uses_fused_kernels:
@@ -240,13 +246,14 @@ class V1Driver:
         return op
 
     def finish(self, distribution, variables):
-        """Calls `_finish` once after all updates of a step.
+        """Calls `_finish` of the v1 optimizer after all updates of a training step.
 
         Args:
           distribution: the `tf.distribute.Strategy`.
           variables: the variables that were updated.
         """
-        # If Keras has not merged the replicas, each replica calls `_finish` separately.
+        # In the cross-replica context, `_finish` runs once for all replicas. If Keras has not
+        # merged the replicas, each replica calls `_finish` separately.
         extended, update_ops = distribution.extended, self._step.update_ops
         if tf.distribute.has_strategy() and tf.distribute.in_cross_replica_context():
             return extended.update_non_slot(
@@ -257,14 +264,14 @@ class V1Driver:
             )
         return _finish(self.optimizer, update_ops)
 
-    # {graph: {name of a step variable: weak reference to the driver that increments it}}
+    # {graph: {name of a global step: weak reference to the driver that increments it}}
     _advancing = weakref.WeakKeyDictionary()
 
     def advance_steps(self, by=1):
-        """Increments the TF1 step variables that learning rates are computed from.
+        """Increments the TF1 global steps that learning rates are computed from.
 
-        Keras does not increment these variables. If several optimizers share a step variable, only
-        the first of them increments it.
+        Keras increments only `iterations`. If several bridged optimizers use the same global step,
+        only the first of these optimizers increments it.
 
         Args:
           by: the number to add.
@@ -285,7 +292,7 @@ class V1Driver:
         return [step.assign_add(tf.cast(by, step.dtype.base_dtype)).op for step in steps.values()]
 
     def _rates_of_graph(self):
-        """Returns the learning rates that the user gave or set; they may be tensors of a graph."""
+        """Returns the learning rates that the user gave; some may be tensors of a graph."""
         if self.leaf is not None:
             return [self.exact_numbers.get("learning_rate")]
         leaves = nesting.leaves(self.optimizer)
@@ -294,13 +301,13 @@ class V1Driver:
     # Slots.
 
     def create_slots(self, variables, steps_done, are_new):
-        """Creates the slots of variables that have none, and the shared variables.
+        """Creates missing slots of variables, and missing shared (non-slot) variables.
 
         Args:
           variables: a list of `tf.Variable`s.
           steps_done: a `StepsDone`. Slots may have the dtype of the global step.
           are_new: whether any slot is missing. If so, the current hyperparameters are set first,
-            because initial values may depend on them.
+            because the slots' initial values may depend on the hyperparameters.
         """
         numbers = {}
         if are_new and tf.executing_eagerly() and not tf.distribute.has_strategy():
@@ -313,13 +320,13 @@ class V1Driver:
 
     @contextlib.contextmanager
     def _with_step_inputs(self, rate, steps_done, hyperparameters):
-        """Puts this step's learning rate and step number into the optimizer's attributes.
+        """Sets the attributes for learning rate and global step to the values of this step.
 
         Afterwards, the learning rate and all attributes that hold graph tensors are reset, because
         such tensors are invalid in other graphs. Other attributes that the optimizer has assigned
         keep their new values.
         """
-        if self._step is not None:  # set by the thread of another replica, which waits for this one
+        if self._step is not None:  # another replica's thread has set the attributes, and waits
             yield
             return
         everything = [each.optimizer for each in nesting.nested_optimizers(self.optimizer)]
@@ -338,7 +345,7 @@ class V1Driver:
                 restore(vars(each), known, each._step_inputs.rates)
 
     def _rate_attributes(self, inputs, steps_done):
-        """Returns the attributes that hold an optimizer's learning rate, with this step's rate."""
+        """Returns a dict from attributes that hold the learning rate to this step's value."""
         if not inputs.rate_changes:
             return {}
         rate = self._step.rate
@@ -347,10 +354,11 @@ class V1Driver:
         return dict.fromkeys(inputs.rates, rate)
 
     def _with_rate_of_dtype(self, optimizer, dtype):
-        """Casts the learning rate to a gradient's dtype, for update methods that read it directly.
+        """Casts the learning rate attributes to a gradient's dtype within this scope.
 
-        Most optimizers read a tensor made by `_prepare`, not the attribute. In a Session, the
-        attribute is a Python number, which works with any dtype and keeps its full precision.
+        Some update methods read these attributes; most read a tensor that `_prepare` has made. In a
+        Session, the attribute is a Python number, which works with any dtype and is not rounded to
+        float32.
         """
         inputs = optimizer._step_inputs
         if dtype == tf.float32 or not inputs.rate_changes:
@@ -365,7 +373,7 @@ class V1Driver:
         return with_attributes(optimizer, rates)
 
     def with_hyperparameters(self):
-        """Sets the hyperparameters to tensors within this scope; outside they are numbers."""
+        """Sets the leaf's hyperparameters to tensors of this training step within this scope."""
         present = self._step.hyperparameters
         return with_attributes(self.leaf, {"_" + name: value for name, value in present.items()})
 
@@ -373,7 +381,7 @@ class V1Driver:
     def _with_steps_done(self, steps_done):
         """Sets the global step of all nested optimizers within this scope.
 
-        Update rules and the dtypes of slots may depend on it.
+        Updates and the dtypes of slots may depend on the global step.
         """
         before, self._steps_done = self._steps_done, steps_done
         try:
@@ -417,7 +425,7 @@ class V1Driver:
             vars(self.leaf).update(dict.fromkeys(self.settings.rates, given))
 
     def current_number(self, name):
-        """Returns a hyperparameter's current value, with full precision if the driver has it."""
+        """Returns a hyperparameter's current value, not rounded to float32 if possible."""
         value, number = self.owner.present_value(name), self.exact_numbers.get(name)
         if isinstance(number, numbers.Real) and np.float32(number) == value:
             return number
@@ -441,8 +449,8 @@ class V1Driver:
         v1_name = type(self.optimizer).__name__
         if name in ("learning_rate", "lr") and self.leaf is None:
             raise AttributeError(
-                f"{v1_name} holds several optimizers, and each has its own learning rate. Give "
-                "one a tf.Variable as learning rate, and assign to that."
+                f"{v1_name} contains several optimizers, and each has its own learning rate. Make "
+                "the learning rate of one of them a tf.Variable, and assign to this variable."
             )
         raise AttributeError(
             f"{v1_name} does not read {name} in each step, so it cannot be changed while "

@@ -1,15 +1,17 @@
-"""What a Keras optimizer must offer to own the state of a v1 optimizer."""
+"""The methods that a Keras optimizer must have to own the state of a v1 optimizer."""
 
 
 class StateOwner:
-    """Interface between `V1Driver` and the bridged Keras optimizers of `keras2` and `keras3`.
+    """Interface of the bridged optimizers (made by `to_keras`) in `keras2` and `keras3`.
+
+    `V1Driver`, which runs the v1 optimizer, uses this interface to create and find variables.
 
     Attributes:
       creates_variables: whether the Keras optimizer itself is creating a variable at the moment.
       non_slots: a dict from names to the shared (non-slot) variables, `tf.Variable`s.
-      is_built_once: whether the optimizer cannot train more variables after it was built.
+      is_built_once: whether the optimizer cannot train additional variables after it was built.
       weights: a list of all variables of the Keras optimizer.
-      get_slot_names(): returns the names of the slots that exist.
+      get_slot_names(): returns the names of the existing slots.
     """
 
     creates_variables = False
@@ -25,7 +27,7 @@ class StateOwner:
         return f"<{name}, bridged to {title} by to_keras(…, api={api!r})>"
 
     def get_or_create_slot(self, variable, slot_name, shape, dtype, initial_value):
-        """Returns a slot variable. If it is missing, creates it, or restores it from a checkpoint.
+        """Returns a slot variable; creates the slot, or restores it from a checkpoint, if missing.
 
         Args:
           variable: the `tf.Variable` that the slot belongs to.
@@ -37,11 +39,11 @@ class StateOwner:
         raise NotImplementedError
 
     def get_or_create_shared(self, key, name, initial_value):
-        """Returns a shared variable. If it is missing, creates it, or restores it.
+        """Returns a shared variable; creates or restores the variable if it is missing.
 
         Args:
           key: the `StateKey` of the v1 optimizer that uses the variable.
-          name: the name that this v1 optimizer gives the variable.
+          name: the name by which this v1 optimizer creates the variable.
           initial_value: the initial value, or a function that returns it.
         """
         raise NotImplementedError
@@ -51,9 +53,9 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_name(self, variable):
-        """Returns the name by which a v1 optimizer selects variables; all replicas have the same.
+        """Returns the name by which a v1 optimizer selects a variable, such as for weight decay.
 
-        For example, an optimizer excludes variables from weight decay by their names.
+        The name is the same in all replicas.
         """
         raise NotImplementedError
 
@@ -71,7 +73,7 @@ class StateOwner:
         raise NotImplementedError
 
     def variable_key(self, variable):
-        """Returns the key of a variable, as in `keys_with_slots`."""
+        """Returns the key that identifies a variable in `keys_with_slots`."""
         raise NotImplementedError
 
     def keys_with_slots(self):
@@ -92,5 +94,5 @@ class StateOwner:
         raise NotImplementedError
 
     def awaits_state(self):
-        """Whether a checkpoint contains state that is restored only when the optimizer is built."""
+        """Whether a loaded checkpoint has state that is restored only when slots are created."""
         raise NotImplementedError

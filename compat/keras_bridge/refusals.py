@@ -11,7 +11,12 @@ from .. import messages
 
 @contextlib.contextmanager
 def no_foreign_variables(optimizer, owner):
-    """Raises an error if an optimizer creates variables itself, because checkpoints lack these."""
+    """Raises a ValueError if the v1 optimizer creates a variable that `owner` does not save.
+
+    Args:
+      optimizer: the v1 optimizer that runs within this scope.
+      owner: the `StateOwner`: the Keras optimizer that creates and saves all state.
+    """
 
     def create(next_creator, **arguments):
         if not owner.creates_variables:
@@ -25,7 +30,7 @@ def no_foreign_variables(optimizer, owner):
 
     with contextlib.ExitStack() as stack:
         stack.enter_context(tf.variable_creator_scope(create))
-        with tf.init_scope():  # where variables of a tf.function are created
+        with tf.init_scope():  # a tf.function creates its variables in an init_scope
             stack.enter_context(tf.variable_creator_scope(create))
         yield
 
@@ -33,15 +38,15 @@ def no_foreign_variables(optimizer, owner):
 def set_too_late(name, value):
     """Returns the error for setting a hyperparameter that a built graph contains as a constant."""
     return RuntimeError(
-        f"{name}={value!r} comes too late: the graph that is built already has {name} as a "
-        "constant, since it would compute other bits from a variable. Set it before the "
-        "first step."
+        f"{name}={value!r} comes too late: a graph has been built that contains {name} as a "
+        "constant, because a variable would change the last bits of the results. Set "
+        f"{name} before the first training step."
     )
 
 
 @contextlib.contextmanager
 def sparse_updates_explained(optimizer):
-    """Explains why a sparse update cannot be built.
+    """Raises errors that explain why the sparse update in this scope cannot be built.
 
     Raises:
       NotImplementedError: the optimizer has no sparse update.
@@ -81,7 +86,7 @@ def sparse_updates_explained(optimizer):
                     name,
                     "Pass fused=False to to_keras"
                     if fused
-                    else "Its class asks for that kernel itself, which fused=False cannot change: "
-                    "write its sparse update with plain operations, as scatter_sub",
+                    else "fused=False has no effect here, because the optimizer's class calls that "
+                    "kernel itself: write its sparse update with plain operations like scatter_sub",
                 )
             )

@@ -25,12 +25,12 @@ class Comparison(NamedTuple):
     """The result of `compare_with_session`; true if both runs are equal bit for bit.
 
     Attributes:
-      equal: whether all variables after each step and all slots after the last are equal.
+      equal: whether all variables after each step and all slots after the last step are equal.
       steps: how many training steps were run.
       variables: the names of the variables that were compared.
-      step: the number of the first step that differs, counted from 1; None if equal.
+      step: the number of the first step after which the runs differ, counted from 1; None if equal.
       variable: the first variable or slot that differs, such as "table" or "table/momentum".
-      difference: the largest absolute difference of this variable or slot.
+      difference: the largest absolute difference in this variable or slot.
     """
 
     equal: bool
@@ -60,10 +60,11 @@ def compare_with_session(
 ) -> Comparison:
     """Checks whether a v1 optimizer computes the same through the bridge as in a Session.
 
-    Both runs train two dense variables and an embedding table with the same gradients, some with
-    repeated ids, in scratch graphs. The bridged run is a `tf.function`, or a graph if TensorFlow
-    does not execute eagerly. v1's learning rate decays change the learning rate in both runs. Both
-    runs use the current value of any other learning rate that is not a number.
+    One run trains with `optimizer` in a Session, the other with `to_keras(optimizer)` in a
+    `tf.function` (in a Session if TensorFlow does not execute eagerly). Both runs train two dense
+    variables and an embedding table with the same gradients, in which some ids repeat. If the
+    learning rate is a decay such as `tf.compat.v1.train.exponential_decay`, it changes in both
+    runs. If it is another function or a variable, both runs use its current value.
 
     Args:
       optimizer: any `tf.compat.v1.train.Optimizer`; it does not change. If it has no sparse
@@ -138,7 +139,7 @@ def _has_sparse_update(optimizer):
 
 
 def _replica(optimizer, rates):
-    """Returns a copy without state, with a learning rate that can be used in any graph."""
+    """Returns a copy of the optimizer without state, with a learning rate for any graph."""
     replica = owned_state.unbound_copy(optimizer)
     for attribute in rates:
         vars(replica)[attribute] = _portable(vars(replica)[attribute])
@@ -154,7 +155,7 @@ def _portable(rate):
         if not hasattr(rate, "numpy") or not tf.executing_eagerly():
             raise ValueError(
                 f"compare_with_session needs a learning rate with a value, got {rate!r}. Pass "
-                "an optimizer with a number."
+                "an optimizer whose learning rate is a number."
             )
         rate = rate.numpy().item()
     return rate
@@ -220,7 +221,7 @@ def _slots(optimizer, variables):
     found = {}
     for name, variable in variables.items():
         for slot_name in sorted(optimizer.get_slot_names()):
-            with contextlib.suppress(KeyError):  # a Keras optimizer without this slot
+            with contextlib.suppress(KeyError):  # Keras raises this error for a missing slot
                 found[f"{name}/{slot_name}"] = optimizer.get_slot(variable, slot_name)
     return {key: tf.convert_to_tensor(slot) for key, slot in found.items() if slot is not None}
 

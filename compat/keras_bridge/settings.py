@@ -1,4 +1,7 @@
-"""`study` examines a v1 optimizer once, before Keras' own constructor runs."""
+"""Examines a v1 optimizer with `study`, which runs once, before Keras' own constructor.
+
+A leaf is an optimizer that updates variables itself; a wrapper is one that contains optimizers.
+"""
 
 from typing import Any, Dict, FrozenSet, NamedTuple, Tuple
 
@@ -10,24 +13,25 @@ from ..v1_optimizers import inspection, nesting, schedules, step_inputs, support
 
 
 class BridgeSettings(NamedTuple):
-    """The facts about a v1 optimizer that its bridge needs.
+    """The facts about a v1 optimizer that the bridge (the code behind `to_keras`) needs.
 
     Attributes:
       arguments: the arguments `lr_attr`, `global_step_attr` and `fused` of `to_keras`, a dict.
-      inputs: a dict from the `id` of the optimizer, and of each nested one, to its `StepInputs`.
+      inputs: a dict from the `id` of each optimizer (the v1 optimizer and those nested in it) to
+        its `StepInputs`.
       rates: the names of the attributes that hold the learning rate. Empty if there is no learning
-        rate, or if there are several leaves (optimizers that update variables themselves, not
-        wrappers), because each leaf keeps its own.
+        rate, or if there are several leaves, because each leaf keeps its own learning rate.
       numbers: a dict from the hyperparameters that can be set while training to their values, not
         rounded to float32. The keys are argument names of the v1 optimizer's constructor.
-      counts_updates: whether the learning rate is one of v1's learning rate decays. These need the
-        number of updates as an integer. Keras would pass a float, or the number of batches.
-      accumulates: whether the v1 optimizer sums the gradients of several steps for one update.
-      not_settable: the names of the v1 optimizer's arguments. Those that are not in `numbers`
+      counts_updates: whether the learning rate is a decay such as
+        `tf.compat.v1.train.exponential_decay`. Such decays need the number of updates as an
+        integer. Keras would pass a float, or the number of batches.
+      accumulates: whether the v1 optimizer sums the gradients of several batches for one update.
+      not_settable: the names of the v1 optimizer's arguments. Arguments that are not in `numbers`
         cannot be set while training.
       delegates_apply_gradients: whether the v1 optimizer overrides `apply_gradients`, so that the
         bridge has to call that method.
-      step_dtype: the dtype of the v1 global step, which v1 checkpoints keep.
+      step_dtype: the dtype in which v1 checkpoints store the global step.
     """
 
     arguments: Dict[str, Any]
@@ -46,8 +50,8 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
 
     Args:
       optimizer: the v1 optimizer.
-      owner: the Keras optimizer, whose `iterations` v1 schedules will read.
-      keras: the Keras package of that optimizer.
+      owner: the Keras optimizer. Learning rate decays of v1 will read its `iterations`.
+      keras: the Keras package of the Keras optimizer.
       learning_rate: the argument of `to_keras`, or None.
       saved: a dict with the `step_dtype`, `counts_updates` and `schedules` of a saved
         configuration. Values that it does not contain are None.
@@ -64,7 +68,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
     everything, leaves = nesting.nested_optimizers(optimizer), nesting.leaves(optimizer)
     own_names = set()
     for each, _ in everything:
-        # Some hyperparameters are not arguments: PowerSign has the logarithm of its base.
+        # Some hyperparameters are not arguments: PowerSign has the logarithm of the argument base.
         own_names.update(vars(each).get("_hyperparameter_names", ()))
         own_names.update(inspection.constructor_arguments(type(each)))
     own_names -= {"name", "global_step", "lr"}
@@ -90,7 +94,7 @@ def study(optimizer, owner, keras, learning_rate, saved, **arguments):
 
 
 def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
-    """Returns `rates`, `numbers` and the learning rate as given, for the only leaf."""
+    """Returns `rates`, `numbers` and the unconverted learning rate, if there is only one leaf."""
     own = inputs[id(leaf)]
     set_in_each_step = dict.fromkeys(own.rates, tf.float32)
     if own.step is not None:
@@ -104,16 +108,17 @@ def _numbers(leaf, inputs, owner, keras, learning_rate, arguments):
         reason = "with lr_attr=False"
         if arguments["lr_attr"] is not False:
             reason = "for an optimizer made with learning_rate=None, which has its own schedule"
-        raise ValueError(f"learning_rate={learning_rate!r} {reason}.")
+        raise ValueError(f"learning_rate={learning_rate!r} {reason} has no effect.")
     return own.rates, numbers, learning_rate
 
 
 def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved):
-    """Puts the schedules of several leaves into `inputs`."""
+    """Sets the `schedule` of several leaves in `inputs`."""
     if learning_rate is not None:
         raise ValueError(
-            f"learning_rate={learning_rate!r}: {type(optimizer).__name__} holds "
-            f"{len(leaves)} optimizers, and each has its own learning rate. Pass it to them."
+            f"learning_rate={learning_rate!r}: {type(optimizer).__name__} contains "
+            f"{len(leaves)} optimizers, and each has its own learning rate. Pass the learning rate "
+            "to their constructors."
         )
     for leaf, schedule in zip(leaves, saved or [None] * len(leaves)):
         own = inputs[id(leaf)]
@@ -121,7 +126,8 @@ def _set_schedules(optimizer, leaves, inputs, owner, keras, learning_rate, saved
             in_v1 = vars(leaf)[own.rates[0]]
             given = in_v1 if schedule is None else schedule
             rate = schedules.for_keras(given, owner, keras)
-            # v1 optimizers cannot call all schedules, and v1's own learning rate decays would
-            # read a global step that the Keras optimizer does not increment.
+            # In each step, the driver sets the attribute to the schedule's result. This is needed
+            # if the v1 optimizer cannot call the schedule, or if the schedule is a learning rate
+            # decay of v1, which would read a global step that Keras does not increment.
             if callable(rate) and (rate is not in_v1 or takes_step(rate)):
                 inputs[id(leaf)] = own._replace(schedule=rate)

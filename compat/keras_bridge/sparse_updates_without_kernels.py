@@ -1,8 +1,9 @@
-"""Sparse updates for TensorFlow's own optimizers that XLA can compile.
+"""Sparse updates that XLA can compile, for TensorFlow's own v1 optimizers.
 
-XLA lacks the fused ResourceSparseApply… kernels. These functions apply the formulas from the
-documentation of the kernels to the rows that have gradients; the last bits may differ from what the
-kernels compute. TensorFlow's Adam and GradientDescent do not use these kernels.
+XLA lacks the fused ResourceSparseApply… kernels, which these optimizers call. The functions here
+apply the formulas from the kernels' documentation to the rows that have gradients. The last bits
+may differ from the kernels' results. TensorFlow's Adam and GradientDescent are not listed, because
+they do not use these kernels.
 """
 
 import tensorflow as tf
@@ -112,7 +113,7 @@ RULES = {
 
 
 def rule_for(optimizer_class):
-    """Returns the function in `RULES` for a v1 class; None if the class uses no such kernel."""
+    """Returns the function in `RULES` for the sparse update of a v1 class, or None."""
     for cls in optimizer_class.__mro__:
         if cls in RULES:
             return RULES[cls]
@@ -121,16 +122,16 @@ def rule_for(optimizer_class):
         own = {"_resource_apply_sparse", "_resource_apply_sparse_duplicate_indices"} & set(
             vars(cls)
         )
-        if own:  # a user's class with its own sparse update
+        if own:  # a subclass that overrides the sparse update
             return None
     return None
 
 
 def apply_sparse(rule, optimizer, grad, variable, indices):
-    """Updates the rows `indices` of `variable` and its slots by a rule.
+    """Updates the rows `indices` of `variable` and of its slots with a function of `RULES`.
 
     Args:
-      rule: what `rule_for` returned.
+      rule: the function that `rule_for` returned.
       optimizer: the v1 optimizer, after its `_prepare`.
       grad: one gradient row for each of `indices`, shape ``[n, …]``.
       variable: the resource variable.

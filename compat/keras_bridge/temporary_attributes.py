@@ -1,4 +1,4 @@
-"""Temporary values of an optimizer's attributes, and the lock of an optimizer."""
+"""Sets an optimizer's attributes temporarily, and defines the lock of an optimizer."""
 
 import contextlib
 import threading
@@ -7,7 +7,7 @@ from legacy_opt import versions
 
 
 class Lock:
-    """A reentrant lock that is replaced by a new one in copies and pickles."""
+    """A reentrant lock. A deep copy or a pickle of the lock is a new, free lock."""
 
     def __init__(self):
         self._lock = threading.RLock()
@@ -41,7 +41,13 @@ def with_attributes(optimizer, attributes):
 
 
 def restore(state, before, rates):
-    """Resets the learning rate, and each attribute that holds tensors of a graph, to `before`."""
+    """Resets the learning rate and all attributes that hold tensors of a graph.
+
+    Args:
+      state: the optimizer's attributes, a dict.
+      before: the earlier attributes, a dict. Attributes that `before` lacks are deleted.
+      rates: the names of the attributes that hold the learning rate.
+    """
     for key in list(state):
         if key in rates or _holds_symbolic(state[key]):
             if key in before:

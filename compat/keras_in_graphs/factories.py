@@ -13,24 +13,25 @@ from .. import keras_adapters, messages
 from ..v1_optimizers import graph_names, nesting, owned_state, schedules
 
 v1 = tf.compat.v1
-_FACTORY = "Pass a factory, as to_v1(lambda: %s(…))."
+_FACTORY = "Pass a factory: to_v1(lambda: %s(…))."
 
 
 def find(given):
-    """Returns what `to_v1` needs to make its optimizer.
+    """Returns a factory and a name for the argument of `to_v1`, or a v1 optimizer.
 
     Args:
-      given: a Keras optimizer, a factory (a function that makes one), a class or a name.
+      given: a Keras optimizer, a factory (a function that makes a Keras optimizer), the class of a
+        Keras optimizer, or the name of the class.
 
     Returns:
-      A pair: a function that makes the Keras optimizer, and the optimizer's name. Or, for a bridged
-      optimizer (one made by `to_keras`) that uses no options of Keras, a copy of the v1 optimizer
-      in it.
+      A pair: a function that makes the Keras optimizer, and the optimizer's name. If `given` is a
+      bridged optimizer (one made by `to_keras`) that uses no options of Keras, a copy of the v1
+      optimizer in it instead.
 
     Raises:
       ImportError: the required Keras is not installed.
       TypeError: `given` is none of these.
-      ValueError: the settings of an instance cannot be read completely.
+      ValueError: the settings of the Keras optimizer `given` cannot be read completely.
     """
     if isinstance(given, str):
         given = _class_named(given)
@@ -48,7 +49,7 @@ def find(given):
 
 
 def checked(optimizer):
-    """Returns the optimizer that a factory has made, if it is supported.
+    """Checks an optimizer that a factory has made, and returns the optimizer.
 
     Raises:
       TypeError: `optimizer` is not a Keras optimizer.
@@ -60,9 +61,9 @@ def checked(optimizer):
     rate = optimizer._v1.exact_numbers.get("learning_rate") if bridged else None
     if schedules.step_behind(rate) is not None:
         raise ValueError(
-            f"{optimizer!r} has a learning rate that depends on the graph's global step. It "
-            "advances that step itself, and the v1 optimizer would advance it once more. Use the "
-            "original v1 optimizer, without to_keras and to_v1."
+            f"{optimizer!r} has a learning rate that depends on the graph's global step. The Keras "
+            "optimizer increments this step, and the v1 optimizer would increment it once more. Use "
+            "the original v1 optimizer, without to_keras and to_v1."
         )
     return optimizer
 
@@ -72,9 +73,10 @@ def _refuse_unless_known(given):
     if versions.kind_of_keras_optimizer(cls) is not None:
         return
     if hasattr(cls, "add_variable_from_reference"):
+        home = keras_adapters.adapter_of_api("optimizer_v2").name
         raise TypeError(
-            f"{cls.__name__} is one of the new optimizers of Keras 2.11 to 2.15, which cannot run "
-            f"in a TF1 graph. Pass tf.keras.optimizers.legacy.{cls.__name__}."
+            f"{cls.__name__} is one of the new optimizers that Keras 2 has since 2.11, which "
+            f"cannot run in a TF1 graph. Pass {home}.optimizers.legacy.{cls.__name__}."
         )
     raise TypeError(
         "to_v1 takes a Keras optimizer (OptimizerV2 or Keras 3), a function that makes one, "
@@ -97,13 +99,14 @@ def _class_named(name):
     for key, cls in classes.items():
         if key.lower() == name.replace("_", "").lower():
             return cls
-    raise ValueError(f"There is no optimizer {name!r} in Keras, but {', '.join(classes)}.")
+    raise ValueError(f"There is no optimizer {name!r} in Keras, but these: {', '.join(classes)}.")
 
 
 def _stable_name(optimizer):
-    """Returns an optimizer's name; its class name if the name is Keras' default.
+    """Returns an optimizer's name; if this is Keras' default name, returns the class name.
 
-    Keras numbers default names (`adam_1`), so they depend on what the process has made before.
+    Keras numbers default names (`adam_1`), so a default name depends on the optimizers that the
+    process has made before.
     """
     name = getattr(optimizer, "name", None) or optimizer._name
     cls = type(optimizer).__name__
@@ -115,7 +118,11 @@ def _stable_name(optimizer):
 
 
 def _bridged_from(optimizer):
-    """Returns a copy of a bridged optimizer's v1 optimizer, or None if Keras adds something."""
+    """Returns a copy of a bridged optimizer's v1 optimizer with the current hyperparameters.
+
+    Returns None if `optimizer` is not bridged, or if it does something that the v1 optimizer alone
+    would not do.
+    """
     if not graph_names.is_bridged(optimizer):
         return None
     driver = optimizer._v1
@@ -132,7 +139,7 @@ def _bridged_from(optimizer):
 
 
 def _has_another_schedule(leaf):
-    """Returns whether a leaf has a schedule that is not its own v1 learning rate decay.
+    """Returns whether a leaf has a learning rate schedule that is not a decay of v1.
 
     A leaf is an optimizer that updates variables itself, not a wrapper.
     """
@@ -155,9 +162,15 @@ def _does_more(optimizer):
 
 
 def _present(optimizer, name, number, in_v1):
-    """Returns the current value of a hyperparameter for v1.
+    """Returns the current value of a hyperparameter for the v1 optimizer.
 
-    Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras' iterations.
+    Returns None if a v1 optimizer cannot have this value, such as a schedule of Keras.
+
+    Args:
+      optimizer: the bridged optimizer.
+      name: the name of the hyperparameter.
+      number: the value that the user has given, a number or a schedule.
+      in_v1: the value in the v1 optimizer's attribute.
     """
     if name == "learning_rate" and optimizer._v1.counts_updates:
         return in_v1 if schedules.is_v1_decay(in_v1) else None
@@ -186,11 +199,11 @@ def _maker_from(optimizer):
     cls = type(optimizer)
     settings = _SETTINGS[keras_adapters.adapter_of(optimizer).generation](optimizer)
     not_decayed = getattr(optimizer, "_exclude_from_weight_decay_pattern", None)
-    if not graph_names.is_bridged(optimizer):  # the get_config of bridged optimizers is complete
+    if not graph_names.is_bridged(optimizer):  # bridged optimizers have a complete get_config
         _check_complete(cls, settings)
 
     def make():
-        # Copied, because some versions of Keras change a config. Schedules are shared.
+        # Copy the settings, because some versions of Keras change the config that they are given.
         arguments = {key: _copied(value) for key, value in settings.items()}
         inner = arguments.get("inner_optimizer")
         if callable(inner):
@@ -249,8 +262,8 @@ def _settings_of_keras_3(optimizer):
     if getattr(optimizer, "_exclude_from_weight_decay", None):
         raise ValueError(
             f"exclude_from_weight_decay(var_list=…) of this {type(optimizer).__name__} refers to "
-            "variables that are not those of the graph. Pass var_names=[…] instead, or pass to_v1 "
-            "a factory that excludes the variables of its graph."
+            "variables that do not belong to the graph. Pass var_names=[…] instead, or pass to_v1 "
+            "a factory that excludes the variables of the current graph."
         )
     inner = getattr(optimizer, "inner_optimizer", None)
     if inner is not None:
@@ -278,13 +291,13 @@ def _is_schedule(value):
 
 
 def _check_settled(optimizer, name, value):
-    """Refuses a value, such as a function, that get_config would replace by its current number."""
+    """Raises a ValueError for a value, such as a function, that get_config would not return."""
     if _is_schedule(value) or isinstance(value, tf.Variable):
         return
     if callable(value) or tf.is_tensor(value):
         raise ValueError(
-            f"{name} of {type(optimizer).__name__} is {value!r}, of which a copy of the "
-            "optimizer would keep only the current number. "
+            f"{name} of {type(optimizer).__name__} is {value!r}. A copy of the optimizer would "
+            "keep only its current number. "
             f"{_FACTORY % type(optimizer).__name__}"
         )
 
@@ -304,32 +317,32 @@ def _first_line(error):
 
 
 def _check_complete(cls, settings):
-    """Refuses a user-defined class whose get_config lacks an argument of its constructor."""
+    """Raises a ValueError if get_config of a class lacks an argument of the constructor."""
     for name, parameter in inspect.signature(cls.__init__).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
         if name not in settings and name not in ("self", "name", "lr"):
             raise ValueError(
-                f"get_config of {cls.__name__} does not include its argument {name}, so it cannot "
-                f"be copied. {_FACTORY % cls.__name__}"
+                f"get_config of {cls.__name__} does not include its argument {name}, so the "
+                f"optimizer cannot be copied. {_FACTORY % cls.__name__}"
             )
 
 
 def _eagerly(function):
-    """Calls a function in eager execution, even from a graph, to let it read eager variables."""
+    """Calls a function in eager execution, even from a graph, so that it can read variables."""
     if tf.executing_eagerly():
         return function()
     outcome = {}
 
     def call():
-        if not tf.executing_eagerly():  # the default mode of TensorFlow 1
+        if not tf.executing_eagerly():  # TensorFlow 1, whose default mode is graph mode
             return
         try:
             outcome["value"] = function()
         except Exception as error:
             outcome["error"] = error
 
-    # A new thread starts in TensorFlow's default mode, whatever the default graph is here.
+    # A new thread starts in TensorFlow's default mode, even if a graph is active in this thread.
     thread = threading.Thread(target=call)
     thread.start()
     thread.join()

@@ -29,7 +29,7 @@ class KerasOptimizerInGraph:
     def __init__(self, make, name):
         self._name = name
         self.variables = []
-        self._slots = {}  # slot name -> id of the variable it belongs to -> tf.Variable
+        self._slots = {}  # slot name -> id of the trained variable -> slot variable
         self._slot_ids = set()
         self._built_for = []
         self._slot_being_made = None
@@ -54,7 +54,8 @@ class KerasOptimizerInGraph:
     def _making(self):
         """A scope in which the optimizer's variables get v1 names and are recorded."""
         with contextlib.ExitStack() as stack:
-            # Enter init_scope first, because the scopes below belong to its graph.
+            # Enter init_scope first, because the other scopes apply only to the graph that is
+            # active when they are entered.
             stack.enter_context(tf.init_scope())
             stack.enter_context(tf.variable_creator_scope(self._make_variable))
             stack.enter_context(v1.name_scope(self._name + "/Initializer/"))
@@ -105,8 +106,8 @@ class KerasOptimizerInGraph:
         if self._is_keras_3 and self._built_for:
             raise ValueError(
                 f"{self._name} was built for {_names_of(self._built_for)}. Optimizers of Keras 3 "
-                f"are built once, so it cannot also train {_names_of(new)}. Train all of them in "
-                "one step, or call to_v1 once for each list of variables."
+                f"are built once, so this one cannot also train {_names_of(new)}. Train all "
+                "variables in one step, or call to_v1 once for each list of variables."
             )
         before, self._built_for = self._built_for, self._built_for + new
         try:
@@ -128,7 +129,7 @@ class KerasOptimizerInGraph:
 
     @contextlib.contextmanager
     def _recording_slots(self, optimizer):
-        """A scope that records, for each slot that Keras 3 creates, the variable it belongs to."""
+        """A scope that records the trained variable of each slot that Keras 3 creates."""
         add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
 
         def recording(reference_variable, name=None, *args, **kwargs):
@@ -166,7 +167,7 @@ class KerasOptimizerInGraph:
         return [variable for variable in self.variables if id(variable) not in self._slot_ids]
 
     def key_of(self, variable):
-        """Returns the name in object-based checkpoints of a variable that is not a slot."""
+        """Returns the name that a non-slot variable has in object-based checkpoints."""
         return _name_of(variable)[len(self._name) + 1 :].replace("/", "_")
 
     # Updates.
@@ -203,7 +204,8 @@ class KerasOptimizerInGraph:
             if self._returns_operations:
                 return optimizer.apply_gradients(pairs)
 
-            # Keras 3 and user classes rely on statements running in order, like in a tf.function.
+            # Keras 3 and user classes rely on statements running in order, which a tf.function
+            # ensures.
             @tf.function(autograph=False, **self._function_options())
             def step():
                 optimizer.apply_gradients(pairs)
@@ -215,7 +217,7 @@ class KerasOptimizerInGraph:
     def _returns_operations(self):
         """Whether the Keras optimizer supports TF1 graphs.
 
-        This is true for Keras 2's own optimizers and those made by `to_keras`.
+        This is true for Keras 2's own optimizers and for optimizers made by `to_keras`.
         """
         if self._is_keras_3:
             return versions.for_a_session() and hasattr(self.keras, "_apply_in_graph")
@@ -226,9 +228,9 @@ class KerasOptimizerInGraph:
     def _function_options(self):
         """Returns the arguments of `tf.function` that keep the function from being inlined.
 
-        Grappler optimizes an inlined function together with the operations around it, and this may
-        change bits of the result. A function that uses variables of other processes is inlined
-        nevertheless, because TensorFlow cannot run it otherwise.
+        Grappler optimizes an inlined function together with the operations around the function,
+        and this may change the last bits of the result. A function that uses variables of other
+        processes is inlined nevertheless, because TensorFlow cannot run it otherwise.
         """
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
         if not self._is_keras_3 or elsewhere or not versions.for_a_session():
@@ -238,7 +240,7 @@ class KerasOptimizerInGraph:
 
 @contextlib.contextmanager
 def _alone(optimizer):
-    """A scope in which Keras does not sum gradients over replicas, because there is only one.
+    """A scope in which Keras does not sum gradients over replicas; there is only one replica.
 
     The custom gradient of TensorFlow's sum would keep the graph alive forever.
     """
@@ -263,7 +265,7 @@ def _alone(optimizer):
 
 
 def _clipped(optimizer, grads):
-    """Clips gradients up to TensorFlow 2.3, where Keras clips only gradients that it computes."""
+    """Clips gradients if Keras' `apply_gradients` does not (Keras 2 up to TensorFlow 2.3)."""
     if hasattr(optimizer, "add_variable_from_reference"):
         return grads
     if hasattr(optimizer, "_transform_gradients"):
@@ -279,13 +281,13 @@ def _clipped(optimizer, grads):
 
 
 def _check_for_a_session(optimizer):
-    """Refuses options that Keras accepts in a TF1 graph, but ignores there."""
+    """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
     for each in _with_inner(optimizer):
         for option in _WORKS_IN_NO_GRAPH:
             if getattr(each, option, None):
                 raise ValueError(
                     f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras compares "
-                    "a tensor with a number there, in a way that is always false."
+                    "a tensor with a number, and in a TF1 graph this comparison is always False."
                 )
 
 

@@ -17,7 +17,8 @@ from . import factories
 from .graph_state import KerasOptimizerInGraph
 
 v1 = tf.compat.v1
-_BY_GRAPH = "_legacy_opt_keras_optimizers"  # attribute of a graph: the Keras optimizers made for it
+# The attribute of a graph that holds the Keras optimizers made for the graph.
+_BY_GRAPH = "_legacy_opt_keras_optimizers"
 
 
 def to_v1(
@@ -26,19 +27,20 @@ def to_v1(
 ) -> V1Optimizer:
     """Returns a v1 optimizer that computes what a Keras optimizer computes, bit for bit.
 
-    It can be used like any `tf.compat.v1.train.Optimizer`: `minimize` with a `global_step`, in a
-    Session, with a Saver, a MonitoredTrainingSession or an Estimator. It can also be used in eager
-    execution and in `tf.function`. For each graph, a new Keras optimizer is made. Its slots, its
-    hyperparameters and `iterations` are global variables, so a Saver saves and restores them.
+    The result can be used like any `tf.compat.v1.train.Optimizer`: `minimize` with a `global_step`,
+    in a Session, with a Saver, a MonitoredTrainingSession or an Estimator. It can also be used in
+    eager execution and in `tf.function`. For each graph, the result makes a new Keras optimizer.
+    The slots, hyperparameters and `iterations` of this Keras optimizer are global variables, so a
+    Saver saves and restores them.
 
     If the argument was made by `to_keras` and uses no options of Keras, such as clipping, the
     result has the class of the v1 optimizer that was passed to `to_keras`, and the current
     hyperparameters.
 
     Args:
-      optimizer_or_factory: a Keras optimizer, of which the current settings are used, but not the
-        state; or a function without arguments that makes a Keras optimizer, and is called once for
-        each graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
+      optimizer_or_factory: a Keras optimizer, whose current settings are copied, but not its state;
+        or a function without arguments that makes a Keras optimizer, and is called once for each
+        graph; or the class of a Keras optimizer; or the name of the class, such as "adam".
       name: the name of the v1 optimizer, which is part of the names of its variables. None takes
         the name of the Keras optimizer, or its class name if Keras has numbered the name (adam_1).
 
@@ -47,9 +49,10 @@ def to_v1(
 
     Raises:
       ImportError: the required Keras is not installed.
-      TypeError: the argument is not a Keras optimizer, or its class is neither a subclass of
-        OptimizerV2 nor of Keras 3.
-      ValueError: the settings of an instance cannot be read completely. Pass a function then.
+      TypeError: the argument is not a Keras optimizer, or has one of the classes that are new in
+        Keras 2.11, which cannot run in a TF1 graph.
+      ValueError: the settings of a Keras optimizer cannot be read completely. In this case, pass a
+        function.
     """
     found = factories.find(optimizer_or_factory)
     if isinstance(found, v1.train.Optimizer):
@@ -71,7 +74,7 @@ class KerasInV1(v1.train.Optimizer):
         super().__init__(use_locking=False, name=name)
         self._make = make
         self._of_eager = None
-        # Slot values that tf.train.Checkpoint has read before the slots exist.
+        # Values that tf.train.Checkpoint has read for slots that do not exist yet.
         self._restorations = {}
 
     @property
@@ -90,7 +93,8 @@ class KerasInV1(v1.train.Optimizer):
                 if self._of_eager is None:
                     self._of_eager = KerasOptimizerInGraph(self._make, self.get_name())
                 return self._of_eager
-            # The graph has the reference, because one from this object would keep the graph alive.
+            # Store the reference in the graph. A reference in this object would keep the graph
+            # alive.
             graph = v1.get_default_graph()
             if not hasattr(graph, _BY_GRAPH):
                 setattr(graph, _BY_GRAPH, weakref.WeakKeyDictionary())
@@ -147,7 +151,8 @@ class KerasInV1(v1.train.Optimizer):
         """Updates variables, then increments `global_step`; see `tf.compat.v1.train.Optimizer`.
 
         Raises:
-          TypeError: this Keras optimizer cannot update one of the variables.
+          TypeError: an item is not a variable, or is a variable of Keras 3 although the optimizer
+            is of Keras 2.
           ValueError: there are no gradients; a variable is a ref variable; or the optimizer is of
             Keras 3 and was built for other variables.
         """
@@ -212,7 +217,7 @@ class KerasInV1(v1.train.Optimizer):
             slot_variable_position.restore(slot)
 
     def _restore_created(self, here, variables):
-        """Restores the values that tf.train.Checkpoint has for variables created just now."""
+        """Restores the values that tf.train.Checkpoint has read for newly created variables."""
         for variable in here.variables_but_slots():
             self._handle_deferred_dependencies(here.key_of(variable), variable)
         for variable in map(versions.tf_variable, variables):

@@ -1,7 +1,7 @@
 """The table of v1 optimizers and their counterparts among Keras' own optimizers.
 
-An entry has the Keras class, its arguments and slots, and the reasons why the v1 optimizer and the
-Keras optimizer may train differently.
+Each entry contains the Keras class, its arguments and slots, and the reasons why the v1 optimizer
+and the Keras optimizer may train differently.
 """
 
 from typing import Any, Callable, NamedTuple, Optional
@@ -16,13 +16,13 @@ from ..v1_optimizers import inspection, serialization
 DENSE, ROWS, REPEATED, RATE = "dense", "some rows", "repeated ids", "learning rate changed"
 KINDS = (DENSE, ROWS, REPEATED, RATE)
 
-# Keras 2 replaces epsilon=0 by its default. Instead of 0, it gets the smallest float32, which is
-# too small to change a sum.
+# Keras 2 would replace an epsilon of 0 by its default. Therefore Keras 2 gets the smallest float32
+# instead of 0, which is too small to change a sum.
 SMALLEST = 1e-45
 
 
 class Formula(NamedTuple):
-    """How a slot's value is translated.
+    """The translation of a slot's value between a v1 optimizer and Keras.
 
     Attributes:
       text: the formula, with `%(v1)s` and `%(keras)s` for the slots.
@@ -55,8 +55,8 @@ def _momentum(velocity, rate):
 def _check_rate(slot, rate):
     if rate == 0 and np.any(slot):
         raise ValueError(
-            "The learning rate is 0, and Keras' velocity is v1's momentum times the learning rate: "
-            "the momentum would be lost. Set another learning rate first."
+            "The learning rate is 0, and Keras' velocity is v1's momentum times the learning rate, "
+            "so the momentum would be lost. Set another learning rate first."
         )
 
 
@@ -88,18 +88,18 @@ class SlotTranslation(NamedTuple):
 
 
 class Counterpart(NamedTuple):
-    """The Keras optimizer that is most like a v1 optimizer.
+    """The Keras optimizer that is most similar to a v1 optimizer.
 
     Attributes:
       keras: the name of the Keras class.
-      arguments: a dict from arguments of the Keras class to those of the v1 class.
+      arguments: a dict from arguments of the Keras class to arguments of the v1 class.
       constants: a dict from arguments of the Keras class to the values that they must have.
       slots: a tuple of `SlotTranslation`.
-      powers: a dict from v1 shared variables to the v1 argument whose powers they contain. Keras
-        computes these powers from `iterations`.
-      never_zero: the arguments that must not be 0 in Keras 2, which would use its default instead.
+      powers: a dict from names of v1 shared variables, such as "beta1_power", to the v1 argument
+        whose powers the variable contains. Keras computes these powers from `iterations`.
+      never_zero: the arguments that are `SMALLEST` instead of 0 in Keras 2.
       why: a dict from a kind of training, or (kind, generation of Keras), to the reason why the two
-        optimizers differ in it.
+        optimizers differ in this kind of training.
       start: why the two optimizers differ if no state is translated, or None.
     """
 
@@ -132,14 +132,14 @@ _SQUARES = (
     "Keras 3 squares the gradients of an id one by one, then adds the squares; v1 squares their sum"
 )
 _LARGEST = "Keras 3 takes the largest of the gradients of an id; v1 takes their sum"
-_AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 does not change them"
-_MOVES = "in Keras 3 momentum moves rows that are not in a batch; v1 does not change them"
-_OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 does not change them"
-_LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam does not change them"
+_AVERAGES = "Keras 3 decays the averages of rows that are not in a batch; v1 does not decay them"
+_MOVES = "in Keras 3 momentum moves rows that are not in a batch; v1 leaves these rows unchanged"
+_OVERWRITES = "Keras 3 sets rows that were in no batch yet to 0; v1 leaves these rows unchanged"
+_LAZY = "Keras' Adam moves rows that are not in a batch; LazyAdam leaves these rows unchanged"
 _VELOCITY_HOLDS_RATES = (
-    "Keras' velocity contains the learning rate of each past step, v1 multiplies the momentum by "
-    "the present rate: after a change of the rate, Keras still uses the old one, and its share "
-    "shrinks by the factor momentum in each step"
+    "v1 multiplies the momentum by the current learning rate; Keras' velocity contains the "
+    "learning rate of each past step. After a change, the share of the old learning rate in the "
+    "velocity shrinks by the factor momentum in each step"
 )
 CLIPS = "Keras clips the gradients of an id one by one; bridged optimizers clip their sum"
 
@@ -183,7 +183,7 @@ COUNTERPARTS: Any = {
     ),
     "AdamOptimizer": _ADAM,
     "LazyAdamOptimizer": _LAZY_ADAM,
-    # These compute the powers of beta from the global step, like Keras does.
+    # The GS optimizers compute the powers of beta from the global step, like Keras does.
     "AdamGSOptimizer": _ADAM._replace(powers={}),
     "LazyAdamGSOptimizer": _LAZY_ADAM._replace(powers={}),
     "AdagradOptimizer": _ADAGRAD,
@@ -212,7 +212,8 @@ COUNTERPARTS: Any = {
             SlotTranslation("mg", "mg", "average_gradient", factor="centered"),
         ),
         # If momentum were 0, Keras 2 would add epsilon outside of the root, and decay the averages
-        # of rows that are not in a batch. With another momentum, it calls the kernel of v1.
+        # of rows that are not in a batch. With another momentum, Keras 2 calls the kernel that v1
+        # calls.
         never_zero=("epsilon", "momentum"),
         why={(ROWS, 3): _AVERAGES, (REPEATED, 3): _SQUARES},
         start="v1's average of squares starts at 1, Keras' at 0: pass variables= to start at 1",
@@ -232,23 +233,23 @@ COUNTERPARTS: Any = {
         slots=(SlotTranslation("m", "m", "momentum"), SlotTranslation("v", "v", "norm")),
         powers={"beta1_power": "beta1"},
         never_zero=("epsilon",),
-        why={(ROWS, 3): _AVERAGES + ", and momentum moves such rows on", (REPEATED, 3): _LARGEST},
+        why={(ROWS, 3): _AVERAGES + "; " + _MOVES, (REPEATED, 3): _LARGEST},
     ),
 }
 
 _DECAY = (
-    "no optimizer of Keras' own decays Adagrad's accumulator by periods. To continue without any "
-    "decay, copy its slot 'accumulator' into that of to_keras(AdagradOptimizer(…)) and translate "
-    "that one"
+    "no Keras optimizer decays Adagrad's accumulator by periods. To continue without any decay, "
+    "copy the slot 'accumulator' into a bridged optimizer, to_keras(AdagradOptimizer(…)), and "
+    "translate the bridged optimizer"
 )
-_PROXIMAL = "none of Keras' own takes proximal steps: l1 and l2 of Ftrl work differently"
+_PROXIMAL = "no Keras optimizer makes proximal updates: l1 and l2 of Ftrl work differently"
 _DECOUPLED = (
-    "it multiplies the weights by 1 - weight_decay, in v1 for touched rows only; Keras' weight "
-    "decay is multiplied by the learning rate and applies to all rows. With dense gradients and a "
-    "constant learning rate, a new Keras optimizer with weight_decay / learning_rate as its "
-    "weight_decay computes the same"
+    "it multiplies the weights by 1 - weight_decay (only touched rows if the gradient is sparse). "
+    "Keras multiplies its weight decay by the learning rate, and applies it to all rows. With "
+    "dense gradients and a constant learning rate, a new Keras optimizer with "
+    "weight_decay / learning_rate as its weight_decay computes the same"
 )
-_SIGN = "none of Keras' own uses the signs of gradient and momentum"
+_SIGN = "no Keras optimizer uses the signs of gradient and momentum"
 # {name of another class: why it has no counterpart}
 WITHOUT_COUNTERPART: Any = {
     "AdagradDecayOptimizer": _DECAY,
@@ -257,26 +258,27 @@ WITHOUT_COUNTERPART: Any = {
     "from the sum of all gradients",
     "ProximalGradientDescentOptimizer": _PROXIMAL,
     "ProximalAdagradOptimizer": _PROXIMAL,
-    "NadamOptimizer": "Keras' Nadam increases its momentum by a schedule that v1's does not have, "
-    "and differs much within ten steps",
+    "NadamOptimizer": "Keras' Nadam increases its momentum by a schedule, which v1's Nadam does "
+    "not have; the results differ much within ten steps",
     "AdamWOptimizer": _DECOUPLED,
     "MomentumWOptimizer": _DECOUPLED,
     "AddSignOptimizer": _SIGN,
     "PowerSignOptimizer": _SIGN,
-    "AdamAsyncOptimizer": "each of its variables counts its own steps, in powers of beta; Keras' "
-    "Adam has one count for all",
-    "AdamWeightDecayOptimizer": "it has no bias correction, Keras' AdamW has: their first steps "
-    "differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
-    "DiffGradOptimizer": "none of Keras' own slows down where the gradient changes little",
-    "LARSOptimizer": "none of Keras' own scales Momentum's learning rate by the norms of a "
+    "AdamAsyncOptimizer": "each variable counts its own steps in powers of beta; Keras' Adam has "
+    "one step count for all variables",
+    "AdamWeightDecayOptimizer": "it has no bias correction, but Keras' AdamW has one: their first "
+    "updates differ by the factor (1 - beta_1) / sqrt(1 - beta_2)",
+    "DiffGradOptimizer": "no Keras optimizer makes smaller updates where the gradient changes "
+    "little",
+    "LARSOptimizer": "no Keras optimizer scales Momentum's learning rate by the norms of a "
     "variable and its gradient",
-    "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the step whose norm it "
+    "LAMBOptimizer": "Keras' Lamb applies its weight decay outside of the update whose norm it "
     "computes, and Keras 2 has no Lamb. Without weight decay, a new Lamb with the same arguments "
     "computes the same unless ids repeat",
     "AdafactorOptimizer": "Keras' Adafactor has no momentum, no choice of the decay rate, and "
     "other slots. With the defaults a new Adafactor(0.01) computes the same unless ids "
     "repeat",
-    "ShampooOptimizer": "none of Keras' own preconditions with the roots of matrices",
+    "ShampooOptimizer": "no Keras optimizer preconditions gradients with roots of matrices",
 }
 
 
@@ -297,9 +299,9 @@ def counterpart_of(cls):
     elif name in COUNTERPARTS:
         return COUNTERPARTS[name]
     else:
-        why = WITHOUT_COUNTERPART.get(name, "none of Keras' own computes what it does")
+        why = WITHOUT_COUNTERPART.get(name, "no Keras optimizer computes the same updates")
     raise ValueError(
-        f"{name} has no counterpart among Keras' own optimizers: {why}. It works on as it is, "
+        f"{name} has no counterpart among Keras' own optimizers: {why}. Keep using {name}, "
         "bridged by to_keras."
     )
 
@@ -316,7 +318,7 @@ def v1_arguments(bridged):
 
 
 def power_after(beta, steps):
-    """Returns the power of `beta` that v1 has after some steps, by float32 multiplications."""
+    """Returns the power of `beta` after some steps, by float32 multiplications like in v1."""
     factor = power = np.float32(beta)
     smallest = np.finfo(np.float32).tiny
     for _ in range(steps):

@@ -22,20 +22,22 @@ _SCALES = (1.0, 1e-2, 1e-4)
 # A difference larger than this share of the distance that weights have moved is not rounding. In
 # experiments, rounding alone made at most 1e-5, and another update rule at least 0.03.
 _ROUNDING = 1e-4
-# The relative error of a weight itself: the last digits of a float32.
+# A difference up to this share of the weight is rounding, too: the last digits of a float32.
 _LAST_DIGITS = 4 * np.finfo(np.float32).eps
+# The factor by which the kind "learning rate changed" multiplies the learning rate.
 _DROP = 0.1
 
 
 class Measurement(NamedTuple):
-    """What was measured for one kind of training; in float32.
+    """The difference between two optimizers in one kind of training, measured in float32.
 
     Attributes:
       kind: "dense"; "some rows" (sparse gradients without repeated ids, for some of the rows);
-        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients, with a tenth
-        of the learning rate from the translation on).
+        "repeated ids" (sparse gradients); or "learning rate changed" (dense gradients; after the
+        translation, the learning rate is a tenth of the learning rate before).
       grade: "exact", "rounding" or "differs".
-      largest: the largest difference of a weight in 20 steps; inf if training raises an error.
+      largest: the largest difference between two corresponding weights in 20 training steps; inf if
+        training raises an error.
       distance: the largest distance by which a weight has moved in these steps.
       counts: whether this kind counts for the grade of the translation.
       why: why the two optimizers differ, or None.
@@ -66,8 +68,8 @@ class SideBySide(NamedTuple):
     """The result of training with two optimizers side by side.
 
     Attributes:
-      largest: the largest difference of a weight.
-      distance: the largest distance that a weight has moved.
+      largest: the largest difference between two corresponding weights.
+      distance: the largest distance by which a weight has moved.
       size: the largest absolute value of a weight.
       error: the exception if training with one of the optimizers fails, or None.
     """
@@ -87,7 +89,7 @@ class SideBySide(NamedTuple):
 
 
 def worst(measurements):
-    """Returns the worst grade among the measurements that count."""
+    """Returns the worst grade of the measurements whose `counts` is True."""
     return max((each.grade for each in measurements if each.counts), key=GRADES.index)
 
 
@@ -95,20 +97,21 @@ def measure(make, carry, rate, apart):
     """Trains scratch variables with two optimizers side by side.
 
     Args:
-      make: a function without arguments that returns the optimizer to translate, and the optimizer
-        that it becomes.
+      make: a function without arguments that returns a pair of new optimizers: one to translate,
+        the other with the settings of its translation.
       carry: a function that copies the state of the first optimizer, after some steps, to the
-        second. Its arguments are both optimizers, the variables of the first and those of the
-        second. None to start without state.
+        second optimizer. Its arguments are the two optimizers, the variables of the first optimizer
+        and the variables of the second. None if no state is translated.
       rate: the current learning rate.
-      apart: whether each variable needs a separate optimizer.
+      apart: whether each kind of training needs separate optimizers, because the gradient of one
+        variable influences the others (global_clipnorm).
 
     Returns:
       A list with a `SideBySide` for each of `KINDS`.
     """
     if not tf.distribute.has_strategy():
         return _measure(make, carry, rate, apart)
-    # In a new thread no distribution strategy is active, so the scratch variables have no replicas.
+    # A new thread has no active distribution strategy, so the scratch variables have no replicas.
     with futures.ThreadPoolExecutor(1) as pool:
         return pool.submit(_measure, make, carry, rate, apart).result()
 
@@ -116,14 +119,14 @@ def measure(make, carry, rate, apart):
 def _measure(make, carry, rate, apart):
     found = None
     if not apart:
-        with contextlib.suppress(Exception):  # below, each kind of training is tried separately
+        with contextlib.suppress(Exception):  # after an error, the code below tries each kind alone
             found = _train_kinds(make, carry, rate, (DENSE, ROWS, REPEATED))
     if found is None:
         found = _train_kinds(make, carry, rate, (DENSE,))
         for kind in (ROWS, REPEATED):
             try:
                 found.update(_train_kinds(make, carry, rate, (kind,)))
-            except Exception as error:  # Keras, or a user's function, takes no sparse gradients
+            except Exception as error:  # Keras or a user's function may not take sparse gradients
                 found[kind] = SideBySide(np.inf, 0.0, 0.0, error)
     return [found[kind] for kind in KINDS]
 
@@ -246,7 +249,7 @@ def _variables(problem):
 
 
 def _side_by_side(runs, problem, carry, rate):
-    """Returns a dict from each kind to its `SideBySide`."""
+    """Trains the first optimizer, then both; returns a dict from each kind to a `SideBySide`."""
     steps = iter(problem.steps)
     if carry is not None:
         for _ in range(_WARM_UP):
@@ -258,7 +261,7 @@ def _side_by_side(runs, problem, carry, rate):
 
 
 def _continue(runs, steps, carry, rate=None):
-    """Continues both runs with the first run's state; returns a `SideBySide` for each variable."""
+    """Continues both runs from the first run's state; returns a `SideBySide` for each variable."""
     source, target = runs
     before = source.values()
     target.assign(before)

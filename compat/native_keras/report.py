@@ -10,11 +10,11 @@ from . import measurement
 
 
 class Moved(NamedTuple):
-    """A slot or shared variable of v1, and where its value went.
+    """A slot or shared variable of a v1 optimizer, and its counterpart in Keras.
 
     Attributes:
       v1: the name of the slot or shared variable of the v1 optimizer.
-      keras: the name of the slot in Keras, or the formula between both values.
+      keras: the name of the slot in Keras, or the formula that relates the two values.
       exact: whether no bit is lost in either direction.
     """
 
@@ -24,7 +24,7 @@ class Moved(NamedTuple):
 
 
 class TranslationReport(NamedTuple):
-    """What a translation did, and how exact it is; `str(report)` is a text for people.
+    """The result of a translation and its exactness; `str` formats it.
 
     A translation is a change from a v1 optimizer to one of Keras' own optimizers, or back.
 
@@ -48,7 +48,7 @@ class TranslationReport(NamedTuple):
 
     @property
     def grade(self) -> str:
-        """The worst grade among the measurements that count."""
+        """The worst grade of the measurements whose `counts` is True."""
         return measurement.worst(self.measurements)
 
     def __str__(self):
@@ -86,12 +86,12 @@ class Translation:
 
     @property
     def report(self) -> TranslationReport:
-        """A `TranslationReport`. At the first access, both optimizers train scratch variables."""
+        """A `TranslationReport`. The first access measures the grade by training two optimizers."""
         if self._report is None:
             self._report = self._make_report()
         return self._report
 
     @property
     def grade(self) -> str:
-        """How exact the translation is, as measured: "exact", "rounding" or "differs"."""
+        """The measured exactness of the translation: "exact", "rounding" or "differs"."""
         return self.report.grade

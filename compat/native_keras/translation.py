@@ -1,4 +1,4 @@
-"""to_plain_keras and from_plain_keras: to Keras' own optimizers and back, with the state.
+"""Translates bridged optimizers and their state to Keras' own optimizers, and back.
 
 A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
 """
@@ -26,32 +26,33 @@ def to_plain_keras(
 ) -> Translation:
     """Returns one of Keras' own optimizers that continues the training of `optimizer`.
 
-    The new optimizer does not need this package to train, to be saved or to be loaded. Pass it to
-    ``model.compile`` again: a train step that Keras has already built uses the old one. `optimizer`
-    does not change. The grade says how exactly the new optimizer continues the training. It is
-    measured when `grade` or `report` is read for the first time: both optimizers train a small
-    problem, with the settings that `optimizer` has at this call, and from a translated state.
+    The new optimizer does not need this package to train, to be saved or to be loaded. `optimizer`
+    does not change. Pass the new optimizer to ``model.compile``, because a train function that
+    Keras has already built would use the old optimizer.
+
+    The grade of the result says how exactly the new optimizer continues the training. The grade is
+    measured when `grade` or `report` is read for the first time: two new optimizers, which have the
+    settings of `optimizer` and of its translation, train a small problem side by side.
 
     Args:
       optimizer: an optimizer made by `to_keras`, which is translated with its state: slots,
-        `iterations`, the current learning rate and hyperparameters. Or a v1 optimizer, of which
-        only the settings are translated, because its state belongs to a graph.
+        `iterations`, the current learning rate and hyperparameters. Or a v1 optimizer, whose
+        settings are translated, but not its state, because the state belongs to a graph.
       api: the kind of Keras optimizer for a v1 optimizer; see `to_keras`. An optimizer made by
         `to_keras` is translated within the same kind.
       variables: the variables to train, if `optimizer` is not built yet. Both optimizers are built
-        for them, and the slots of the new optimizer get v1's starting values. If None, its slots
-        start with Keras' values.
+        for these variables, and the slots of the new optimizer get v1's starting values. If None,
+        the slots of the new optimizer start with Keras' values.
       sparse: whether the grade should include sparse gradients (embeddings).
       learning_rate_changes: whether the grade should include changes of the learning rate. None
-        means: if the current learning rate is a schedule or function.
+        includes them if the current learning rate is a schedule or function.
 
     Returns:
       A `Translation` with the attributes `optimizer`, `grade` and `report`.
 
     Raises:
-      TypeError: `optimizer` is something else.
-      ValueError: Keras has no counterpart, or the state cannot be translated; the message says
-        why.
+      TypeError: `optimizer` is neither a v1 optimizer nor made by `to_keras`.
+      ValueError: Keras has no counterpart, or the state cannot be translated. The message says why.
     """
     bridged = _bridged(optimizer, api)
     translator = translators.Translator(bridged, bridged._v1.original_class)
@@ -79,19 +80,20 @@ def from_plain_keras(
     Args:
       plain: one of Keras' own optimizers, of a class that `to_plain_keras` can return.
       v1_optimizer: a v1 optimizer with the settings that `plain` has now.
-      variables: the variables that `plain` has trained. Keras 2 needs them, because its optimizers
-        do not know their variables. In Keras 3, `plain` is built for them if it is not built yet,
-        because only then it has the state of a restored checkpoint.
+      variables: the variables that `plain` has trained. Required for Keras 2, whose optimizers do
+        not know their variables. In Keras 3, needed only if `plain` is not built yet: `plain` is
+        then built for these variables, which also restores the state of a loaded checkpoint.
       sparse: see `to_plain_keras`.
       learning_rate_changes: see `to_plain_keras`.
 
     Returns:
-      A `Translation`, whose `optimizer` is what `to_keras(v1_optimizer)` returns, with the state.
+      A `Translation`, whose `optimizer` is the result of `to_keras(v1_optimizer)` with the state of
+      `plain`.
 
     Raises:
       TypeError: an argument has the wrong type.
-      ValueError: `plain` is not what the v1 optimizer would become, or has other settings, or
-        `variables` are missing.
+      ValueError: `plain` is not of the class to which `to_plain_keras` translates `v1_optimizer`,
+        or has other settings; or `variables` are missing.
     """
     if not isinstance(v1_optimizer, inspection.BASE):
         raise TypeError(
@@ -118,7 +120,7 @@ def from_plain_keras(
 
 
 def _bridged(optimizer, api):
-    """Returns the bridged optimizer that is to be translated."""
+    """Returns `optimizer` if it is bridged; if it is a v1 optimizer, bridges it."""
     if graph_names.is_bridged(optimizer):
         adapter = adapter_of(optimizer)
         if api not in ("auto", adapter.api):
@@ -135,12 +137,12 @@ def _bridged(optimizer, api):
     raise TypeError(
         "to_plain_keras takes an optimizer made by to_keras, or a "
         "tf.compat.v1.train.Optimizer, got "
-        f"{optimizer!r}.{' Pass the one inside it: optimizer.inner_optimizer.' if inner else ''}"
+        f"{optimizer!r}.{' Pass the optimizer in it: optimizer.inner_optimizer.' if inner else ''}"
     )
 
 
 def _counts(translator, plain, sparse, learning_rate_changes):
-    """Returns a dict from the kinds of training to whether they count for the grade."""
+    """Returns a dict from each kind of training to whether this kind counts for the grade."""
     if learning_rate_changes is None:
         learning_rate_changes = not translator.has_fixed_rate(plain)
     counts = dict.fromkeys(counterparts.KINDS, bool(sparse))
@@ -150,9 +152,9 @@ def _counts(translator, plain, sparse, learning_rate_changes):
 
 
 def _report(translator, bridged, plain, variables, carry, counts, back=False):
-    """Returns a function that measures the grade, and returns a `TranslationReport` of both.
+    """Returns a function that measures the grade and returns a `TranslationReport`.
 
-    The rest of the report describes the optimizers at the time of this call.
+    Everything else in the report describes the optimizers at the time when `_report` is called.
 
     Args:
       translator: the `Translator`.
@@ -160,8 +162,8 @@ def _report(translator, bridged, plain, variables, carry, counts, back=False):
       plain: Keras' own optimizer.
       variables: the variables whose state was translated.
       carry: the method that translated the state; None if no state was translated.
-      counts: a dict from the kinds of training to whether they count for the grade.
-      back: whether `plain` was translated to `bridged`.
+      counts: a dict from each kind of training to whether this kind counts for the grade.
+      back: whether `plain` was translated to `bridged`, not `bridged` to `plain`.
     """
     adapter = translator.adapter
     arguments = adapter.base_arguments(plain)

@@ -1,4 +1,4 @@
-"""Translates settings and state of a v1 optimizer to its counterpart in Keras, and back."""
+"""Translates settings and state of a bridged optimizer to its counterpart in Keras, and back."""
 
 import inspect
 import numbers
@@ -19,7 +19,7 @@ class Translator:
     A bridged optimizer is one made by `to_keras`; a plain optimizer has one of Keras' own classes.
 
     Args:
-      optimizer: an optimizer of that generation of Keras.
+      optimizer: an optimizer of this generation of Keras, bridged or plain.
       v1_class: the class of the v1 optimizer.
     """
 
@@ -29,8 +29,8 @@ class Translator:
         self.adapter = adapter_of(optimizer)
         if self.adapter is None:
             raise TypeError(
-                "from_plain_keras takes one of Keras' own optimizers, in Keras 2 one of "
-                f"tf.keras.optimizers.legacy where there are such; got {optimizer!r}."
+                "from_plain_keras takes one of Keras' own optimizers (for Keras 2.11 and later "
+                f"versions of Keras 2, one of keras.optimizers.legacy), got {optimizer!r}."
             )
         self.adapter.check_readable()
         self.keras_class = self.adapter.class_of(self.counterpart.keras)
@@ -60,13 +60,13 @@ class Translator:
         return plain
 
     def settings(self, bridged):
-        """Returns the arguments that only this Keras class has, without the learning rate."""
+        """Returns the arguments that are specific to the Keras class, without the learning rate."""
         steps = getattr(bridged, "gradient_accumulation_steps", None)
         if steps and bridged._v1.counts_updates:
             raise ValueError(
-                "The learning rate is a decay of v1, which counts updates, and Keras' "
-                f"schedules count batches, of which gradient_accumulation_steps={steps} make "
-                "one. Set a Keras schedule first: optimizer.learning_rate = …."
+                "The learning rate is a decay of v1, which counts updates, but Keras' schedules "
+                f"count batches. With gradient_accumulation_steps={steps}, these numbers differ. "
+                "Set a Keras schedule first: optimizer.learning_rate = …."
             )
         arguments = counterparts.v1_arguments(bridged)
         settings = self.counterpart.settings(arguments, self.adapter.generation)
@@ -82,7 +82,7 @@ class Translator:
         return isinstance(rate, float) and "decay" not in self.adapter.base_arguments(plain)
 
     def check_class(self, plain):
-        """Raises a ValueError unless `plain` has the class that the v1 optimizer becomes."""
+        """Raises a ValueError unless `plain` has the class of the v1 optimizer's counterpart."""
         if type(plain) is not self.keras_class:
             raise ValueError(
                 f"{self.v1_name} becomes a {self.keras_name}, and this is a "
@@ -90,7 +90,7 @@ class Translator:
             )
 
     def check_settings(self, plain, bridged):
-        """Raises a ValueError that names the settings in which `plain` and v1 differ."""
+        """Raises a ValueError if `plain` and the v1 optimizer have different settings."""
         expected = self.settings(bridged)
         found = plain.get_config()
         unlike = [
@@ -104,13 +104,14 @@ class Translator:
         if unlike:
             raise ValueError(
                 f"The {self.keras_name} has other settings than the {self.v1_name}: "
-                f"{', '.join(unlike)}. Make the v1 optimizer with those of Keras' own."
+                f"{', '.join(unlike)}. Make the v1 optimizer with the settings of the Keras "
+                "optimizer."
             )
 
     # State.
 
     def state_variables(self, bridged, given):
-        """Returns the variables whose state is to be translated, and builds the optimizer for them.
+        """Builds `bridged` if necessary, and returns the variables whose state to translate.
 
         Raises:
           ValueError: the optimizer trains other variables, or it has not been built after a
@@ -127,12 +128,12 @@ class Translator:
         return []
 
     def check_untrained(self, plain):
-        """Raises a ValueError if `plain` has been trained with slots, but knows no variables."""
+        """Raises a ValueError if `plain` has made updates and has slots, but knows no variables."""
         if self.counterpart.slots and self.updates(plain):
             raise ValueError(AWAITS)
 
     def check_powers(self, bridged):
-        """Raises a ValueError if v1's powers of beta do not fit the number of `iterations`."""
+        """Raises a ValueError if v1's powers of beta are not the powers for `iterations`."""
         arguments, steps = counterparts.v1_arguments(bridged), self.updates(bridged)
         for name, argument in self.counterpart.powers.items():
             beta = arguments[argument]
@@ -140,14 +141,15 @@ class Translator:
             power = beta
             if name in bridged.non_slots:
                 power = float(versions.value_of(bridged.non_slots[name]))
-            # Allow half a step and rounding. Some kernels replace powers less than tiny by 0.
+            # Tolerate rounding, and half of the change that one step makes. Some kernels replace
+            # powers less than `tiny` by 0.
             tolerance = expected * ((1 - beta) / 2 + 1e-7 * steps)
             tolerance = max(tolerance, np.finfo(np.float32).tiny)
             if not abs(power - expected) <= tolerance:  # true if `power` is NaN, too
                 raise ValueError(
-                    f"{name} is {power:g}, and {argument}={beta!r} would make it {expected:g} "
-                    f"in the {steps} steps of iterations, by which Keras computes it. Set "
-                    "iterations to the number of steps that the state has been trained for."
+                    f"{name} is {power:g}, but {steps} steps with {argument}={beta!r} would make "
+                    f"it {expected:g}, and Keras computes it from iterations. Set iterations to "
+                    "the number of steps that the state has been trained for."
                 )
 
     def updates(self, optimizer):
@@ -157,11 +159,11 @@ class Translator:
         return int(versions.value_of(first)) // steps
 
     def carry(self, bridged, plain, variables, new_variables):
-        """Copies the state of a bridged optimizer to a plain one.
+        """Copies the state of a bridged optimizer to a plain optimizer.
 
         Args:
-          bridged: the optimizer to read.
-          plain: the new optimizer.
+          bridged: the optimizer whose state is read.
+          plain: the optimizer whose state is set.
           variables: the variables that `bridged` trains.
           new_variables: the variables that `plain` trains, in the same order.
         """
@@ -174,7 +176,7 @@ class Translator:
                 versions.assign_to(target, slot.formula.to_keras(versions.value_of(source), rate))
 
     def carry_back(self, plain, bridged, variables, new_variables):
-        """Copies the state of a plain optimizer to a bridged one; the opposite of `carry`."""
+        """Copies the state of a plain optimizer to a bridged optimizer; the reverse of `carry`."""
         self.adapter.build(bridged, new_variables)
         self.carry_step(plain, bridged)
         rate = self.adapter.rate_now(plain)

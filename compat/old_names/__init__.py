@@ -1,8 +1,8 @@
 """The table from old names of optimizers and helpers in TF1 code to their replacements.
 
 `compat.patch_tensorflow`, `legacy-opt run` and `legacy-opt audit` use this table. A test compares
-docs/from_to.md with it. The rows are in `table.py`. Old names begin with `tf` for TensorFlow, like
-in code. The entry of a module applies to all of its names that have no entry of their own.
+docs/from_to.md with it. The rows are in `table.py`. Old names begin with `tf`, the usual alias of
+TensorFlow. The entry of a module applies to every name in the module that has no separate entry.
 
 This package does not import TensorFlow.
 """
@@ -27,7 +27,7 @@ class Fate(NamedTuple):
 
     @property
     def kind(self):
-        """OURS (a new name in legacy_opt), TENSORFLOWS (one in TensorFlow), or NOBODYS (None)."""
+        """The home of the new name: OURS (legacy_opt), TENSORFLOWS (TensorFlow) or NOBODYS."""
         if self.now is None:
             return NOBODYS
         return OURS if self.now.startswith("legacy_opt.") else TENSORFLOWS
@@ -50,8 +50,8 @@ def find(name):
 
     Args:
       name: a dotted name such as "tf.contrib.opt.AdamWOptimizer". It may begin with "tensorflow" or
-        "tf.compat.v1" instead of "tf", and may name the private module that defined the object
-        instead of the public one.
+        "tf.compat.v1" instead of "tf". It may contain the private module that defined the object
+        instead of the public module.
 
     Returns:
       A `Found`, or None if the table has neither the name nor one of its parent modules.

@@ -21,12 +21,13 @@ _lock = threading.RLock()
 _patches = set()  # the active patches
 _names = {}  # the names that the patches put back: {old name: new name}
 _removals = []  # functions that undo the changes, to be called in reverse order
-# {name: module that a patch has created}. Kept after the patch, because user code may use them.
+# {name: module that a patch has created}. The modules stay in this dict after the patch, because
+# user code may use them.
 _own_modules = {}
 
 
 def patch_tensorflow() -> Patch:
-    """Adds the optimizer names that TensorFlow removed, and those of DeepRec, to TensorFlow.
+    """Adds the optimizer names that TensorFlow removed, and the names of DeepRec, to TensorFlow.
 
     DeepRec is a fork of TensorFlow 1.15. These names then refer to objects of `legacy_opt`:
     `tf.train.AdagradDecayOptimizer`, `AdagradDecayOptimizerV2`, `AdamAsyncOptimizer` and
@@ -43,12 +44,13 @@ def patch_tensorflow() -> Patch:
         with compat.patch_tensorflow():
             import old_model_code
 
-    Modules that the code imports inside the block keep their names after the block: `from
-    tensorflow.contrib import opt`, or `import tensorflow.contrib.opt as opt`. Names that the code
-    looks up in `tf`, or imports in a function, are found only while a patch is active.
+    Modules that the code imports inside the block keep their attributes after the block. For
+    example, `from tensorflow.contrib import opt` and `import tensorflow.contrib.opt as opt` import
+    such modules. Names that the code looks up in `tf`, or imports in a function, are found only
+    while a patch is active.
 
     Returns:
-      A `Patch`, a context manager. Without `with`, the patch is active until its `undo()`. If
+      A `Patch`, a context manager. Without `with`, the patch is active until `undo()` is called. If
       several patches are active, the names are removed when the last of these patches ends.
     """
     patch = Patch()
@@ -136,7 +138,7 @@ def _put(old, value):
 
 
 def _module(root, name, path):
-    """Returns a submodule of `root`; creates the modules that are missing on the way.
+    """Returns a submodule of `root`. Creates this submodule and its parents if they are missing.
 
     Args:
       root: a module.

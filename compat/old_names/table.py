@@ -1,4 +1,4 @@
-"""The rows of the table of old names, in the shortest form to read and to edit."""
+"""The rows of the table of old names of optimizers. The package `old_names` parses them."""
 
 _PARAMETER_SERVERS = "Use any optimizer with parameter servers, or tf.train.SyncReplicasOptimizer."
 _T2T = "tensor2tensor.utils."
@@ -29,7 +29,8 @@ NAMES = (
         "tf.train",
         "AdamWOptimizer",
         "legacy_opt",
-        "It decays weights as tf.contrib.opt's AdamWOptimizer does; DeepRec's decays differently.",
+        "It decays weights like tf.contrib.opt's AdamWOptimizer; DeepRec's class decays "
+        "differently.",
     ),
     (
         "tf",
@@ -38,20 +39,19 @@ NAMES = (
         CounterFilter GlobalStepEvict InitializerOption L2WeightEvict StorageOption
         """,
         None,
-        "EmbeddingVariables are DeepRec's alone: use tf.get_variable with a row for each possible "
-        "id.",
+        "Only DeepRec has EmbeddingVariables: use tf.get_variable with a row for each possible id.",
     ),
     (
         "tf.feature_column",
         "categorical_column_with_embedding",
         None,
-        "EmbeddingVariables are DeepRec's alone: use categorical_column_with_hash_bucket.",
+        "Only DeepRec has EmbeddingVariables: use categorical_column_with_hash_bucket.",
     ),
     (
         "tf",
         "SmartStageOptions make_prefetch_hook staged",
         None,
-        "It is DeepRec's alone: use tf.data.Dataset.prefetch.",
+        "Only DeepRec has it: use tf.data.Dataset.prefetch.",
     ),
     # tf.contrib.opt.
     (
@@ -143,13 +143,13 @@ NAMES = (
         "optimization",
         "AdamWeightDecayOptimizer",
         "legacy_opt",
-        "Drop the line of BERT's script that advances the global step.",
+        "Drop the line of BERT's script that increments the global step.",
     ),
     (
         "lamb_optimizer",
         "LAMBOptimizer",
         "legacy_opt",
-        "Pass bias_correction=False; drop the line of ALBERT's script that advances the global "
+        "Pass bias_correction=False; drop the line of ALBERT's script that increments the global "
         "step.",
     ),
     (
@@ -193,8 +193,8 @@ NAMES = (
         "tfa.optimizers",
         "SGDW=MomentumWOptimizer",
         "legacy_opt",
-        "It computes the same while the learning rate is constant; the momentum slot of TensorFlow "
-        "Addons' includes the learning rate.",
+        "It computes the same while the learning rate is constant; the momentum slot of SGDW "
+        "includes the learning rate.",
     ),
     (
         "tfa.optimizers",
@@ -251,7 +251,7 @@ NAMES = (
 )
 
 _NEEDS_KERAS_2 = "From TensorFlow 2.16 on it needs the package tf_keras (pip install tf-keras)."
-# Modules that were removed. Their entries apply to all of their names that are not in NAMES.
+# Modules that were removed. An entry applies to every name in the module that NAMES does not have.
 MODULES = {
     "tf.contrib": "TensorFlow 2 has no tf.contrib.",
     "tf.contrib.bayesflow": "TensorFlow Probability has it.",
@@ -297,8 +297,9 @@ MODULES = {
 }
 
 
-# The private modules that defined public names, because some code imports the names from them. Each
-# row contains the public module, the package of the private modules, and {private module: names}.
+# The private modules that defined public names. Some code imports the names from these modules.
+# Each row contains the public module, the package of the private modules, and
+# {private module: names}.
 DEFINED_IN = (
     (
         "tf.contrib.opt",

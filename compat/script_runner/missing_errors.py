@@ -30,7 +30,7 @@ def install(missing, tensorflow):
 
 
 def is_users_own(names):
-    """Whether a module is user code: neither part of an installed package nor of legacy_opt.
+    """Returns whether a module is user code: not part of an installed package or of legacy_opt.
 
     Args:
       names: the globals of the module.
@@ -114,7 +114,7 @@ def _users_frame():
 
 
 def _is_machinery(module):
-    """Whether frames of a module can be between a user's frame and the frames of this file."""
+    """Returns whether a module's frames can be between a user's frame and this file's frames."""
     return module.partition(".")[0] in ("importlib", "legacy_opt", "tensorflow", "tensorflow_core")
 
 

@@ -100,7 +100,7 @@ def _module(v1, path):
 
 def run_file(path):
     """Runs a file as the module `__main__`."""
-    if sys.version_info >= (3, 9):  # Python itself makes the script's path absolute
+    if sys.version_info >= (3, 9):  # from 3.9 on, Python itself makes the script's path absolute
         path = os.path.abspath(path)
     loader = SourceFileLoader("__main__", path)
     module = types.ModuleType("__main__")
@@ -115,7 +115,7 @@ def run_module(name):
 
 
 def outcome(start):
-    """Runs the script and returns its exit code; prints an uncaught exception like Python does.
+    """Runs the script and returns its exit code. Prints an uncaught exception, like Python.
 
     Args:
       start: a function that runs the script.

@@ -1,4 +1,7 @@
-"""Verdicts of `legacy-opt audit` on optimizer classes that the audited code defines."""
+"""Judges optimizer classes that the audited code defines, for `legacy-opt audit`.
+
+A `Verdict` says whether a class can stay, must be changed or needs manual work.
+"""
 
 import ast
 
@@ -13,7 +16,7 @@ _UNKNOWN_BASE = Verdict(
     MANUAL,
     "…",
     None,
-    "A guess: the base class is known at run time only. Check whether it is an optimizer.",
+    "A guess: the base class is known only at run time. Check whether it is an optimizer.",
     is_guess=True,
 )
 _WRITE = "Write it as one rule: legacy_opt.RuleOptimizer (docs/write_an_optimizer.md)."
@@ -23,7 +26,7 @@ class Classes:
     """The optimizer classes that the audited code defines, in all its files.
 
     Args:
-      names: the `Names` of all these files.
+      names: the `Names` of the audited files.
     """
 
     def __init__(self, names):
@@ -44,14 +47,17 @@ class Classes:
         return _judge(ancestry)._replace(name=shown)
 
     def verdict_on_unrelated_class(self, definition):
-        """Returns a `Verdict` by the name of a class that does not extend an optimizer, or None."""
+        """Judges a class by its name if it does not extend an optimizer.
+
+        Returns a `Verdict` or None.
+        """
         node = definition.node
         if not isinstance(node, ast.ClassDef) or self._ancestry(definition) is not None:
             return None
         return name_verdicts.verdict_on_unrelated_class(node.name, definition.module.names)
 
     def class_of_legacy_opt(self, definition):
-        """Returns the class of legacy_opt that a class extends or is to be replaced by, or None.
+        """Returns the legacy_opt class that a class extends, or that replaces the class; else None.
 
         Also returns None for functions, and for a class that extends a class of legacy_opt but
         overrides its `apply_gradients`.
@@ -95,7 +101,7 @@ class Classes:
         return None
 
     def guess(self, base, scope, may_be=False):
-        """Returns a `Verdict` if a base that is known at run time only may be an optimizer.
+        """Returns a `Verdict` if a base that is known only at run time may be an optimizer.
 
         Args:
           base: the expression.
@@ -108,7 +114,7 @@ class Classes:
         return _UNKNOWN_BASE if may_be or name_verdicts.mention_optimizers(_words(base)) else None
 
     def _through(self, base, expression, own):
-        """Returns the `_Ancestry` of a class with these methods that extends `base`, or None."""
+        """Returns the `_Ancestry` of a class with the methods `own` and this base, or None."""
         if isinstance(base, str):
             root = name_verdicts.verdict(base)
         elif not isinstance(getattr(base, "node", None), ast.ClassDef):
@@ -121,7 +127,7 @@ class Classes:
         return None if root is None else _Ancestry(expression, root, own, base)
 
     def _is_known_at_run_time_only(self, expression, scope):
-        """Whether a base cannot be resolved, for example a parameter or a function's result."""
+        """Returns whether a base cannot be resolved, such as a parameter or a function's result."""
         if self._names.resolve(expression, scope):
             return False
         if isinstance(expression, ast.Name):
@@ -136,10 +142,10 @@ class _Ancestry:
     """The base classes of a class, up to the first optimizer outside the audited code.
 
     Attributes:
-      expression: the base in the class statement.
-      root: the `Verdict` on that first optimizer.
-      methods: the names of all methods of the class and of its bases up to that optimizer.
-      base: the full name of that optimizer, as imported.
+      expression: the base class in the class statement.
+      root: the `Verdict` on this first optimizer.
+      methods: the names of all methods of the class and of its bases up to this optimizer.
+      base: the full name of this optimizer, in the form in which it is imported.
     """
 
     def __init__(self, expression, root, methods, base):
@@ -183,12 +189,12 @@ def _judge(ancestry):
     status = STAYS if root.status == STAYS else CHANGE
     advice = "Keep it, if it calls only public functions of TensorFlow."
     if is_base and not applies and not methods & {"_resource_apply_sparse"}:
-        advice += " It refuses sparse gradients of resource variables (_resource_apply_sparse)."
+        advice += " It lacks sparse resource updates (_resource_apply_sparse)."
     return Verdict(status, root.name, root.instead, advice)
 
 
 def _judge_keras(ancestry):
     if ".legacy." in ancestry.base or not ancestry.methods & (_RESOURCE | {"get_updates"}):
         return Verdict(STAYS, ancestry.root.name, None, "It extends Keras' base class.")
-    text = "The base class of such optimizers from TensorFlow 2.11 on; Keras 3 has none."
+    text = "From TensorFlow 2.11 on, extend this base class. Keras 3 has no such base class."
     return Verdict(MANUAL, ancestry.root.name, "tf.keras.optimizers.legacy.Optimizer", text)

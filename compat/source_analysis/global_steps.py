@@ -22,8 +22,9 @@ _CLASSES = ("legacy_opt.AdamWeightDecayOptimizer", "legacy_opt.LAMBOptimizer")
 _GRAPHS_STEP = ("get_global_step", "get_or_create_global_step", "create_global_step")
 _NONE = ast.dump(ast.parse("None", mode="eval").body)
 _ADVICE = (
-    "It advances the global_step passed to {method} in line {line}, which the original class does "
-    "not: with this line every step counts twice. Delete this line, or pass no global_step there."
+    "This line increments the global_step that is passed to {method} in line {line}. The class of "
+    "legacy_opt increments it, too (the original class does not), so every training step counts "
+    "twice. Delete this line, or pass no global_step to {method}."
 )
 
 
@@ -59,7 +60,7 @@ def _counted_twice(call, step, applied, steps, module):
 
 
 def _nodes(outer, module):
-    """Yields the nodes of a module, class or function, but not those of nested definitions."""
+    """Yields the nodes of a module, class or function, without nodes of nested definitions."""
     waiting = list(ast.iter_child_nodes(outer))
     while waiting:
         node = waiting.pop()
@@ -75,7 +76,7 @@ class _Optimizers:
         self._names, self._classes = names, classes
 
     def applied(self, call, scope):
-        """Yields (call, class name, expression of the global step) if a call passes such a step."""
+        """Yields (call, class, step) if a call passes a global step to one of `_CLASSES`."""
         if getattr(call.func, "attr", "") not in ("apply_gradients", "minimize"):
             return
         step = _argument(call, 1, "global_step")
@@ -86,7 +87,7 @@ class _Optimizers:
             yield call, name, step
 
     def _instances(self, node, scope, visited):
-        """Yields those of `_CLASSES` of which an expression may be an instance or a wrapper."""
+        """Yields each of `_CLASSES` of which an expression may be, or may wrap, an instance."""
         if (node, scope) in visited:
             return
         visited.add((node, scope))
@@ -107,7 +108,7 @@ class _Optimizers:
             yield from self._instances(each, home, visited)
 
     def _class_of(self, callee):
-        """Returns the class of legacy_opt that a class is, extends or is to be replaced by."""
+        """Returns the legacy_opt class of a callee: the callee, its base or its replacement."""
         if isinstance(callee, Definition):
             return self._classes.class_of_legacy_opt(callee)
         verdict = name_verdicts.verdict(callee) if isinstance(callee, str) else None
@@ -137,7 +138,7 @@ class _Steps:
             yield step
 
     def _adds_to(self, step, value, visited):
-        """Whether a value is computed from `step + …` or `tf.add(step, …)`."""
+        """Returns whether a value is computed from `step + …` or `tf.add(step, …)`."""
         if value in visited:
             return False
         visited.add(value)
@@ -155,7 +156,7 @@ class _Steps:
         return False
 
     def are_the_same(self, one, other):
-        """Whether two expressions may be the same variable."""
+        """Returns whether two expressions may be the same variable."""
         identities = self._identities(one, self._scope, set())
         return not identities.isdisjoint(self._identities(other, self._scope, set()))
 

@@ -1,4 +1,7 @@
-"""Finds the names of TensorFlow that a script uses and that are missing, without running it."""
+"""Finds TensorFlow names that a script uses and that are missing, without running the script.
+
+The meanings of a name are the elements of the list that `scopes.Names.resolve` returns.
+"""
 
 import ast
 import contextlib
@@ -24,9 +27,9 @@ class Missing(NamedTuple):
     Attributes:
       path: the file that uses the name.
       line: the line of the use, from 1.
-      name: the name as `old_names` writes it.
+      name: the name in the form of the table `old_names`.
       advice: a sentence that says what to do.
-      full_name: the name as the file imports it.
+      full_name: the full dotted name, in the form in which the file imports it.
       is_certain: whether every run of the script reaches the use.
     """
 
@@ -47,10 +50,9 @@ class Missing(NamedTuple):
 def find(path, name, tensorflow):
     """Finds the missing names of TensorFlow in a script and in the local modules that it imports.
 
-    Guarded uses are left out. A use is guarded in a `try` that catches the error, in an `except`
-    for a name that the installed TensorFlow has, and after a check for the name
-    (`hasattr(tf, "contrib")`) or for TensorFlow's version. Uses of names that guarded code has
-    imported are left out, too.
+    Guarded uses are left out. Guarded code is a `try` that catches the error, the `except` of a
+    `try` in which all names exist, and code after a check for the name (`hasattr(tf, "contrib")`)
+    or for TensorFlow's version. Uses of names that guarded code has imported are left out, too.
 
     Args:
       path: the script's path.
@@ -85,11 +87,11 @@ def look_up(name, tensorflow):
       tensorflow: see `find`.
 
     Returns:
-      A pair: the innermost module on the way to the name; and the part of the name that this module
+      A pair: the last existing module in the dotted name; and the word of the name that this module
       lacks, or None if the name exists.
     """
     found, parts = tensorflow, name.split(".")
-    if parts[1:2] == ["compat"]:  # tf.compat.v1 has a `compat` too, but another module
+    if parts[1:2] == ["compat"]:  # tf.compat and tf.compat.v1.compat are different modules
         found = sys.modules["tensorflow"]
     for end in range(1, len(parts)):
         try:
@@ -128,14 +130,14 @@ class _User(ast.NodeVisitor):
     Attributes:
       module: a `scopes.Module`.
       missing: a set of pairs: a `Missing`, and the meanings of the first word of its dotted name.
-      expected: the missing full names that the code uses behind a guard.
+      expected: the missing full names that guarded code uses (see `find`).
     """
 
     def __init__(self, module, names, provided, reached_nodes):
         self.module, self.missing, self.expected = module, set(), set()
         self._names, self._provided, self._reached = names, provided, reached_nodes
         self._scope = module.scope
-        self._guarded = []  # missing names that a guard around this node expects; "" means any
+        self._guarded = []  # missing names that a guard around this node expects; "" is any name
         self._uses_found = []  # for each use of TensorFlow, in order: whether the name exists
 
     def visit(self, node):
@@ -230,7 +232,7 @@ class _User(ast.NodeVisitor):
         return checked
 
     def _depends_on_version(self, node):
-        """Whether a name is TensorFlow's version, or a variable or function computed from it."""
+        """Returns whether a name is TensorFlow's version, or is computed from this version."""
         if not isinstance(node, (ast.Name, ast.Attribute)):
             return False
         meanings = self._names.resolve(node, self._scope)
@@ -270,7 +272,10 @@ class _User(ast.NodeVisitor):
 
 
 def _presence_check(node):
-    """Returns x and "name" of `hasattr(x, "name")` or `"name" in dir(x)`; else None, None."""
+    """Returns x and "name" if a node is `hasattr(x, "name")` or `"name" in dir(x)`.
+
+    Returns (None, None) for other nodes.
+    """
     if isinstance(node, ast.Call) and _called(node) == "hasattr" and len(node.args) == 2:
         return node.args[0], scopes.text_of(node.args[1])
     if isinstance(node, ast.Compare) and isinstance(node.ops[0], (ast.In, ast.NotIn)):
@@ -299,7 +304,7 @@ def _advice(name):
 
 
 def _catches(handler):
-    """Whether an `except` catches the errors that a missing name raises."""
+    """Returns whether an `except` catches the errors that a missing name raises."""
     if handler.type is None:
         return True
     types_ = getattr(handler.type, "elts", [handler.type])
@@ -307,7 +312,7 @@ def _catches(handler):
 
 
 def _suppresses(item):
-    """Whether a `with` item is contextlib.suppress of the errors that a missing name raises."""
+    """Returns whether a `with` item is `suppress(…)` of the errors that a missing name raises."""
     call = item.context_expr
     if not isinstance(call, ast.Call) or _last_name(call.func) != "suppress":
         return False

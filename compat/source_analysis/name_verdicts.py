@@ -1,4 +1,4 @@
-"""Verdicts of `legacy-opt audit` on names: from the table `old_names`, and by further rules."""
+"""Judges names for `legacy-opt audit`, by the table `old_names` and by further rules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from typing import NamedTuple, Optional
 from .. import old_names
 
 STAYS, CHANGE, MANUAL = "stays", "change", "manual"
-KEYS = ("Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD")  # optimizer=… of tf.contrib.layers
+# The strings that `tf.contrib.layers.optimize_loss` accepts as `optimizer`.
+KEYS = ("Adagrad", "Adam", "Ftrl", "Momentum", "RMSProp", "SGD")
 _CLASSES_OF_KEYS = dict(
     {key: f"tf.compat.v1.train.{key}Optimizer" for key in KEYS},
     SGD="tf.compat.v1.train.GradientDescentOptimizer",
@@ -32,11 +33,11 @@ _KERAS_KEYS = [
 
 
 class Verdict(NamedTuple):
-    """What has to be done about a name.
+    """The judgement on a name: whether it can stay, must be changed or needs manual work.
 
     Attributes:
       status: STAYS, CHANGE (`instead` or `advice` says how) or MANUAL.
-      name: the name as it is written in the table of old names.
+      name: the name in the form of the table of old names.
       instead: the replacement to write, or None.
       advice: a sentence, or "".
       is_guess: whether only the word "Optimizer" in the code suggests that this is an optimizer.
@@ -49,7 +50,7 @@ class Verdict(NamedTuple):
     is_guess: bool = False
 
 
-# The names that concern optimizers, in those modules of the table that also have other names.
+# Modules of the table with names that concern optimizers (listed here) and with other names.
 _MODULES = {
     "tf.contrib.layers": "OPTIMIZER_CLS_NAMES OPTIMIZER_SUMMARIES optimize_loss",
     "tf.contrib.layers.python.layers.optimizers": "adaptive_clipping_fn",
@@ -82,7 +83,7 @@ _ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.)?(estimator|contrib\.learn)\
 _V1_ESTIMATOR = re.compile(r"tensorflow\.(compat\.v1\.estimator|contrib\.learn)\.")
 
 # Names that wrap optimizers. They are current names, so the table of old names lacks them.
-_ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also those of legacy_opt."
+_ACCEPTS_ANY = "It accepts every TensorFlow 1 optimizer, also the optimizers of legacy_opt."
 _WRAPPERS = {
     "tf.tpu.CrossShardOptimizer",
     "tf.mixed_precision.enable_mixed_precision_graph_rewrite",
@@ -128,7 +129,7 @@ def _keras(name, match):
         return Verdict(CHANGE, public, public, "This module path is private to Keras.")
     if match.group("name") in ("Optimizer", "OptimizerV2"):
         return Verdict(STAYS, public, None, "Keras' base class.")
-    legacy = "Keras 2's, from TensorFlow 2.11 on; where tf.keras is Keras 3, in tf_keras."
+    legacy = "Keras 2 has it from TensorFlow 2.11 on. If tf.keras is Keras 3, use tf_keras."
     return Verdict(STAYS, public, None, legacy if match.group("legacy") else "A Keras optimizer.")
 
 
@@ -209,27 +210,27 @@ def verdict_on_own_function(name):
 
 
 def is_module(name):
-    """Whether the name in a verdict is a module, so that only its import is reported."""
+    """Returns whether the name in a verdict is a module, so that only its import is reported."""
     return name.endswith(".training_ops")
 
 
 def mention_optimizers(words):
-    """Whether one of these names or strings contains "optimizer"."""
+    """Returns whether one of these names or strings contains "optimizer"."""
     return any("optimizer" in word.lower() for word in words)
 
 
 def is_optimizers_name(name):
-    """Whether a class with this name is likely to be an optimizer."""
+    """Returns whether a class with this name is likely to be an optimizer."""
     return bool(_OPTIMIZER.search(name))
 
 
 def is_tensorflow(name):
-    """Whether a result of `Names.resolve` is a full name of TensorFlow or Keras."""
+    """Returns whether a result of `Names.resolve` is a full name of TensorFlow or Keras."""
     return isinstance(name, str) and name.partition(".")[0] in ("tensorflow", "keras")
 
 
 def is_canned_estimator(name):
-    """Whether a full name is a premade Estimator, whose optimizer may be passed as a string."""
+    """Returns whether a name is a premade Estimator, which accepts an optimizer's name."""
     return bool(_ESTIMATOR.match(name))
 
 
@@ -250,7 +251,8 @@ def verdict_on_unrelated_class(name, modules):
       modules: the full names under which its module may be imported.
 
     Returns:
-      A `Verdict` from the table's row with this class name, even of another package; or None.
+      A `Verdict` from the table row with this class name, even if the row is for another package;
+      or None.
     """
     for old, fate in old_names.FATES.items():
         home, _, last = old.rpartition(".")

@@ -1,8 +1,8 @@
 """Finds every use of an optimizer in Python files and notebooks, without running them.
 
-A use is a place where an optimizer class, or a function that takes or returns optimizers, is
-called, subclassed, passed as an argument or imported by name, or where a string names an optimizer.
-Calls of an optimizer's methods, such as `minimize`, are not listed.
+A use is a place where code calls, subclasses, passes or imports an optimizer class, or a function
+that takes or returns optimizers. A string that names an optimizer is a use, too. Calls of an
+optimizer's methods, such as `minimize`, are not listed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OPTIMIZER_PARAMETER = re.compile(r"(?:^|_)optimizer$")
 _POSITIONS = {"compile": 0, "get_optimizer_instance": 0, "optimize_loss": 3}
 _SEVERITY = (STAYS, CHANGE, MANUAL)
 
-# Fields that a Use copies from its Verdict (all but is_guess).
+# The fields that a `Use` copies from its `Verdict`: all fields except `is_guess`.
 _VERDICT_FIELDS = ("status", "name", "instead", "advice")
 
 
@@ -133,7 +133,7 @@ class _Finder(ast.NodeVisitor):
         )
 
     def _global_steps(self):
-        with contextlib.suppress(RecursionError):  # names that lead through very many functions
+        with contextlib.suppress(RecursionError):  # a name may lead through too many functions
             for node, verdict in global_steps.verdicts(self._module, self._names, self._classes):
                 self._report(node, "global step", verdict)
 
@@ -238,7 +238,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(argument)
 
     def _type_call(self, name, bases):
-        """Reports `type(name, bases, …)` with a base that is known at run time only."""
+        """Reports `type(name, bases, …)` with a base that is known only at run time."""
         for base in getattr(bases, "elts", ()):
             verdict = self._classes.guess(base, self._scope)
             if verdict is not None and self._may_be(verdict):
@@ -274,7 +274,8 @@ class _Finder(ast.NodeVisitor):
             position = 0
         if position is not None and position < len(node.args):
             self._key(node.args[position], callee or last)
-        if callee and name_verdicts.is_canned_estimator(callee):  # its position differs by class
+        # The position of the argument `optimizer` differs between the Estimators.
+        if callee and name_verdicts.is_canned_estimator(callee):
             for argument in node.args:
                 self._key(argument, callee)
         for keyword in node.keywords:
@@ -298,7 +299,7 @@ class _Finder(ast.NodeVisitor):
             if verdict is not None:
                 self._report(node, "getattr", verdict)
         elif modules and not _names_something_else(node.args[1]):
-            advice = "Which optimizer is known at run time only."
+            advice = "The optimizer is known only at run time."
             verdict = Verdict(MANUAL, f"getattr({modules[0]}, …)", None, advice)
             self._report(node, "getattr", verdict)
 
@@ -311,9 +312,10 @@ class _Finder(ast.NodeVisitor):
     # Meanings of names.
 
     def _may_be(self, verdict):
-        """Whether to report a verdict. Guesses need a file that mentions TensorFlow or Keras.
+        """Returns whether to report a verdict.
 
-        Otherwise classes named "…Optimizer" of other packages would be reported.
+        A guess is reported only if the file mentions TensorFlow or Keras. Otherwise classes named
+        "…Optimizer" of other packages would be reported.
         """
         is_known = verdict.name.startswith(("tf.", "tfa.")) or not verdict.is_guess
         return self._mentions_tensorflow or is_known
@@ -321,7 +323,7 @@ class _Finder(ast.NodeVisitor):
     def _resolve(self, node):
         try:
             return self._names.resolve(node, self._scope)
-        except RecursionError:  # names that lead through very many functions
+        except RecursionError:  # the name leads through too many functions
             return []
 
     def _verdict(self, names):
@@ -333,7 +335,7 @@ class _Finder(ast.NodeVisitor):
         if not verdicts:
             return None
         short = {each.name.rpartition(".")[2] for each in verdicts}
-        if len(short) == 1:  # several imports of one optimizer: the one with least work
+        if len(short) == 1:  # several imports of one optimizer: report the import with least work
             return min(verdicts, key=lambda each: _SEVERITY.index(each.status))
         names = ", ".join(sorted(short)[:4]) + (", …" if len(short) > 4 else "")
         return Verdict(STAYS, names, None, "One of these: see the lines that name each of them.")
@@ -343,7 +345,7 @@ _TENSORFLOW = re.compile(r"\btensorflow\b|\btf\b|\bkeras\b")
 
 
 def _names_something_else(node):
-    """Whether an attribute's name ends in another literal than "Optimizer", like name + "Hook"."""
+    """Returns whether a name ends in a literal without "Optimizer", such as name + "Hook"."""
     ends = text_of(node.right) if isinstance(node, ast.BinOp) else None
     return ends is not None and "Optimizer" not in ends and not ends.startswith("%")
 
@@ -355,7 +357,7 @@ def _with_keywords(verdict, keywords):
         advice.append("Write learning_rate instead of lr.")
     if "decay" in keywords and ".legacy." not in verdict.name:
         advice.append(
-            "From TensorFlow 2.11 on decay is gone: use a schedule, or …optimizers.legacy."
+            "TensorFlow 2.11 removed the argument decay: use a schedule, or …optimizers.legacy."
         )
     if not advice:
         return verdict

@@ -13,11 +13,11 @@ def nodes(tree, is_main):
     """Returns the set of nodes of a module that run whenever the module runs.
 
     These are the statements outside of conditions, loops and `try`, up to the first statement that
-    may end the program. Only those parts of a statement are returned that are always evaluated, for
+    may end the program. Only the parts of a statement that are always evaluated are returned, for
     example the decorators and defaults of a function, and the left side of `a and b`.
 
     Args:
-      tree: the module, as `ast.parse` returns it.
+      tree: the syntax tree of the module, from `ast.parse`.
       is_main: whether the module runs as `__main__`.
     """
     visitor = _Reached(is_main)
@@ -103,7 +103,7 @@ class _Reached(ast.NodeVisitor):
 
 
 def _may_leave(statement):
-    """Whether a statement contains a `raise` or a call that may end the program."""
+    """Returns whether a statement contains a `raise` or a call that may end the program."""
     waiting = [statement]
     while waiting:
         node = waiting.pop()
@@ -124,7 +124,7 @@ def _exits(function):
 
 
 def _is_main_guard(test):
-    """Whether a condition is `__name__ == "__main__"`, in either order."""
+    """Returns whether a condition is `__name__ == "__main__"`, in either order."""
     if not (isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq)):
         return False
     return {ast.dump(each) for each in [test.left] + test.comparators} == _MAIN_GUARD

@@ -1,7 +1,9 @@
-"""Resolves names in Python code without running it: imports, aliases, classes over several files.
+"""Resolves names (imports, aliases, variables) in one or several Python files without running them.
 
-Control flow is ignored. A name has all the meanings that are assigned to it anywhere in its module,
-class or function, as if all branches of a `try` or an `if` were taken.
+A meaning of a name is a class or function of the audited code, a string literal, or the full dotted
+name of an imported object. Control flow is ignored: a name has all the meanings that are assigned
+to it anywhere in its module, class or function, as if all branches of a `try` or an `if` were
+taken.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ class Assigned(NamedTuple):
     Attributes:
       expression: the expression.
       scope: the `Scope` of the expression.
-      is_element: whether the name gets an element of the expression's value, like in a `for` loop.
+      is_element: whether the name stands for an element of the expression's value, for example in a
+        `for` loop.
     """
 
     expression: ast.AST
@@ -74,12 +77,12 @@ class Scope:
         self.names.setdefault(name, []).append(value)
 
     def find(self, name):
-        """Returns the meanings of a name in this scope or an enclosing one, or None."""
+        """Returns the meanings of a name in this scope or an enclosing scope, or None."""
         home = self._home(name)
         return None if home is None else home.names[name]
 
     def _home(self, name):
-        """Returns the scope that binds a name (this scope or an enclosing one), or None."""
+        """Returns the scope that binds a name (this scope or an enclosing scope), or None."""
         scope = self
         while scope is not None:
             if name in scope.names and not (scope.of_class and scope is not self):
@@ -117,11 +120,11 @@ class Scope:
 
 
 class Module:
-    """A file: its scopes by their nodes, and its star imports.
+    """The scopes and the star imports of a file.
 
     Args:
-      source: a `Source`.
-      names: the full names under which other files may import it, the likeliest name first.
+      source: the `Source` of the file.
+      names: the full names under which other files may import the file, the likeliest name first.
     """
 
     def __init__(self, source, names):
@@ -229,7 +232,7 @@ class _Binder(ast.NodeVisitor):
 
 
 def _bind_arguments(arguments, scope, outer):
-    """Binds a function's parameters to their defaults. Others are bound without any meaning."""
+    """Binds a function's parameters to their defaults. Other parameters get no meaning."""
     plain = getattr(arguments, "posonlyargs", []) + arguments.args
     for argument, default in with_defaults(arguments):
         scope.bind(argument.arg, Assigned(default, outer, False))
@@ -312,7 +315,10 @@ class Names:
         return self._called(node, scope) if kind == "Call" else []
 
     def _called(self, node, scope):
-        """Returns the meanings of a call of a few known functions, or of functions in the code."""
+        """Returns the meanings of a call's result.
+
+        Only calls of a few known functions, and of functions in the audited code, have meanings.
+        """
         function = node.func
         first = node.args[0] if node.args else None
         name = getattr(function, "id", getattr(function, "attr", None))
@@ -323,7 +329,7 @@ class Names:
             return [text_of(first)]
         if name == "partial" and first is not None:
             return self.resolve(first, scope)
-        if name == "with_metaclass":  # of six and future
+        if name == "with_metaclass":  # a function of the packages six and future
             return self._all(node.args[1:], scope)
         if name == "get" and isinstance(function, ast.Attribute):
             return self.contents(function.value, scope, first and text_of(first))
@@ -348,7 +354,8 @@ class Names:
         Args:
           node: the expression of the dict, list or tuple.
           scope: the `Scope` of the expression.
-          key: a string, to return only the meanings of its value if a dict has this key; or None.
+          key: a string or None. If a dict has this key, only the meanings of the key's value are
+            returned.
         """
         return self._cached(("in", node, scope, key), self._contents, node, scope, key)
 
@@ -400,11 +407,12 @@ class Names:
 
         Args:
           name: the full name, with dots.
-          module: the `Module` that uses the name. If several modules have the same name, the
-            nearest to this one is searched.
+          module: the `Module` that uses the name. If several modules have the same name, the module
+            in the nearest folder is searched.
 
         Returns:
-          A list like the result of `resolve`; it has the name itself if no module has that name.
+          A list like the result of `resolve`. If no audited module defines or imports the name, the
+          list contains the name itself.
         """
         owner, _, last = name.rpartition(".")
         home = self._module(owner, module)
@@ -427,7 +435,7 @@ class Names:
         return isinstance(found, str) and found.rpartition(".")[0] not in self._modules
 
     def _module(self, name, user):
-        """Returns the module of that name whose path has most in common with the user's path."""
+        """Returns the module with this name whose path shares the longest prefix with `user`."""
         candidates = [each for each in self._modules.get(name, ()) if each is not user]
         beside = user.source.path
 

@@ -1,4 +1,4 @@
-"""Finds the local modules that a script imports, without running it."""
+"""Finds the local modules that a script imports, without running the script."""
 
 import ast
 import os
@@ -27,7 +27,7 @@ def file_of(name, folders):
 
 
 def is_local(path):
-    """Whether a file belongs to neither the standard library nor an installed package."""
+    """Returns whether a file belongs to neither the standard library nor an installed package."""
     path = os.path.abspath(path)
     if {"site-packages", "dist-packages"} & set(path.split(os.sep)):
         return False
@@ -67,7 +67,7 @@ def read(path, name):
 
 
 def _certain(found, waiting):
-    """Returns the real paths of the modules that every run imports, including the given ones."""
+    """Returns the real paths of the modules that every run imports, including `waiting`."""
     certain = set()
     while waiting:
         real = waiting.pop()

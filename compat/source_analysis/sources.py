@@ -11,11 +11,11 @@ from typing import Callable, List, NamedTuple
 from .. import special_files
 
 _ENDINGS = (".py", ".ipynb")
-_SKIPPED = ("node_modules", "__pycache__")  # besides hidden folders
-# A folder with one of these is a virtual environment.
+_SKIPPED = ("node_modules", "__pycache__")  # in addition to hidden folders
+# A folder that contains one of these files or folders is a virtual environment.
 _ENVIRONMENTS = ("pyvenv.cfg", "conda-meta", os.path.join("bin", "activate"))
-# IPython's magics that replace a statement, those that replace a value, and the cell magics (such
-# as %%time) whose cells still contain Python.
+# Magics of IPython: lines in place of a statement, lines that assign a magic's value, and the names
+# of cell magics (such as %%time) whose cells contain Python.
 _MAGIC = re.compile(r"^(\s*)(?:[%!?].*|[\w.*]+\?{1,2}\s*)$")
 _MAGIC_VALUE = re.compile(r"^(\s*[\w.,\s]+=\s*)[%!].*")
 _PYTHON_CELLS = ("capture", "prun", "py", "python", "python3", "time", "timeit")
@@ -37,7 +37,7 @@ class Source(NamedTuple):
     Attributes:
       path: the path as shown to the user.
       lines: the lines of code.
-      tree: the module, as `ast.parse` returns it.
+      tree: the syntax tree of the module, from `ast.parse`.
       place: a function from a line of `tree` to the (path, line) that the user sees. In a notebook,
         the lines of each cell are counted from 1.
       unread: an `UnreadableError` for each cell of a notebook that is not in `tree`.

@@ -11,8 +11,8 @@ from .nesting import nested_optimizers
 v1 = tf.compat.v1
 
 
-# Attributes that the bridge adds to its copy of a v1 optimizer: the `V1Driver`, and the copy's
-# `StepInputs` and `StateKey`.
+# Attributes that `to_keras` adds to its copy of a v1 optimizer: the `V1Driver`, which runs the
+# copy, and the copy's `StepInputs` and `StateKey`.
 BRIDGE_ATTRIBUTES = ("_driver", "_step_inputs", "_state_key")
 
 
@@ -50,7 +50,7 @@ def _fresh_state(optimizer, copies):
 
 
 def chosen_variables(optimizer):
-    """Returns the variables that were arguments of a wrapper's constructor, a list."""
+    """Returns a list of the variables that the user passed to a wrapper's constructor."""
     if not isinstance(optimizer, OptimizerWrapper):
         return []
     state = [value for name, value in vars(optimizer).items() if name not in BRIDGE_ATTRIBUTES]
@@ -87,7 +87,7 @@ def copied(value, copies=()):
 
 
 def starting_value(value):
-    """Returns the initial value of a shared variable, which may be a function, as a tensor."""
+    """Returns an initial value, which may be a number, a tensor or a function, as a tensor."""
     if argument_checks.is_function(value):
         value = value()
     return tf.convert_to_tensor(value)  # a Python float becomes float32, like in v1

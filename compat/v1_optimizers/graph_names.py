@@ -40,9 +40,9 @@ def names(optimizer, variables, originals=None):
 
     Args:
       optimizer: a v1 optimizer, or one made by `to_keras`.
-      variables: a dict from v1 names of the variables that the optimizer trains to (shape, dtype).
-      originals: a dict from these names to the Keras variables, by which a MultiOptimizer selects
-        the optimizer for a variable. With None, it selects by the v1 names.
+      variables: a dict from the v1 name of each variable to train to its (shape, dtype).
+      originals: a dict from the same names to Keras variables. A MultiOptimizer chooses the
+        optimizer for a variable by the Keras variable, or by the v1 name if `originals` is None.
     """
     given = optimizer._v1.optimizer if is_bridged(optimizer) else optimizer
     if given is optimizer:
@@ -66,7 +66,7 @@ def names(optimizer, variables, originals=None):
         for nested, original in zip(everything, known):
             _set_step(nested.optimizer, original.optimizer)
             if not nested.is_leaf:
-                nested.optimizer.only_dense = True  # like the bridge's copy in Keras
+                nested.optimizer.only_dense = True  # creates sums in _create_slots, like in Keras
         replica._create_slots(list(made.values()))
         slots, shared = {}, {}
         for nested in everything:
@@ -92,7 +92,13 @@ def _slots(nested, variables):
 
 
 def _route_alike(replica, original, originals):
-    """Makes the copy of a MultiOptimizer use the optimizers that `original` uses in Keras."""
+    """Makes the copy of a MultiOptimizer choose optimizers like `original` does in Keras.
+
+    Args:
+      replica: the copy.
+      original: the MultiOptimizer.
+      originals: a dict from v1 names of variables to Keras variables.
+    """
     routes = replica._routes + replica._default
     numbers = {id(route): n for n, route in enumerate(original._routes + original._default)}
     found = original.routes_of(list(originals.values()))
@@ -104,7 +110,7 @@ def _route_alike(replica, original, originals):
 
 
 def is_bridged(optimizer):
-    """Whether `to_keras` made this optimizer, which then has a `V1Driver` in `_v1`."""
+    """Whether `to_keras` made this optimizer; if so, the attribute `_v1` is a `V1Driver`."""
     return getattr(optimizer, "_v1", None) is not None
 
 
@@ -126,7 +132,7 @@ def _set_step(replica, original):
 
     Slots may have the dtype of the global step.
     """
-    inputs = getattr(original, "_step_inputs", None)  # only a bridge's copy has this attribute
+    inputs = getattr(original, "_step_inputs", None)  # only copies made by `to_keras` have it
     if inputs is not None:
         attribute, dtype = inputs.step, inputs.step_dtype
     else:

@@ -42,7 +42,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
         return (lr_attr,)
     found = tuple(key for key in LEARNING_RATE_ATTRIBUTES if state.get(key) is not None)
     if not found and isinstance(optimizer, RuleOptimizer) and "_learning_rate" in state:
-        return ()  # the learning rate is None: the optimizer has its own schedule, like Adafactor
+        return ()  # the learning rate is None: Adafactor, for example, has a built-in schedule
     if not found:
         raise ValueError(
             f"{name} has none of the attributes {', '.join(LEARNING_RATE_ATTRIBUTES)}, so its "
@@ -52,7 +52,7 @@ def learning_rate_attributes(optimizer, lr_attr=None):
     if any(state[key] is not state[found[0]] for key in found):
         raise ValueError(
             f"{name} has several attributes that could be its learning rate: "
-            f"{', '.join(found)}. Name it with lr_attr=…."
+            f"{', '.join(found)}. Name the right one with lr_attr=…."
         )
     return found
 
@@ -63,10 +63,10 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
     Args:
       optimizer: the v1 optimizer.
       global_step_attr: the name that the user gave, or None to search.
-      others: the names of attributes that are known not to be the step.
+      others: the names of attributes that are known not to be the global step.
 
     Raises:
-      ValueError: an attribute looks like a step, but has an unknown name.
+      ValueError: an attribute looks like a global step, but has an unknown name.
     """
     state, name = vars(optimizer), type(optimizer).__name__
     if global_step_attr is not None:
@@ -83,8 +83,8 @@ def step_attribute(optimizer, global_step_attr=None, others=()):
         is_count = isinstance(value, numbers.Integral) and not isinstance(value, bool)
         if _is_integer_scalar(value) or ("global_step" in key and is_count):
             raise ValueError(
-                f"{name}.{key} looks like a global step, and nothing would advance it. Pass "
-                f"global_step_attr={key!r} if it is one, or make it a plain number if not."
+                f"{name}.{key} looks like a global step, but nothing would increment it. If it is "
+                f"a global step, pass global_step_attr={key!r}; if not, make it a plain number."
             )
     return STEP_ATTRIBUTE if STEP_ATTRIBUTE in state else None
 
@@ -107,15 +107,15 @@ def _is_integer_scalar(value):
 def hyperparameters(optimizer, set_in_each_step):
     """Finds the hyperparameters that can be set while training.
 
-    These are the numbers that `_prepare` converts to tensors in each step. They do not include
-    numbers that `_prepare` compares, or computes with, in Python. Nor do they include numbers that
-    an update method reads, because that happens only when the graph is built: Ftrl, for example,
-    chooses its kernel by the L2 shrinkage.
+    These are the numbers that `_prepare` converts to tensors. Two kinds of numbers cannot be set:
+    numbers that `_prepare` compares or computes with in Python, and numbers that an update method
+    reads, because update methods run only when the graph is built. Ftrl, for example, chooses its
+    kernel by the L2 shrinkage.
 
     Args:
       optimizer: the v1 optimizer.
-      set_in_each_step: a dict from the attributes that the bridge sets in each step to their
-        dtypes.
+      set_in_each_step: a dict from the attributes that `to_keras` sets in each training step to
+        their dtypes.
 
     Returns:
       A dict from constructor arguments to the numbers in the attributes `_<argument>`.
@@ -185,15 +185,15 @@ def _reads_of_prepare(optimizer, set_in_each_step):
     with tf.Graph().as_default():
         for name, dtype in set_in_each_step.items():
             vars(reader)[name] = tf.zeros([], dtype)
-        # `_prepare` may fail because it needs something that exists only in training. The
-        # attributes that it has read before the error are known.
+        # `_prepare` may fail because it needs something that exists only in training. In this case,
+        # `reads` contains the attributes that `_prepare` has read before the error.
         with contextlib.suppress(Exception):
             reads.clear()
             reader._prepare()
     return reads - computed
 
 
-# Methods that run before an update, or describe the optimizer.
+# Methods that run before the updates, or describe the optimizer. They are not update methods.
 _PREPARING = ("__init__", "_prepare", "_create_slots", "slot_layouts", "non_slots", "get_config")
 
 

@@ -1,4 +1,4 @@
-"""Finds the optimizers nested in a v1 optimizer, and gives each one keys for its state."""
+"""Finds the optimizers nested in a v1 optimizer, and gives each of them a key for its state."""
 
 import collections
 from typing import Any, NamedTuple
@@ -8,17 +8,17 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 
 
 class StateKey(NamedTuple):
-    """Numbers that distinguish the state of optimizers nested in one another.
+    """Numbers that distinguish the state variables of optimizers nested in one another.
 
-    The numbers depend only on the order in which optimizers are nested, so that a new process
-    computes the same names.
+    The numbers depend only on the order in which optimizers are nested, so a new process computes
+    the same names of state variables.
 
     Attributes:
       number: the number of optimizers before this one.
-      slot_suffix: the number of optimizers before this one that may create slots of the same
+      slot_suffix: the number of optimizers before this one that may create slots with the same
         names for the same variable.
       shared_suffix: the number of optimizers before this one that may create shared (non-slot)
-        variables of the same names.
+        variables with the same names.
     """
 
     number: int = 0
@@ -47,17 +47,20 @@ class NestedOptimizer(NamedTuple):
 
 
 def nested_optimizers(optimizer):
-    """Returns `NestedOptimizer`s: an optimizer and all nested in it, outer optimizers first."""
+    """Returns a list of `NestedOptimizer`s: `optimizer`, then the optimizers nested in it.
+
+    A wrapper precedes the optimizers nested in the wrapper.
+    """
     return list(_nested(optimizer, collections.Counter(), collections.Counter(), set()))
 
 
 def leaves(optimizer):
-    """Returns the optimizers that update variables: `optimizer` itself, or those that it wraps."""
+    """Returns the leaves: `optimizer` itself, or the nested optimizers that are not wrappers."""
     return [nested.optimizer for nested in nested_optimizers(optimizer) if nested.is_leaf]
 
 
 def accumulates(nested):
-    """Whether a `NestedOptimizer` sums the gradients of several steps for one update."""
+    """Whether a `NestedOptimizer` sums the gradients of several batches for one update."""
     optimizer = nested.optimizer
     return isinstance(optimizer, GradientAccumulationOptimizer) and optimizer.steps > 1
 

@@ -2,9 +2,10 @@
 
 `copy_with_state_in` takes any `tf.compat.v1.train.Optimizer` and returns a copy whose class has
 `StateInKeras` as first base class. The copy runs the optimizer's own code by calling the methods
-that TF1 calls (`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`). Whenever that code
-creates or looks up a variable, the Keras optimizer does so, and it also names, saves and restores
-the variables. The argument does not change. Optimizers nested in it are copied in the same way.
+that TF1 calls (`_create_slots`, `_prepare`, `_resource_apply_*`, `_finish`). When this code creates
+or looks up a state variable, `StateInKeras` gets the variable from the Keras optimizer, which
+creates, names, saves and restores all state variables. The original optimizer does not change.
+Optimizers nested in a wrapper are copied in the same way.
 """
 
 import copy
@@ -23,9 +24,10 @@ v1 = tf.compat.v1
 
 
 class StateInKeras:
-    """First base class of a copy of a v1 optimizer: keeps its variables in a Keras optimizer.
+    """First base class of a copied v1 optimizer; keeps the copy's state in a Keras optimizer.
 
-    The Keras optimizer is `self._driver.owner`.
+    The Keras optimizer is `self._driver.owner`. `self._driver` is the `V1Driver`, which runs the
+    copy.
     """
 
     only_dense = True  # makes GradientAccumulationOptimizer create its sums in _create_slots
@@ -95,7 +97,7 @@ class StateInKeras:
     def _slot_dict(self, slot_name):
         raise ValueError(
             f"{type(self).__name__} keeps its state in _slot_dict({slot_name!r}), which no "
-            "Keras checkpoint would hold. Create it with _zeros_slot, _get_or_make_slot or "
+            "Keras checkpoint would contain. Create slots with _zeros_slot, _get_or_make_slot or "
             "_get_or_make_slot_with_initializer."
         )
 
@@ -103,21 +105,26 @@ class StateInKeras:
         if chosen_variables(self):
             raise pickle.PicklingError(
                 f"{type(self).__name__} was made for certain variables, which do not exist in "
-                "another process. Make a new one there."
+                "another process. Make a new optimizer there."
             )
         return _restored, (type(self).__bases__, vars(self).copy())
 
     def __deepcopy__(self, memo):
+        # Do not copy the variables, but refer to copies of them that `memo` already contains.
         for variable in chosen_variables(self):
-            memo.setdefault(id(variable), variable)  # keeps the variable, unless it was copied, too
+            memo.setdefault(id(variable), variable)
         return _restored(type(self).__bases__, copy.deepcopy(vars(self), memo))
 
 
 class NestedStateInKeras(StateInKeras):
-    """`StateInKeras` for an optimizer in a wrapper; the wrapper calls its `apply_gradients`."""
+    """`StateInKeras` for an optimizer that is nested in a wrapper and is not a wrapper itself.
+
+    The wrapper calls `apply_gradients` of this optimizer, which calls the methods below. Outside of
+    a wrapper, the driver does the work of these methods.
+    """
 
     def _create_slots(self, var_list):
-        # TensorFlow enters an init_scope to create slots, so set a global step of its graph.
+        # TensorFlow calls this in an init_scope, so set a global step of the init_scope's graph.
         with self._driver.with_step_of(self):
             super()._create_slots(var_list)
 
@@ -134,7 +141,7 @@ class NestedStateInKeras(StateInKeras):
 
 
 def copy_with_state_in(optimizer, driver, step_inputs):
-    """Returns a copy of `optimizer` whose state belongs to the owner of `driver`.
+    """Returns a copy of `optimizer` whose state belongs to the Keras optimizer `driver.owner`.
 
     Args:
       optimizer: the v1 optimizer.
@@ -155,7 +162,11 @@ def copy_with_state_in(optimizer, driver, step_inputs):
 
 
 def unbound_copy(optimizer):
-    """Returns a copy, without variables, of a v1 optimizer or of a bridge's copy of one."""
+    """Returns a copy without state, whose class is the original class of the v1 optimizer.
+
+    Args:
+      optimizer: a v1 optimizer, or a copy that `copy_with_state_in` has made.
+    """
 
     def make(nested, state):
         cls = type(nested.optimizer)

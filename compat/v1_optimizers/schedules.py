@@ -1,6 +1,7 @@
 """Converts v1 learning rates for Keras.
 
-v1's learning rate decays, such as exponential_decay, then read `iterations`, not the global step.
+A converted learning rate decay, such as `tf.compat.v1.train.exponential_decay`, reads the Keras
+optimizer's `iterations` instead of the global step.
 """
 
 import functools
@@ -78,7 +79,7 @@ def at_step(schedule, step):
 
 
 def is_v1_decay(rate):
-    """Whether `rate` is a partial that v1's decay functions return in eager execution."""
+    """Whether `rate` is the `functools.partial` that v1's decays return in eager execution."""
     if not isinstance(rate, functools.partial) or len(rate.args) != 1 or rate.keywords:
         return False
     (step,) = rate.args
@@ -89,7 +90,7 @@ def _of_this_keras(schedule, keras):
     """Converts a schedule to the class of the same name in `keras`; None if there is no such class.
 
     v1's decay functions create schedules of the Keras package inside TensorFlow. Other versions of
-    Keras cannot save these.
+    Keras cannot save these schedules.
     """
     cls = getattr(keras.optimizers.schedules, type(schedule).__name__, None)
     return None if cls is None else in_plain_numbers(schedule, cls)
@@ -117,7 +118,8 @@ def in_plain_numbers(schedule, cls=None):
 def step_behind(rate):
     """Returns the step variable from which the tensor `rate` of a graph is computed, or None.
 
-    It is the graph's global step, or the only integer scalar variable that `rate` depends on.
+    The step variable is the graph's global step if `rate` depends on the global step. Otherwise it
+    is the only integer scalar variable that `rate` depends on.
 
     Raises:
       ValueError: `rate` depends on several such variables, but not on the graph's global step.
@@ -137,8 +139,8 @@ def step_behind(rate):
     if len(steps) > 1:
         raise ValueError(
             f"learning_rate={rate!r} is computed from several integer variables: "
-            f"{', '.join(step.name for step in steps)}. It is not clear which one is the step: "
-            "use the graph's global step (tf.compat.v1.train.get_or_create_global_step)."
+            f"{', '.join(step.name for step in steps)}. It is not clear which of them is the "
+            "global step. Use tf.compat.v1.train.get_or_create_global_step."
         )
     return steps[0] if steps else None
 

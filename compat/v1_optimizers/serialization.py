@@ -1,7 +1,7 @@
 """Converts v1 optimizers to plain data (numbers, strings, lists and dicts) and back.
 
-A file can only name classes of TensorFlow, of this package, and those that were registered with
-`register_optimizer`, so that reading a file never imports code.
+A file can only name classes of TensorFlow, classes of this package, and classes registered with
+`register_optimizer`, so reading a file never imports code.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from legacy_opt.wrappers.base import OptimizerWrapper
 from .inspection import BASE
 
 _registered = {}  # name -> class
-# The names that wrappers' constructors have for the argument that is the nested optimizer.
+# Names of the argument of a wrapper's constructor that takes the nested optimizer.
 _HELD = ("optimizer", "opt")
-# Prefix of tf.contrib.opt classes in saved configurations: this package has classes of the same
-# names.
+# Prefix of tf.contrib.opt classes in saved configurations. It distinguishes these classes from the
+# classes of this package that have the same names.
 _CONTRIB = "contrib.opt>"
 
 
@@ -44,9 +44,10 @@ def register_optimizer(
 ) -> Union[OptimizerClass, Callable[[OptimizerClass], OptimizerClass]]:
     """Registers your own v1 optimizer class, so that saved models can name it.
 
-    It is also a decorator: ``@register_optimizer`` or ``@register_optimizer(name="acme>Sgd")``. To
-    save an optimizer, the constructor's arguments are read from the attributes `_<argument>` (or
-    `<argument>`), which TensorFlow's own classes have. A class with other attributes needs a method
+    Can also be used as a decorator: ``@register_optimizer`` or
+    ``@register_optimizer(name="acme>Sgd")``. To save an optimizer, the constructor's arguments are
+    read from the attributes `_<argument>` (or `<argument>`), which TensorFlow's own classes have. A
+    class that keeps its arguments in attributes with other names needs a method
     ``get_config(self)`` that returns the constructor's arguments as plain numbers, strings, lists
     and dicts. If calling the class with these arguments is not enough, the class also needs a class
     method ``from_config(cls, config)``.
@@ -70,7 +71,7 @@ def register_optimizer(
         )
     name = cls.__name__ if name is None else name
     known = _find(name)
-    # A notebook cell that runs twice defines the same class twice.
+    # Allow the same name for the same class: a notebook cell that runs twice defines it twice.
     if known is not None and _origin(known) != _origin(cls):
         raise ValueError(
             f"{name!r} is the name of {known!r} already: pass another name=… for {cls!r}."
@@ -84,7 +85,7 @@ def _origin(cls):
 
 
 def _find(name):
-    """Returns the class of that name, or None."""
+    """Returns the class that is saved under the name, or None."""
     if name in _registered:
         return _registered[name]
     if name.endswith(SUFFIX):
@@ -127,9 +128,9 @@ def to_config(optimizer, cls, overrides, skip, nested_config=None):
 
     Args:
       optimizer: the optimizer.
-      cls: the class to save, which is not the class of a bridge's copy.
+      cls: the class to save; for a copy that `to_keras` has made, the class of the v1 optimizer.
       overrides: a dict of constructor arguments whose values have changed.
-      skip: names of attributes, such as that of the global step, whose arguments are omitted.
+      skip: names of attributes whose arguments are omitted, such as `_global_step`.
       nested_config: a function that returns a nested optimizer as plain data.
 
     Raises:
@@ -165,7 +166,8 @@ def from_config(data):
             "Import its class, and call legacy_opt.compat.register_optimizer(the_class, "
             f"name={data['class_name']!r}) before loading."
         )
-    # An option that is off may be an argument that this version of the class lacks.
+    # Ignore arguments that this version of the class lacks, if they are false (options that are
+    # off) in the file.
     known = _parameters(cls)
     arguments = {
         key: _with_optimizers(value)
@@ -174,14 +176,14 @@ def from_config(data):
     }
     if hasattr(cls, "from_config"):
         return cls.from_config(arguments)
-    for name, parameter in _parameters(cls).items():  # a global step, which the bridge sets
+    for name, parameter in _parameters(cls).items():  # a required global step was not saved
         if name not in arguments and parameter.default is inspect.Parameter.empty:
             arguments[name] = None
     return cls(**arguments)
 
 
 def _with_optimizers(value):
-    """Returns an argument, in which optimizers that are plain data are replaced by objects."""
+    """Returns an argument in which optimizers saved as plain data are replaced by objects."""
     if isinstance(value, dict) and set(value) == {"class_name", "config"}:
         return from_config(value)
     return [_with_optimizers(item) for item in value] if isinstance(value, list) else value
@@ -208,7 +210,7 @@ def _arguments(optimizer, cls, known):
         for attribute in ("_" + name, name):
             if attribute in state:
                 value, default = state[attribute], parameter.default
-                # Other versions of the class may lack an option that is off by default.
+                # Omit an option that is off, because other versions of the class may lack it.
                 off = type(value) is type(default) and value == default and not value
                 if not off:
                     yield name, value

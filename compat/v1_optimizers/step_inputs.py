@@ -1,4 +1,7 @@
-"""Finds the attributes of a v1 optimizer that a bridge sets: learning rate and global step."""
+"""Finds the attributes of a v1 optimizer that `to_keras` sets: learning rate and global step.
+
+A leaf is an optimizer that updates variables itself; a wrapper is one that contains optimizers.
+"""
 
 from typing import Any, NamedTuple, Optional, Tuple
 
@@ -9,16 +12,17 @@ from .nesting import nested_optimizers
 
 
 class StepInputs(NamedTuple):
-    """The attributes of one v1 optimizer that a bridge sets in each step.
+    """The attributes of one v1 optimizer that `to_keras` sets in each training step.
 
     Attributes:
       rates: the names of the attributes that hold the learning rate.
-      by_keras: whether the attributes in `rates` are set to Keras' learning rate.
-      schedule: a result of `schedules.for_keras` that computes the learning rate if `by_keras` is
-        False; None if the attributes in `rates` are not set.
+      by_keras: whether the attributes in `rates` are set to the Keras optimizer's learning rate.
+      schedule: if `by_keras` is False, a result of `schedules.for_keras` that computes the values
+        of the attributes in `rates`; None if these attributes are not set.
       step: the name of the attribute that holds the global step, or None.
-      step_dtype: the dtype of the global step in this attribute.
-      counts: the names of the attributes that hold the variable which counts the steps.
+      step_dtype: the dtype of the global step in the attribute `step`.
+      counts: the names of the attributes that hold an integer variable, such as a wrapper's global
+        step. They are set to Keras' `iterations`.
     """
 
     rates: Tuple[str, ...] = ()
@@ -35,7 +39,7 @@ class StepInputs(NamedTuple):
 
     @property
     def depends_on_step(self):
-        """Whether the updates depend on the number of steps done."""
+        """Whether the updates depend on the number of training steps done."""
         return self.step is not None or self.schedule is not None or bool(self.counts)
 
 
@@ -65,9 +69,10 @@ def find_step_inputs(optimizer, lr_attr=None, global_step_attr=None, step_dtype=
     for name, value in ("lr_attr", lr_attr), ("global_step_attr", global_step_attr):
         if value is not None:
             raise ValueError(
-                f"{name}={value!r}: {type(optimizer).__name__} holds {len(leaves)} "
-                "optimizers, and it is not clear which one is meant. Each keeps its own learning "
-                f"rate; keep a step in the attribute {inspection.STEP_ATTRIBUTE!r}."
+                f"{name}={value!r}: {type(optimizer).__name__} contains {len(leaves)} "
+                "optimizers, and it is not clear which of them is meant. Each of them keeps its "
+                "own learning rate, and must keep a global step in the attribute "
+                f"{inspection.STEP_ATTRIBUTE!r}."
             )
     dtypes = step_dtype if isinstance(step_dtype, (list, tuple)) else [step_dtype] * len(leaves)
     for leaf, dtype in zip(leaves, dtypes):

@@ -1,4 +1,4 @@
-"""Raises errors with the reason for v1 optimizers that a bridge cannot run."""
+"""Raises errors for v1 optimizers that `to_keras` cannot run; the messages explain why."""
 
 import inspect
 
@@ -12,7 +12,7 @@ from .nesting import nested_optimizers
 
 
 def check_class(optimizer):
-    """Refuses optimizers that have, or contain optimizers of, a class that a bridge cannot run.
+    """Checks the class of a v1 optimizer, and the classes of all optimizers nested in it.
 
     Raises:
       TypeError: `optimizer` is not a v1 optimizer, or cannot update resource variables.
@@ -34,25 +34,26 @@ def _check_one_class(optimizer, inside):
     for attribute, item in attributes(optimizer):
         if isinstance(item, BASE) and not any(item is each for each in inside):
             raise ValueError(
-                f"{cls.__name__}.{attribute} is another optimizer, and the bridge cannot own its "
-                "state. Pass that optimizer to to_keras."
+                f"{cls.__name__}.{attribute} is another optimizer, whose state would not be in a "
+                "Keras checkpoint. Pass that optimizer to to_keras."
             )
     if cls.compute_gradients not in _COMPUTE_NOTHING_ELSE:
         raise ValueError(
-            f"{cls.__name__} overrides compute_gradients, which Keras never calls, because it "
+            f"{cls.__name__} overrides compute_gradients, which Keras never calls, because Keras "
             "computes the gradients itself. Do that work between the tape and "
             "apply_gradients, in your own train_step or loop."
         )
     if not inside and cls._resource_apply_dense is BASE._resource_apply_dense:
         raise TypeError(
             f"{cls.__name__} does not define _resource_apply_dense(self, grad, handle), "
-            "without which it updates ref variables only; Keras has resource variables. Add "
-            "it (and _resource_apply_sparse(self, grad, handle, indices) for embeddings): as "
-            "_apply_dense, with handle.handle and the Resource… kernels of tf.raw_ops."
+            "so it cannot update resource variables, which Keras uses. Define this method (and "
+            "_resource_apply_sparse(self, grad, handle, indices) for embeddings) like "
+            "_apply_dense, but with handle.handle and the Resource… kernels of tf.raw_ops."
         )
 
 
-# A wrapper's method calls the methods of the nested optimizers, which are checked as well.
+# Methods that only compute gradients. A wrapper's method calls compute_gradients of the nested
+# optimizers, whose classes are checked as well.
 _COMPUTE_NOTHING_ELSE = tuple(
     cls.compute_gradients for cls in (BASE, OptimizerWrapper, MultiOptimizer)
 )
@@ -67,11 +68,13 @@ def _hint(optimizer):
 
 
 def check_variables(optimizer, set_in_each_step):
-    """Refuses optimizers whose constructor creates variables, because checkpoints lack these.
+    """Raises an error if the optimizer's constructor has created variables.
+
+    No Keras checkpoint would contain these variables.
 
     Args:
       optimizer: the v1 optimizer.
-      set_in_each_step: the names of the attributes that the bridge sets.
+      set_in_each_step: the names of the attributes that `to_keras` sets in each training step.
 
     Raises:
       ValueError: an attribute is a variable that is not an argument of the constructor.
@@ -88,15 +91,15 @@ def check_variables(optimizer, set_in_each_step):
             )
 
 
-# A bridge need not call these methods: they check and warn, and call `applying`, which the bridge
-# also does.
+# `to_keras` need not call these methods, because they only check arguments, warn, and enter the
+# scopes `applying` and `decaying_only`, which the Keras optimizer also enters.
 _ONLY_PREPARE = tuple(
     vars(cls)["apply_gradients"] for cls in (BASE, RuleOptimizer, DecoupledWeightDecayExtension)
 )
 
 
 def overrides_apply_gradients(optimizer):
-    """Whether the optimizer's class overrides apply_gradients, so that a bridge must call it.
+    """Whether the optimizer's class overrides apply_gradients, so that `to_keras` must call it.
 
     Raises:
       ValueError: the overriding method has no parameter `global_step`.
@@ -107,7 +110,7 @@ def overrides_apply_gradients(optimizer):
         return False
     if "global_step" not in inspect.signature(own[0]).parameters:
         raise ValueError(
-            f"{type(optimizer).__name__}.apply_gradients takes no global_step, so the bridge "
-            "cannot pass it the step."
+            f"{type(optimizer).__name__}.apply_gradients has no parameter global_step, so the "
+            "Keras optimizer cannot pass its iterations."
         )
     return True

@@ -151,7 +151,7 @@ class TestErrors:
         save_with_tensorflow(tmp_path / "model-2", {"x": np.float32(2)})
         (tmp_path / "model-2.index").unlink()
         message = message_of(tmp_path)
-        assert f"names {str(tmp_path / 'model-2')!r}, which is not there" in message
+        assert f"names {str(tmp_path / 'model-2')!r}, which does not exist" in message
         assert f"Name one of these: {tmp_path / 'model-1'}" in message
         assert f"its index, {str(tmp_path / 'model-2.index')!r}, is missing" in message_of(
             tmp_path / "model-2"

@@ -104,7 +104,8 @@ def test_an_empty_name_is_refused_everywhere(tmp_path):
     assert "'' cannot be a tensor's name: it is empty" in lines[0]
     assert len(lines) == 6 and all("name_map: '' cannot be the name" in each for each in lines[1:5])
     error = done.stderr.splitlines()[-1]
-    assert lines[5] == "2" and "map.json' calls 'w' '', but that cannot be a tensor's name" in error
+    assert lines[5] == "2"
+    assert "map.json' maps 'w' to '', but this cannot be a tensor's name" in error
     assert files_in(tmp_path) == ["checkpoint", "map.json"] + [
         "source" + ending for ending in (".data-00000-of-00001", ".index")
     ]

@@ -87,7 +87,7 @@ def test_a_decay_by_the_global_step_would_count_twice(api):
 
     with tf.Graph().as_default():
         v1.train.get_or_create_global_step()
-        with pytest.raises(ValueError, match="would advance it once more"):
+        with pytest.raises(ValueError, match="would increment it once more"):
             to_v1(factory).minimize(v1.get_variable("w", initializer=[1.0], use_resource=True))
 
 

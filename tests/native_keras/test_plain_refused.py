@@ -159,14 +159,14 @@ def test_other_variables_than_it_has_trained(api):
     weights = [ones(2), ones(3)]
     optimizer = api.bridged(v1.train.AdamOptimizer(0.1))
     steps(optimizer, weights, 1.0)
-    with pytest.raises(ValueError, match="state for 2 variables, which are others than the 1"):
+    with pytest.raises(ValueError, match="state for 2 variables, but `variables` contains 1"):
         to_plain_keras(optimizer, variables=weights[:1])
     if api is KERAS_3:
         return
     plain = to_plain_keras(optimizer, variables=weights).optimizer
     with pytest.raises(ValueError, match="does not know the variables.*variables=model"):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1))
-    with pytest.raises(ValueError, match="others than the 1"):
+    with pytest.raises(ValueError, match="but `variables` contains 1"):
         from_plain_keras(plain, v1.train.AdamOptimizer(0.1), variables=weights[:1])
     del weights[1]
     with pytest.raises(ValueError, match="are deleted"):

@@ -1,4 +1,4 @@
-"""The Adam family: values by hand, names, arguments, and TensorFlow's Adam bit for bit."""
+"""Tests the Adam family: values by hand, names, arguments, and equality with TensorFlow's Adam."""
 
 import inspect
 import math
@@ -30,11 +30,11 @@ FAMILY = (
     NadamOptimizer,
 )
 BY_HAND = {"learning_rate": 1.0, "beta1": 0.5, "beta2": 0.75, "epsilon": 1.0}
-# The bias correction, sqrt(1 - beta2**t) / (1 - beta1**t), is 1 in step 1. In step 2 it is R:
+# The bias correction, sqrt(1 - beta2**t) / (1 - beta1**t), is 1 in step t=1, and R in step t=2:
 R = math.sqrt(7 / 16) / 0.75
 
-# All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets 1 and 1 in
-# step 1, row 1 gets -4 in step 2, and row 2 gets none. So Adam computes in steps 1 and 2:
+# All values start at 10. `dense` gets the gradients 2 and -4. In `table`, row 0 gets 1 twice in
+# step 1, row 1 gets -4 in step 2, and row 2 gets no gradient. So Adam computes in steps 1 and 2:
 #   dense: m = 0.5 * 2 = 1,             v = 0.25 * 4 = 1,             w = 10 - 1 / (1 + 1)
 #          m = 0.5 * 1 - 0.5 * 4 = -1.5, v = 0.75 + 0.25 * 16 = 4.75,  w += R * 1.5 / (√4.75 + 1)
 #   table: row 0 like dense in step 1; row 1 in step 2: m = -2, v = 4, w = 10 + R * 2 / (2 + 1)
@@ -65,8 +65,9 @@ GOLDEN = {
             [0.75, 4, 0],
         ),
     ),
-    # Nesterov uses 0.5 * 2 + 0.5 * 1 = 1.5, then 0.5 * -4 + 0.5 * -1.5 = -2.75 (row 1: -3) for m.
-    # In step 2 the slots of row 0 decay, but row 0 does not move.
+    # Nadam replaces m in the update by 0.5 * g + 0.5 * m: 0.5 * 2 + 0.5 * 1 = 1.5 in step 1, and
+    # 0.5 * -4 + 0.5 * -1.5 = -2.75 in step 2 (row 1: -3). In step 2 the slots of row 0 decay, but
+    # row 0 does not move.
     "Nadam": (
         NadamOptimizer,
         {},
@@ -77,7 +78,8 @@ GOLDEN = {
             [0.75, 4, 0],
         ),
     ),
-    # v = |2|, then max(0.75 * 2, |-4|); the bias corrections are 1 / 0.5 and 1 / 0.75.
+    # v is |2| in step 1, and max(0.75 * 2, |-4|) in step 2. The bias corrections are 1 / 0.5 and
+    # 1 / 0.75.
     "AdaMax": (
         AdaMaxOptimizer,
         {},
@@ -206,7 +208,7 @@ def test_a_constant_step_corrects_every_step_like_the_first():
     with pytest.warns(GlobalStepWarning, match="constant global_step=0"):
         for _ in range(2):
             optimizer.apply_gradients([(tf.constant([2.0]), w)])
-    # m = 1, then 1.5; v = 1, then 1.75; the bias correction is 1 in both steps
+    # In steps 1 and 2, m is 1 and 1.5, v is 1 and 1.75, and the bias correction is 1.
     expected = 10 - 1 / (1 + 1) - 1.5 / (math.sqrt(1.75) + 1)
     np.testing.assert_allclose(w.numpy(), [expected], rtol=2e-7)
 
@@ -314,6 +316,7 @@ def test_a_gradient_in_the_buffer_of_a_ref_variable():
     value = np.arange(1, 2**16 + 1, dtype=np.float32)
     for _ in range(5):
         with tf.Graph().as_default(), v1.Session() as sess:
+            # tf.identity of a ref variable may return w's buffer, which the update overwrites.
             w = v1.get_variable("w", initializer=value, use_resource=False)
             optimizer = DiffGradOptimizer(0.5)
             optimizer.use_fused_kernels = False

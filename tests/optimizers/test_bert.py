@@ -1,4 +1,4 @@
-"""BERT's AdamWeightDecay and LAMB: values by hand, names, exclusions and the global step."""
+"""Tests BERT's AdamWeightDecay and LAMB: values by hand, names, exclusions, the global step."""
 
 import inspect
 import warnings
@@ -25,9 +25,9 @@ def train(*arguments):
 def test_two_steps_of_berts_adam_by_hand():
     optimizer = AdamWeightDecayOptimizer(0.1, weight_decay_rate=0.5, **NUMBERS)
     first, second = train(optimizer, [1.0], [[2.0], [1.0]])
-    # m = 0.5 * 2 = 1; v = 0.25 * 4 = 1; 1 / (1 + 1) + 0.5 * 1 = 1
+    # m = 0.5 * 2 = 1; v = 0.25 * 4 = 1; the update is 1 / (1 + 1) + 0.5 * 1 = 1
     np.testing.assert_allclose(first, [1 - 0.1 * 1], rtol=1e-7)
-    # m = 0.5 + 0.5 * 1 = 1; v = 0.75 + 0.25 * 1 = 1; 1 / (1 + 1) + 0.5 * 0.9 = 0.95
+    # m = 0.5 + 0.5 * 1 = 1; v = 0.75 + 0.25 * 1 = 1; the update is 1 / (1 + 1) + 0.5 * 0.9 = 0.95
     np.testing.assert_allclose(second, [0.9 - 0.1 * 0.95], rtol=1e-7)
 
 
@@ -61,7 +61,8 @@ def test_lamb_does_not_scale_the_update_if_a_norm_is_zero():
 
 
 def test_the_digits_of_lambs_bias_correction():
-    # v / (1 - 0.999) is g**2. If 0.999 were rounded to float32, the update would be off by 1.3e-5.
+    # v / (1 - 0.999) is g**2. If the bias correction rounded 0.999 to float32, this quotient would
+    # have a relative error of 1.3e-5.
     optimizer = LAMBOptimizer(1.0, epsilon=0.0, exclude_from_layer_adaptation=["w"])
     (first,) = train(optimizer, [0.0], [[3.0]])
     np.testing.assert_allclose(first, [-1.0], rtol=5e-7)
@@ -88,7 +89,8 @@ def test_variables_in_the_checkpoint(optimizer):
 
 @BOTH
 def test_slots_of_a_partitioned_variable_are_saved_part_by_part(optimizer, tmp_path):
-    # Like BERT's code, this saves w as one tensor with two slices, but adam_m as two tensors.
+    # Like with BERT's code, the checkpoint has w as one tensor with two slices, but adam_m as two
+    # tensors.
     file = str(tmp_path / "model.ckpt")
     with tf.Graph().as_default(), v1.Session() as session:
         w = v1.get_variable("w", [4, 2], partitioner=v1.fixed_size_partitioner(2))
@@ -131,7 +133,7 @@ def test_names_that_do_not_decay():
         return AdamWeightDecayOptimizer(1.0, 0.5, **excluded)
 
     assert not decays("encoder/LayerNorm/gamma", made())
-    assert not decays("dense/bias", made())  # the ":0" of the name is not searched
+    assert not decays("dense/bias", made())  # "bias$" matches the name without its ":0"
     assert decays("dense/bias_of_more", made())
     assert decays("dense/kernel", AdamWeightDecayOptimizer(1.0, lambda: 0.5))
     assert not decays("dense/kernel", AdamWeightDecayOptimizer(1.0))
@@ -188,7 +190,7 @@ def test_a_sparse_gradient_moves_every_row(optimizer):
     assert np.all(values < 1) and values[0] == values[2] != values[1]
 
 
-# The global step. BERT's script increments it, because BERT's optimizer does not.
+# The global step. BERT's script increments the global step, because BERT's optimizer does not.
 
 
 def as_berts_script(optimizer, variable, step):
@@ -230,7 +232,7 @@ def test_lamb_warns_without_a_step_if_it_corrects_the_bias():
 
 def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
     with tf.Graph().as_default():
-        v1.train.get_or_create_global_step()  # is not incremented
+        v1.train.get_or_create_global_step()  # this global step stays 0
         mine = v1.get_variable("mine", initializer=3, trainable=False)
         w = v1.get_variable("w", initializer=[0.0])
         optimizer = LAMBOptimizer(1.0, beta_1=0.0, beta_2=0.5, epsilon=0.0)
@@ -238,7 +240,7 @@ def test_lamb_corrects_the_bias_by_the_step_that_is_passed():
         with v1.Session() as session:
             session.run(v1.global_variables_initializer())
             session.run(train_op)
-            # The step after the update is 4, so v = 0.5 is divided by 1 - 0.5**4.
+            # `mine` is 4 after the update, so v = 0.5 is divided by 1 - 0.5**4.
             expected = -1 / np.sqrt(0.5 / (1 - 0.5**4))
             np.testing.assert_allclose(session.run(w), [expected], rtol=1e-6)
             assert session.run(mine) == 4

@@ -1,7 +1,7 @@
-"""Compares with copies of BERT's and ALBERT's optimizers, bit for bit, in the same graph mode.
+"""Compares our BERT optimizers with copies of BERT's and ALBERT's originals, bit for bit.
 
-Also tests BERT's learning rate schedule. In BERT's script the schedule reads the global step, and
-this read races with the increment: docs/weight_decay.md.
+Also tests BERT's learning rate schedule. In BERT's script, the schedule may read the global step
+before or after its increment (a race): docs/weight_decay.md.
 """
 
 import numpy as np
@@ -23,7 +23,10 @@ EPSILON = 1e-3
 
 
 class AsWritten(v1.train.Optimizer):
-    """BERT's and ALBERT's operations, in their order. It does not increment the global step."""
+    """Runs the operations of BERT's or (with `layers`) ALBERT's optimizer in the original order.
+
+    Like the originals, it does not increment the global step.
+    """
 
     def __init__(self, layers=False, rate=NUMBERS["learning_rate"]):
         super().__init__(False, "AsWritten")
@@ -92,7 +95,7 @@ SCHEDULE = {"init_lr": 0.1, "num_train_steps": 10, "num_warmup_steps": 2}
 
 
 def berts_schedule(step):
-    """BERT's learning rate schedule, copied from BERT's script."""
+    """Returns the learning rate by the schedule that is copied from BERT's script."""
     rate = tf.constant(SCHEDULE["init_lr"])
     total, warmup = SCHEDULE["num_train_steps"], SCHEDULE["num_warmup_steps"]
     rate = v1.train.polynomial_decay(rate, step, total, end_learning_rate=0.0, power=1.0)
@@ -103,7 +106,7 @@ def berts_schedule(step):
 
 
 def original(read_after_the_assignment):
-    """BERT's update and increment, in one of the two orders in which they may run."""
+    """Returns a function that runs BERT's update and increment in one of two possible orders."""
 
     def train(pairs, step):
         if read_after_the_assignment:
@@ -150,7 +153,7 @@ def rate_of_the_page():
     names = {}
     for code in python_blocks(PAGE):
         exec(compile(code, str(PAGE), "exec"), names)
-    assert "rate_at" in names, "the page tells nothing of BERT's schedule"
+    assert "rate_at" in names, "docs/weight_decay.md does not define rate_at"
     return lambda step: names["rate_at"](step, **SCHEDULE)
 
 

@@ -1,4 +1,4 @@
-"""DiffGrad: values by hand, slots, and large variables, which are updated in pieces."""
+"""Tests DiffGrad: values by hand, slots, and large variables, which are updated in pieces."""
 
 import numpy as np
 import pytest
@@ -58,8 +58,9 @@ def test_defaults():
 @pytest.mark.parametrize("piece", [1, 4, 9])
 @pytest.mark.parametrize("way", running.WAYS)
 def test_pieces_make_no_difference(way, piece, monkeypatch):
-    # Rows have multiples of 8 elements because vector instructions compute several at once. A rest
-    # at the end of a piece is computed one by one, so its last bits may differ.
+    # Vector instructions compute several elements at once. The elements that remain at the end of
+    # a piece are computed one by one, so their last bits may differ. Here the length of each row
+    # is a multiple of 8, so no elements remain.
     problem = problems.make("dense", steps=4)
     random = np.random.RandomState(0)
     for values in [problem.values] + problem.gradients:

@@ -1,6 +1,6 @@
-"""Requirements on every optimizer class, each tested with one case (a set of its arguments).
+"""Tests wrong arguments and gradients, unusual shapes and other dtypes with every optimizer class.
 
-Tests wrong arguments and gradients, unusual shapes and other dtypes.
+Each class is tested with one case (a set of constructor arguments).
 tests/optimizers/test_every_class_in_graphs.py tests graphs and checkpoints.
 """
 
@@ -23,12 +23,12 @@ SESSIONS = ("session-ref", "session-resource")
 
 # Arguments.
 
-# None is a valid value for these: it means no clipping, or the global step of the graph.
+# None is a valid value for these arguments: it means no clipping, or the graph's global step.
 MAY_BE_NONE = ("clipping_threshold", "global_step")
 
 
 def arguments_of(name):
-    """Returns the constructor arguments by name: values of the case, otherwise the defaults."""
+    """Returns the constructor arguments by name: the case's value, or else the default value."""
     signature = inspect.signature(CASES[name].optimizer.__init__).parameters
     return {
         key: CASES[name].arguments.get(key, parameter.default)
@@ -55,7 +55,7 @@ def test_numbers_are_checked_by_the_constructor(name):
         for value in wrong:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail(f"{key}={value!r} was taken")
+                pytest.fail(f"{key}={value!r} was accepted")
 
 
 def required(name):
@@ -67,7 +67,10 @@ def required(name):
 
 
 def is_checked_by_others(name):
-    """Whether the class extends an optimizer of TensorFlow, whose constructor is not ours."""
+    """Returns whether the class adds weight decay to one of TensorFlow's optimizers.
+
+    TensorFlow's constructor then takes the other arguments, and may not check them.
+    """
     base = getattr(CASES[name].optimizer, "base_optimizer", None)
     return base is not None and base.__module__.split(".")[0] != "legacy_opt"
 
@@ -85,7 +88,7 @@ def test_flags_and_names_are_checked_by_the_constructor(name):
         for value in values:
             with pytest.raises((TypeError, ValueError), match=key):
                 CASES[name].optimizer(**dict(required(name), **{key: value}))
-                pytest.fail(f"{key}={value!r} was taken")
+                pytest.fail(f"{key}={value!r} was accepted")
 
 
 # Gradients.
@@ -105,12 +108,12 @@ def test_gradients_of_a_wrong_shape_or_dtype_fail_while_the_graph_is_built(name,
         ]:
             with pytest.raises(error, match="scope/w"):
                 optimizer.apply_gradients([(gradient, w)])
-                pytest.fail(f"{gradient!r} was taken")
+                pytest.fail(f"{gradient!r} was accepted")
 
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[True, False])
 def test_a_step_that_fails_changes_nothing(name, use_resource):
-    """Runs steps with ids out of range, failing gradients, and shapes wrong at run time."""
+    """Runs training steps with ids out of range, failing gradients, and wrong shapes."""
     with tf.Graph().as_default():
         tables = [
             v1.get_variable(key, initializer=tf.ones([4, 2]), use_resource=use_resource)
@@ -125,7 +128,8 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
         apart = [optimizer.apply_gradients([pair], global_step=step) for pair in pairs]
         state = v1.global_variables()
         right, two, nan = np.ones([4, 2]), np.ones([2, 2]), float("nan")
-        # LARS uses TensorFlow's sparse Momentum kernel, which updates the rows before a wrong id.
+        # LARS uses TensorFlow's sparse Momentum kernel, which updates rows until it finds a wrong
+        # id. So LARS gets the wrong id alone, and other classes get a right and a wrong id.
         wrong = 1 if isinstance(optimizer, legacy_opt.LARSOptimizer) else 2
         with v1.Session() as sess:
             sess.run(v1.global_variables_initializer())
@@ -150,7 +154,7 @@ def test_a_step_that_fails_changes_nothing(name, use_resource):
 
 
 def odd_problem(steps=3):
-    """Has variables with no or one element, of ranks 0 to 4, and gradients without rows."""
+    """Returns a problem with variables of ranks 0 to 4, some empty, and gradients without rows."""
     random = np.random.RandomState(1)
     dense = {"scalar": (), "one": (1,), "no_rows": (0, 3), "rank_4": (3, 1, 2, 1)}
     tables = {"row": (1, 3), "cube": (5, 1, 3)}
@@ -213,7 +217,8 @@ def session_of_unknown_shapes(problem, make_optimizer, use_resource):
         others = [variable for variable in v1.global_variables() if variable not in trained]
         values = []
         with v1.Session() as sess:
-            # Variables come first because TensorFlow's optimizers read them to initialize slots.
+            # The trained variables are initialized first, because TensorFlow's optimizers read
+            # them to initialize slots.
             sess.run([variable.initializer for variable in trained])
             sess.run([variable.initializer for variable in others])
             for gradients in problem.gradients:
@@ -248,7 +253,7 @@ def test_ids_and_the_global_step_may_be_int32(name):
 
 @pytest.mark.in_turn(name=CLASSES, way=["session-resource", "eager", "function"])
 def test_bfloat16(name, way):
-    """Results are close to float32 (within 8 bits), and equal in all execution modes."""
+    """Checks that results are close to those of float32, and equal in all execution modes."""
     problem = problems.everything("bfloat16", ("matrix", "scalar", "table"), steps=3)
     case = CASES[name]
     trace = running.WAYS[way](problem, case.make)

@@ -1,4 +1,4 @@
-"""Requirements on every optimizer class in graphs and checkpoints, with one case of each class.
+"""Tests every optimizer class in graphs and checkpoints, with one case (set of arguments) each.
 
 Tests learning rates of all types, several graphs, partitioned variables and object checkpoints.
 """
@@ -74,7 +74,10 @@ def test_one_optimizer_in_several_graphs_minimising_twice_in_each(name):
 
 @pytest.mark.in_turn(name=CLASSES, use_resource=[False, True])
 def test_partitioned_variables_and_their_checkpoint(name, use_resource, tmp_path):
-    """Slices train like the whole variable, unless a rule needs it whole. Checkpoints restore."""
+    """Checks that a restored training continues, and that slices train like the whole variable.
+
+    Optimizers with `whole_tensor` compute other values for slices.
+    """
     problem = problems.everything(only=("table", "bias"), steps=6)
     with tf.Graph().as_default(), v1.Session() as sess:
         train = in_parts(name, problem, use_resource)
@@ -99,7 +102,7 @@ def in_parts(name, problem, use_resource):
     """Builds the training of tables that are partitioned into two slices.
 
     Returns:
-      A function that trains some of the problem's steps, and returns all variables by name.
+      A function that runs some of the problem's training steps, and returns all variables by name.
     """
     placeholders, losses = running._placeholders(problem), []
     for key, value in problem.values.items():

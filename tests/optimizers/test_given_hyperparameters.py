@@ -1,6 +1,6 @@
-"""Functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
+"""Tests functions, tensors and variables as hyperparameters, where the v1 optimizer accepts them.
 
-Through a bridge to Keras, each class computes the same as without the bridge, or raises an error.
+A Keras optimizer made by `to_keras` must compute the same as its v1 optimizer, or raise an error.
 """
 
 import functools
@@ -75,7 +75,10 @@ def giving(case, names, given):
 
 
 def taken(case, one_problem, given):
-    """Returns the names of the numeric arguments for which the v1 optimizer accepts `given`."""
+    """Returns the names of the numeric arguments that may be converted by `given`.
+
+    An argument may be converted if the v1 optimizer runs a training step with the converted value.
+    """
     found = []
 
     def note(arguments):
@@ -88,7 +91,7 @@ def taken(case, one_problem, given):
 
     changed(case, note)(None)
     refusals = (TypeError, ValueError, tf.errors.OpError)
-    if case is CASES.get("contrib.opt Shampoo"):  # it looks up a slot that it has not created
+    if case is CASES.get("contrib.opt Shampoo"):  # looks up a slot that it has not created
         refusals += (AttributeError,)
     short = one_problem._replace(gradients=one_problem.gradients[:1])
     names = []
@@ -118,7 +121,7 @@ def test_every_argument_of_every_class(name, kind, api, full):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_betas_that_are_functions(api, name, kind):
-    """Compares a tf.function with a Session."""
+    """Compares the Keras optimizer in a tf.function with the v1 optimizer in a Session."""
     case, one_problem = CASES[name], keras_ways.mixed("float32", (), 3)
     make = giving(case, ("beta1", "beta2"), GIVEN[kind])
     running.assert_same(
@@ -167,7 +170,7 @@ def test_configs_that_cannot_be_saved(api, what, kind):
 @EVERY_API
 @pytest.mark.defect(8)
 def test_functions_are_not_called_before_there_is_training(api):
-    """If one function cannot be called yet, the hyperparameters after it are still found."""
+    """Checks that a function for beta1 that cannot be called yet does not hide beta2."""
     calls = []
 
     def beta1():

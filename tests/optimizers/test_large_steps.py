@@ -1,4 +1,4 @@
-"""Optimizers and decay functions that read the global step, at steps that few trainings reach."""
+"""Tests optimizers and decay functions that read the global step, at very large global steps."""
 
 import math
 
@@ -22,13 +22,13 @@ VALUE = [[1.0, 2.0], [3.0, 4.0]]
 GRADIENT = [[0.5, -0.25], [0.125, 0.25]]
 
 
-def goes_by_the_step(name):
+def reads_the_global_step(name):
     with tf.Graph().as_default():
         optimizer = CASES[name].make(v1.train.get_or_create_global_step())
         return getattr(optimizer, "uses_global_step", False)
 
 
-BY_STEP = [name for name in CASES if goes_by_the_step(name)]
+BY_STEP = [name for name in CASES if reads_the_global_step(name)]
 
 
 def trained_from(step, make, dtype="float32", steps=2):
@@ -51,7 +51,7 @@ def test_optimizers_that_read_the_step_have_a_case():
     assert classes >= {"AddSign", "LAMB", "PowerSign", "Shampoo"}
 
 
-# Shampoo is excluded: like tf.contrib's Shampoo, it rounds the step to float32.
+# Shampoo is excluded because, like tf.contrib's Shampoo, it rounds the global step to float32.
 @pytest.mark.parametrize("name", [name for name in BY_STEP if "Shampoo" not in name])
 @pytest.mark.parametrize("step", [2**24 + 1, 2**31, 2**53])
 def test_a_step_means_what_its_formula_says(name, step):
@@ -96,8 +96,8 @@ def test_a_negative_int32_step_is_an_error_without_a_session_too(traced):
     assert np.array_equal(variable.numpy(), VALUE)
 
 
-# Adafactor's default decay rate is 1 - step**-0.8. From step 2.6e9 on, this rounds to 1 in float32,
-# and the accumulators would ignore all gradients.
+# Adafactor's default decay rate is 1 - step**-0.8. From global step 2.6e9 on, this rate would round
+# to 1 in float32, and the accumulators would ignore all gradients.
 
 
 @pytest.mark.defect(20)
@@ -107,8 +107,8 @@ def test_adafactor_starts_at_any_step(factored):
         return AdafactorOptimizer(learning_rate=0.1, factored=factored, epsilon1=0.0)
 
     early, late = (trained_from(np.int64(step), make) for step in (2**31, 2**53))
-    # The accumulators start at 0, so the decay rate only scales u. Clipping u to an RMS of 1
-    # removes this scale.
+    # The accumulators start at 0, so the decay rate only scales the update u. Clipping u to an RMS
+    # of 1 removes this scale.
     np.testing.assert_allclose(late, early, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""LARS: two steps by hand, which gradients are scaled, and which are applied like in Momentum."""
+"""Tests LARS: values by hand, and which gradients are scaled or applied like in Momentum."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 
 def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float32"):
-    """Trains one variable in a Session; returns it and its momentum after each step.
+    """Trains one variable in a Session; returns the variable and its momentum after each step.
 
     The optimizer and the gradients may be callables, which are called while the graph is built.
     """
@@ -37,6 +37,9 @@ def train(optimizer, gradients, value, use_resource=True, name="w", dtype="float
 @pytest.mark.parametrize("nesterov", [False, True])
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, nesterov, fused):
+    # trust = eeta * |w| / (|g| + weight_decay * |w|), or 1 if a norm is 0
+    # rate = learning_rate * trust; g' = g + weight_decay * w
+    # momentum = .5 * momentum + rate * g'; w -= momentum
     # Learning rate 2, momentum 0.5, weight decay 0.5, eeta 0.75, w [3, 4]: |w| 5
     # g [0, 5]: |g| 5; trust .75 * 5 / (5 + 2.5) = .5; rate 1; g' = [0 + 1.5, 5 + 2]
     #           momentum [1.5, 7];  w = [1.5, -3]
@@ -58,7 +61,7 @@ def test_two_steps_by_hand(use_resource, nesterov, fused):
 
 
 def test_epsilon_is_part_of_the_divisor():
-    # trust .75 * 5 / (5 + 2.5 + 7.5) = .25, times the learning rate 2; g' = [1.5, 7]
+    # trust .75 * 5 / (5 + 2.5 + 7.5) = .25; rate 2 * .25; g' = g + .5 * w = [1.5, 7]
     ((value, _),) = train(LARSOptimizer(2.0, 0.5, 0.5, 0.75, 7.5), [[0.0, 5.0]], [3.0, 4.0])
     assert value.tolist() == [2.25, 0.5]
 

@@ -1,4 +1,4 @@
-"""Gradients that are not finite: their effects, and `check_numerics`, which prevents writes."""
+"""Tests gradients that are NaN or infinite: their effects, and that `check_numerics` stops them."""
 
 import re
 
@@ -38,7 +38,7 @@ def test_the_tables_in_the_docs(number, name, full):
 
 
 class Checked:
-    """A graph in which two of three gradients are fed, and the loss is finite."""
+    """Builds a training in which two of three gradients are fed, and the loss is finite."""
 
     def __init__(self, name, helper, use_resource):
         self.graph = tf.Graph()
@@ -50,7 +50,7 @@ class Checked:
             self.dense = v1.placeholder(tf.float32, [4, 3])
             self.rows = v1.placeholder(tf.float32, [2, 2])
             step = v1.train.get_or_create_global_step()
-            # The fed values are in the gradients, not in the loss.
+            # The fed values appear in the gradients, not in the loss.
             loss = (
                 multiplied(w, self.dense)
                 + multiplied(tf.gather(table, [3, 1]), self.rows)
@@ -80,7 +80,7 @@ class Checked:
 
 
 def multiplied(values, gradient):
-    """Returns a finite loss with this gradient."""
+    """Returns the sum of `values`, as a loss whose gradient with respect to them is `gradient`."""
 
     @tf.custom_gradient
     def loss(values):
@@ -135,13 +135,16 @@ def test_a_loss_that_is_not_finite_with_finite_gradients(helper, use_resource):
             assert not any(np.any(value) for value in session.run(everything))
             session.run(ops[False])
             np.testing.assert_array_equal(session.run(made.w), [-3, -4])
-            if "loss" in ops:  # like in the original, the check may come after the updates
+            if "loss" in ops:  # like in the original, the check may run after the updates
                 with pytest.raises(tf.errors.InvalidArgumentError, match="LossTensor is inf or"):
                     session.run(ops["loss"])
 
 
 def test_a_loss_scale_may_overflow():
-    """The loss scaling optimizer skips such a step and lowers the scale. The loss is checked."""
+    """Checks that a NaN loss is an error, but an overflow of a scaled gradient is not.
+
+    After an overflow, the loss scaling optimizer skips the update and halves the scale.
+    """
     experimental = v1.train.experimental
     with tf.Graph().as_default(), v1.Session() as session:
         w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [])
@@ -190,7 +193,10 @@ def waited_for(operation):
 
 
 def test_operations_that_wait_for_the_checks():
-    """Writes that do not depend on gradients wait, too. Gradients wait for the loss check."""
+    """Checks that all writes wait for the checks, even writes that do not depend on gradients.
+
+    The gradients (and their check) wait for the check of the loss.
+    """
     made = Stepping()
     with made.graph.as_default():
         counter, counted = variable("counter", 0.0, trainable=False), []
@@ -238,7 +244,10 @@ def test_on_several_parameter_servers_all_writes_wait_for_all_checks(use_resourc
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.parametrize("holder", ["itself", "wrapped"])
 def test_synchronous_replicas(holder):
-    """The operations that SyncReplicasOptimizer's threads run do not depend on the loss."""
+    """Checks that the threads of SyncReplicasOptimizer do not apply a wrong gradient.
+
+    The operations that these threads run do not depend on the loss.
+    """
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         w, fed = variable("w", [1.0, 1.0]), v1.placeholder(tf.float32, [2])

@@ -1,6 +1,7 @@
-"""Gradients in the buffer of a variable or slot, such as `tf.identity(w)` of a ref variable.
+"""Tests gradients that share the buffer of a variable or slot, such as `tf.identity(ref_variable)`.
 
-Updates must use the values from before the step, like a second Session that is fed these values.
+An update must use the gradient's values from before the training step. So it is compared with an
+update whose gradients are fed as copies.
 """
 
 import numpy as np
@@ -12,12 +13,12 @@ from tests.support.own_memory import MAKERS
 from tests.support.running import REF_AND_RESOURCE
 
 v1 = tf.compat.v1
-SHAPE = [128, 32]  # large enough for a write to overtake a read
+SHAPE = [128, 32]  # so large that a wrong update could write elements before it has read them
 STEPS = 2
 
 
 def crossed(one, two):
-    """Swaps the two tensors, through operations that do not copy their values."""
+    """Returns two and one, passed through operations that do not copy the values."""
     with tf.control_dependencies([tf.reshape(two, [-1])]):
         return tf.reshape(tf.stop_gradient(tf.reshape(two, [-1])), SHAPE), tf.slice(
             one, [0, 0], SHAPE
@@ -29,6 +30,7 @@ def in_a_condition(one, two):
     return tf.cond(doubled, lambda: one * 2, lambda: tf.identity(one)), tf.identity(two)
 
 
+# Functions from two variables to two gradients that may share the buffers of the variables.
 ALIASES = {
     "own": lambda one, two: (tf.identity(one), two),
     "crossed": crossed,
@@ -38,7 +40,10 @@ ALIASES = {
 
 
 def slots_as_gradients(optimizer, one, two):
-    """Returns slots of two and one as gradients of one and two; two and one if no slot fits."""
+    """Returns a slot of `two` and a slot of `one`, to be the gradients of `one` and `two`.
+
+    If a variable has no slot of its shape and dtype, the variable is returned instead of a slot.
+    """
     found = []
     for variable in (two, one):
         slots = [optimizer.get_slot(variable, name) for name in optimizer.get_slot_names()]
@@ -49,7 +54,7 @@ def slots_as_gradients(optimizer, one, two):
 
 
 class Graph:
-    """One optimizer, two variables, and a train op for each of `ALIASES`."""
+    """Builds one optimizer, two variables, and a train op for each of `ALIASES`."""
 
     def __init__(self, name, use_resource):
         self.graph = tf.Graph()
@@ -84,12 +89,12 @@ class Graph:
             self.reset = [v1.assign(variable, value) for variable, value in pairs]
 
     def start(self, session):
-        """Initializes all variables; each run starts from these values."""
+        """Initializes all variables; each call of `run` starts from these values."""
         session.run(self.initializer)
         self.values_at_start = dict(zip(self.initial, session.run(list(self.variables.values()))))
 
     def run(self, session, key, feed):
-        """Returns all variables after some steps; with `feed`, copies of the gradients are fed."""
+        """Returns all variables after `STEPS` updates, with copies of the gradients if `feed`."""
         random = np.random.RandomState(0)
         session.run(self.reset, self.values_at_start)
         session.run(self.train, dict(zip(self.fed, random.randn(2, *SHAPE))))

@@ -1,4 +1,4 @@
-"""Checkpoints of partitioned variables, restored with the same and with other partitions.
+"""Tests checkpoints of partitioned variables, restored with the same or with other partitions.
 
 If an optimizer updates rows independently, the slices (`parts`) train like the whole variable. So a
 training that continues with other partitions is compared with a training of the whole variable.
@@ -26,15 +26,15 @@ def start(shape):
 
 
 class Training:
-    """A graph with one partitioned variable, and a Saver.
+    """Builds a graph with one variable, which may be partitioned, and a Saver.
 
     Args:
       make: a function from the global step to the optimizer.
       shape: the shape of the variable.
       parts: the number of slices; 0 for a variable that is not partitioned.
       axis: the axis along which the variable is partitioned.
-      sparse: if true, a batch is a list of ids, and the loss is the sum of the squares of these
-        rows; otherwise a batch is a gradient.
+      sparse: if true, a batch is a list of ids, and the loss is the sum of the squares of the rows
+        with these ids; otherwise a batch is a gradient.
     """
 
     def __init__(self, make, shape, parts, axis=0, sparse=False, use_resource=True):
@@ -95,10 +95,10 @@ def batches(shape, count, sparse):
 
 
 def moved(make, shape, parts, steps, folder, sparse=False, axis=0, use_resource=True):
-    """Trains with parts[0] slices, then with parts[1] slices.
+    """Trains a variable of parts[0] slices, then continues with parts[1] slices.
 
     Returns:
-      The variable at the end, and the result of a training without partitions.
+      The trained variable, and the variable after the same training without partitions.
     """
     data = batches(shape, steps[0] + steps[1], sparse)
     options = dict(sparse=sparse, axis=axis, use_resource=use_resource)
@@ -126,8 +126,8 @@ def test_an_accumulation_continues_with_other_partitions(parts, use_resource, tm
     before.train([3, 6])
     after = Training(accumulated, [7, 2], parts, **options).restore(before.save(tmp_path))
     touched = np.isin(np.arange(7), [0, 3, 6])[:, np.newaxis]
-    # A row in the batch has twice the row as gradient. Only one of two batches has the row, so the
-    # mean gradient is the row itself. The learning rate is 2.
+    # The gradient of a row in a batch is 2 * row. Each touched row is in only one of the two
+    # batches, so the mean gradient is the row itself. The learning rate is 2.
     expected = start([7, 2]) - touched * 2 * start([7, 2])
     np.testing.assert_array_equal(after.train([0]), expected)
 
@@ -174,13 +174,13 @@ def test_decay_counts_by_position_warn():
 
 # --- Every class.
 
-# Like their originals, these have state for each slice, or slots that are saved slice by slice.
+# Like their originals, these optimizers have state for each slice, or save slots slice by slice.
 OF_PARTS = ("Adafactor", "AdamAsync", "Shampoo") + ("AdamWeightDecay", "LAMB")
 
 
 @pytest.mark.pairwise(name=one_of_each_class(), axis=[0, 1], shape=[(7, 3), (6, 6)])
 def test_every_class_with_other_partitions(name, axis, shape, tmp_path):
-    """Other partitions restore the whole state, or raise an error."""
+    """Checks that a restore with other partitions restores the whole state, or raises an error."""
     make, data = CASES[name].make, batches(shape, 4, sparse=False)
     before = Training(make, shape, 3, axis)
     before.train(*data[:3])
@@ -212,7 +212,7 @@ def test_state_of_a_part_is_not_restored_into_another_part(name, tmp_path):
 
 
 def of_keras(step):
-    """Returns Keras' own Adam, for a graph."""
+    """Returns Keras' Adam, converted by `to_v1` to train in a graph."""
     del step
     optimizers = tf.keras.optimizers
     generation = versions.keras_facts()["generation"]

@@ -1,8 +1,9 @@
-"""Compares with values of the original optimizers, recorded on TensorFlow 1.15, within a bound.
+"""Compares our optimizers with values of the originals, recorded on TensorFlow 1.15.
 
-The same TensorFlow may round differently on another processor, because square roots and matrix
-products use instructions that depend on the processor. tests/contrib/test_contrib.py and
-test_bert_original.py run the originals on the same processor, so they compare bits.
+Differences up to a bound are allowed, because the same TensorFlow may round differently on another
+processor: square roots and matrix products use instructions that depend on the processor.
+tests/contrib/test_contrib.py and test_bert_original.py run the originals on the same processor, so
+they compare bits.
 """
 
 import numpy as np
@@ -19,8 +20,9 @@ RECORDED = recorded.load()
 # 1.3e-7 (Adagrad). Adafactor differs by 1.8e-7, because it multiplies in another order than its
 # original. Measured between TensorFlow 1.15 and 2.21: up to 2.4e-7.
 TOLERANCE = 1e-6
-# These use only additions, products, divisions and comparisons, which IEEE 754 defines. TensorFlow
-# 1.15 does not fuse these operations, so it computes the same bits on every processor.
+# These optimizers use only additions, products, divisions and comparisons, whose results IEEE 754
+# defines. TensorFlow 1.15 computes them separately (without fused multiply-add), so their bits are
+# the same on every processor.
 ON_EVERY_PROCESSOR = ("AdaMax", "AddSign", "MomentumW use_nesterov")
 
 
@@ -52,7 +54,7 @@ def test_every_case_with_an_original_was_recorded():
     assert set(RECORDED) >= {name for name, case in CASES.items() if case.original is not None}
     for name, one in RECORDED.items():
         arguments = recorded.plain(CASES[name].arguments)
-        assert one.arguments == arguments, "record anew: tests/tools/record_originals.py"
+        assert one.arguments == arguments, "run tests/tools/record_originals.py again"
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -64,7 +66,7 @@ def test_trajectories_of_the_originals(name):
 
 
 def moved(name, share):
-    """Returns the recorded values, moved by a multiple of the bound, and the global step."""
+    """Returns the recorded values plus `share` times the bound, and the global step."""
     return [
         dict(
             {
@@ -87,7 +89,7 @@ def test_rounding_of_another_processor_passes_and_larger_differences_fail(name):
 
 
 def arguments_of_the_rules():
-    """Yields each case with each float argument; all but the first have the mark `full`."""
+    """Yields each case with each float argument; all but a case's first have the mark `full`."""
     for name in RECORDED:
         marks = ()
         for key, value in sorted(CASES[name].arguments.items()):

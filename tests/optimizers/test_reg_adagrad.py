@@ -1,4 +1,4 @@
-"""RegAdagrad: two steps by hand, TensorFlow's Adagrad bit for bit, `avoid_updating_slots`."""
+"""Tests RegAdagrad: values by hand, equality with TensorFlow's Adagrad, `avoid_updating_slots`."""
 
 import numpy as np
 import pytest
@@ -17,8 +17,8 @@ v1 = tf.compat.v1
 @pytest.mark.parametrize("fused", [True, False], ids=["kernel", "rule"])
 def test_two_steps_by_hand(use_resource, sparse, fused):
     # Learning rate 0.5; the accumulator starts at 1, w at 2.
-    # g 3, normal:  accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
-    # g 4, in the context: accumulator stays 10;      w -= .5 * 4 / sqrt(10), so w = 0.89320282
+    # g 3, outside the context: accumulator = 1 + 9 = 10;  w = 2 - .5 * 3 / sqrt(10) = 1.52565835
+    # g 4, in the context: the accumulator stays 10;  w -= .5 * 4 / sqrt(10), so w = 0.89320282
     with tf.Graph().as_default():
         w = v1.get_variable("w", initializer=[2.0, 7.0], use_resource=use_resource)
         optimizer = RegAdagradOptimizer(0.5, 1.0)
@@ -56,7 +56,10 @@ def test_it_is_stock_adagrad(way, kind):
 
 
 def counts(optimizer, apply=None):
-    """Whether an eager step adds its gradient to the accumulator."""
+    """Returns whether an eager update adds its gradient to the accumulator.
+
+    `apply` is the Keras optimizer to use instead of `optimizer`.
+    """
     w = tf.Variable([2.0])
     (apply or optimizer).apply_gradients([(tf.constant([3.0]), w)])
     return (apply or optimizer).get_slot(w, "accumulator").numpy().tolist() != [1.0]

@@ -1,4 +1,4 @@
-"""Shampoo: values by hand, slots, functions of the step, intervals, and errors."""
+"""Tests Shampoo: values by hand, slots, functions of the global step, intervals, and errors."""
 
 import functools
 import warnings
@@ -25,7 +25,8 @@ def trained(optimizer, gradients, start):
 @REF_AND_RESOURCE
 def test_two_steps_by_hand(use_resource):
     # Learning rate 1, epsilon 0, w 0. The gradient diag(2, 8) keeps all matrices diagonal.
-    # Step 1: L = R = diag(4, 64); L / 2 = diag(2, 32). Two powers of -1/4 give a power of -1/2:
+    # The update is (L / 2)**(-1/4) g (R / 2)**(-1/4), because both axes have the length 2.
+    # Step 1: L = R = diag(4, 64). L / 2 = diag(2, 32). So g is divided by diag(sqrt(2), sqrt(32)):
     #         2 / sqrt(2) = sqrt(2);  8 / sqrt(32) = sqrt(2)
     # Step 2: L / 2 = diag(4, 64):    2 / 2 = 1;  8 / 8 = 1
     with tf.Graph().as_default():
@@ -79,7 +80,7 @@ def test_defaults_of_the_original():
 
 
 def test_powers_are_computed_at_their_interval():
-    # H is the identity before step 2. From then on H is ([[4 + 4]] + 0) ** -0.5.
+    # In the first update H is the identity. In the second update H is ([[4 + 4]] + 0) ** -0.5.
     step, w = tf.Variable(0, dtype=tf.int64), tf.Variable([0.0])
     optimizer = ShampooOptimizer(step, epsilon=0.0, svd_interval=2)
     for expected in [-2], [-2 - 2 / np.sqrt(8)]:
@@ -136,9 +137,9 @@ def one_step(make, gradient):
 
 def test_iterations_for_small_matrices_stop_too_early_as_in_the_original():
     # For a gradient of 0.5 I, both matrices are 0.25 I / 25 = 0.01 I. Their exact power -1/4 is
-    # 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the iterations return 0.01 I /
-    # sqrt(norm) as the square root, with norm = 0.01 * 5. The power -1/2 of this root is 4.73 I, so
-    # the update is more than twice as large.
+    # 3.16 I, so the update should be 0.5 * 3.16 ** 2 = 5. But the iterations return the square root
+    # 0.01 I / sqrt(norm), where norm is 0.01 * 5. The power -1/2 of this root is 4.73 I. So the
+    # update is more than twice as large as it should be.
     gradient = 0.5 * np.eye(25, dtype=np.float32)
     power = (0.01 / np.sqrt(0.05)) ** -0.5
     assert round(power, 2) == 4.73 and round(0.01**-0.25, 2) == 3.16

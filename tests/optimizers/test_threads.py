@@ -1,4 +1,4 @@
-"""Eight Python threads run one train_op: the global step counts every step, and nothing crashes."""
+"""Tests eight Python threads that run one train_op: the global step must count every run."""
 
 import pytest
 import tensorflow as tf
@@ -19,7 +19,7 @@ def test_eight_threads(name, use_resource, use_locking, full):
     lost = threads.train(
         threads.COUNTED[name], use_resource, use_locking, steps=3000 if full else 100
     )
-    # TensorFlow's own optimizers increment a global step that is a ref variable without a lock.
+    # If the global step is a ref variable, TensorFlow's optimizers increment it without a lock.
     if use_resource or not name.startswith("tf."):
         assert lost.global_step == 0
     is_kernel = name in ("AdagradDecay", "tf.train.Adagrad")
@@ -31,7 +31,7 @@ def test_eight_threads(name, use_resource, use_locking, full):
 
 ADVANCING = {
     **non_finite.optimizers(),
-    **non_finite.wrappers(),  # around an optimizer of TensorFlow
+    **non_finite.wrappers(),  # wrappers around TensorFlow's optimizers
     "extended": lambda step: legacy_opt.extend_with_decoupled_weight_decay(v1.train.AdamOptimizer)(
         0.1, 0.1
     ),
@@ -51,7 +51,7 @@ def test_the_global_step_is_advanced_under_its_lock(name):
 
 
 def variable_of(operation):
-    """Returns the variable that an operation writes, also inside a condition."""
+    """Returns the variable that an operation writes, even if the operation is in a tf.cond."""
     source = operation.inputs[0].op
     while source.type == "RefSwitch":
         source = source.inputs[0].op

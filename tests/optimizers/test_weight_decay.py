@@ -1,4 +1,7 @@
-"""AdamW, MomentumW and decoupled weight decay for any optimizer, beyond the shared suite."""
+"""Tests AdamW, MomentumW and decoupled weight decay for any optimizer.
+
+tests/optimizers/test_every_optimizer.py also tests these classes.
+"""
 
 import pickle
 import warnings
@@ -27,7 +30,7 @@ def run(build, values, steps, use_resource=False):
     """Trains in a Session; `build` takes the variables and returns the train op.
 
     Returns:
-      For each step, a dict of all variables that exist, by name.
+      For each step, a dict from names to the values of all variables.
     """
     with tf.Graph().as_default(), v1.Session() as sess:
         train = build(
@@ -86,7 +89,10 @@ def test_adam_w():
 @pytest.mark.parametrize("use_resource", [False, True])
 @pytest.mark.parametrize("base", ["GradientDescent", "Adagrad"])
 def test_only_rows_in_the_gradient_decay_and_only_once(base, use_resource):
-    """This also holds for GradientDescent, which does not sum rows with repeated ids."""
+    """Trains one row whose id is repeated in the gradient.
+
+    Unlike Adagrad, GradientDescent does not sum the gradients of a repeated id.
+    """
     # Row 0 decays to 4 * 0.5 = 2. Its gradient is 1 + 1 = 2.
     # GradientDescent: 2 - 0.25 * 2 = 1.5. Adagrad: 2 - 0.5 * 2 / sqrt(12 + 4) = 1.75.
     optimizer, row = {
@@ -132,7 +138,7 @@ def test_types_of_weight_decay():
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("way", ["ref", "resource", "wrap_function", "function", "eager"])
 def test_gradients_are_computed_before_anything_decays(way, sparse):
-    """This holds even if the gradient of v depends on w, and a slow operation delays this read."""
+    """Trains v with a gradient that depends on w, and reads w late (after a slow operation)."""
     rows, columns, steps = 64, 4096, 20
     start = np.random.RandomState(0).randn(rows, columns).astype(np.float32)
     decay, rate = np.float32(0.01), np.float32(0.1)
@@ -197,7 +203,7 @@ def test_decay_var_list(method, kind, use_resource):
         else:
             pairs = optimizer.compute_gradients(loss, [a, b])
             named = optimizer.apply_gradients(pairs, decay_var_list=kind([a]))
-        with tf.control_dependencies([named]):  # decay_var_list was only for that call
+        with tf.control_dependencies([named]):  # without decay_var_list, both variables decay
             return optimizer.minimize(a + b, var_list=[a, b])
 
     (after,) = run(build, {"a": 8.0, "b": 8.0}, 1, use_resource)
@@ -317,9 +323,10 @@ def test_one_class_for_each_base_that_can_be_pickled():
 
 
 def test_the_bridge_sets_and_saves_the_weight_decay():
-    """`optimizer.weight_decay` is the v1 optimizer's decay, not the weight decay of Keras.
+    """Checks that `optimizer.weight_decay` is the v1 optimizer's decay, not Keras' weight decay.
 
-    Each step multiplies the variable by 1 - weight_decay, whatever the learning rate.
+    Each update multiplies the variable by 1 - weight_decay. Unlike in Keras, the learning rate does
+    not scale the decay.
     """
     variable = tf.Variable(16.0)
     optimizer = to_keras(AdagradW(0.5, 1.0))

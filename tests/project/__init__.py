@@ -1,1 +1,1 @@
-"""The project itself: lanes, packages, benchmarks."""
+"""Tests of the project itself: its lanes, packages, benchmarks and tools."""

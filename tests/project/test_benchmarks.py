@@ -1,4 +1,8 @@
-"""The benchmarks: workloads, contestants, timing, goals and the report."""
+"""Tests the benchmarks: workloads, timing, goals and the report.
+
+A contestant is one optimizer on one workload. In the names, "bridged" optimizers are made by
+`to_keras` from v1 optimizers, and "stock" optimizers are those of TensorFlow.
+"""
 
 import contextlib
 import functools
@@ -51,7 +55,7 @@ def test_contestants_take_turns_and_each_starts_a_round():
 
     def step(name):
         calls.append(name)
-        time.sleep(0.03)  # longer than a block of steps, so a block is one step
+        time.sleep(0.03)  # longer than the duration of a block, so each block is one step
 
     times = timing.alternate({name: functools.partial(step, name) for name in "ab"}, 4)
     assert "".join(calls[-8:]) == "abbaabba"
@@ -106,8 +110,8 @@ def test_workloads_and_goals():
     }
 
 
-# A sparse step of these optimizers touches the whole table by definition, so there is no goal for
-# its growth.
+# A sparse update of these optimizers touches the whole table by definition. So its time grows with
+# the table, and there is no goal for the growth.
 WHOLE_TABLE = {"AdamGS", "AdamW", "Nadam", "AddSign", "PowerSign"}
 WHOLE_TABLE |= {"AdamWeightDecay", "LAMB", "Adafactor"}
 
@@ -194,7 +198,7 @@ def test_report_is_whole_whatever_it_finds(tmp_path, monkeypatch, capsys):
     ]
     monkeypatch.setattr(optimizers, "ENTRIES", never)
     path = tmp_path / "bench.json"
-    names = "W1,W2,W3,W4,B1,B4"  # scaled down, B2 and B3 equal B1 and B4
+    names = "W1,W2,W3,W4,B1,B4"  # scaled down, B2 equals B1, and B3 equals B4
     arguments = ["--only", names, "--scale-down", "5000", "--repeats", "2", "--json", str(path)]
     assert run.main(arguments) == 0
     saved = json.loads(path.read_text())
@@ -266,7 +270,7 @@ SMALL["B4"] = SMALL["B4"]._replace(shape=SMALL["B3"].shape)
 
 
 def trained(kind, generation, name, optimizer, steps=3):
-    """Returns the variables after some steps, and the count in the optimizer's step variable."""
+    """Returns the variables after some steps, and the value of the optimizer's step counter."""
     contestant = keras_bridge.contestant(SMALL[name], keras_bridge.Way(kind, generation), optimizer)
     if kind == "fit":
         assert len(contestant.step.times(steps)) == steps
@@ -279,13 +283,14 @@ def trained(kind, generation, name, optimizer, steps=3):
     return values, count
 
 
-# The modes of a benchmark: eager execution as in TensorFlow 2; a graph, with Keras 2, as in 1.15.
+# The modes of a benchmark: a graph with Keras 2 (like in TensorFlow 1.15), and eager execution with
+# each installed generation of Keras (like in TensorFlow 2).
 MODES = [("graph", 2)] + [("eager", generation) for generation in GENERATIONS]
 
 
 @pytest.fixture(params=MODES, ids="{0[0]}-keras{0[1]}".format)
 def generation(request):
-    """A generation of Keras, in each of its modes."""
+    """Yields the generation of Keras of each mode, inside a graph if the mode is "graph"."""
     mode, generation = request.param
     with tf.Graph().as_default() if mode == "graph" else contextlib.ExitStack():
         yield generation
@@ -373,7 +378,8 @@ def test_bridge_and_v1_do_the_same_work(generation, name, optimizer):
 def test_bridge_and_keras_do_the_same_work(generation, kind, optimizer, keras):
     bridged, bridged_count = trained(kind, generation, "B2", "bridged " + optimizer)
     own, own_count = trained(kind, generation, "B2", "Keras " + keras)
-    assert bridged_count == own_count == (3 if kind == "step" else 4)  # fit: one untimed before
+    # Before the timed steps, fit runs one untimed step.
+    assert bridged_count == own_count == (3 if kind == "step" else 4)
     assert len(bridged) == len(own) == SMALL["B2"].variables == 25
     assert all(value.any() for value in own)
     for one, other in zip(bridged, own):
@@ -405,7 +411,7 @@ def test_the_bridge_is_measured_with_every_installed_keras():
 
 
 def test_the_bridge_of_another_checkout_takes_turns(tmp_path, capsys, monkeypatch):
-    """The other checkout is here the tested checkout itself."""
+    """Compares the tested checkout with itself, instead of with another checkout."""
     monkeypatch.setattr(keras_bridge, "DENSE", [keras_bridge.DENSE[1]])
     monkeypatch.setattr(keras_bridge, "ways", lambda workload: [keras_bridge.Way("step", 2)])
     path = tmp_path / "speed.json"

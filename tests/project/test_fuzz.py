@@ -1,4 +1,4 @@
-"""A few random cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
+"""Runs a few random cases of tests/fuzz; `python -m tests.fuzz --cases 100000` runs many more."""
 
 import collections
 
@@ -47,7 +47,8 @@ def test_every_extreme_number(name):
                 checking.check(fuzzed(name, ids=ids, kind="extreme", **{key: number}))
 
 
-# Earlier findings: errors in the optimizers, in the oracles and in their comparison.
+# Cases that failed earlier, because of errors in an optimizer, in its oracle (a NumPy reference) or
+# in the comparison.
 FOUND = {
     "an id in a table whose rows are empty": fuzzed("AdamGS", (1, 0), (0,)),
     "more axes than GatherNd has": fuzzed("AdagradDecay", (2,) + (1,) * 7, (0, 1, 1)),
@@ -107,7 +108,7 @@ def test_it_finds_arguments_that_should_be_refused():
 def test_it_finds_a_failed_step_that_changes_something(way, monkeypatch):
     case = fuzzed("LazyAdam", ids=(0, -1), way=way)
     assert checking.check(case) == {"failed cleanly": 1}
-    # With LARS, TensorFlow's kernel writes the rows before the invalid id.
+    # With LARS, TensorFlow's kernel writes the rows that precede the invalid id.
     case = case._replace(name="LARS")
     assert checking.check(case) == {"failed cleanly": 1}
     monkeypatch.setattr(checking, "in_place", lambda case: False)

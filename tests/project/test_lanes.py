@@ -1,4 +1,8 @@
-"""The table of lanes (TensorFlow versions), the sharing of tests between them, a run's report."""
+"""Tests the table of lanes, the sharing of tests between the lanes, and the account of a run.
+
+A lane is an environment with one TensorFlow version; a cell is a test with one combination of its
+parameters. The account is a JSON file with a run's outcomes and durations.
+"""
 
 import itertools
 import json
@@ -74,7 +78,7 @@ def run_suite(folder, source, *options, keras=2):
 
 def test_readme_shows_the_table():
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert lanes.with_table(readme) == readme, "out of date: run `make readme`"
+    assert lanes.with_table(readme) == readme, "README.md is out of date: run `make readme`"
 
 
 def test_the_table_is_written_between_its_markers():
@@ -165,7 +169,10 @@ class Item:
 
 @pytest.fixture
 def lanes_of(tmp_path, monkeypatch):
-    """Returns a function of tests and their seconds: which of five lanes run each test."""
+    """Returns a function that computes which of five lanes run each test.
+
+    The function takes the tests and the seconds that each test takes (`cost`).
+    """
 
     def find(items, cost):
         costs = dict.fromkeys(map(turns.test_of, items), cost)
@@ -183,7 +190,8 @@ def test_every_cell_has_its_turn(lanes_of):
         found = lanes_of(cells, share * turns.BUDGET)
         assert {len(each) for each in found} == {times}
         loads = [sum(number in each for each in found) for number in range(1, 6)]
-        assert min(loads) > 0 and max(loads) < 20 * times  # shares are random
+        # A checksum of its parameters decides which lanes run a cell, so the loads are not equal.
+        assert min(loads) > 0 and max(loads) < 20 * times
 
 
 def test_the_turn_of_a_cell_does_not_depend_on_other_cells(lanes_of):
@@ -236,7 +244,7 @@ def test_tests_without_tensorflow_run_on_one_lane(lanes_of):
 def test_tests_that_run_on_one_lane_only_are_not_left_out(lanes_of):
     cells = [Item("test_it", "contrib"), Item("test_it", of="contrib.opt")]
     assert lanes_of(cells, 100) == [{1, 2, 3, 4, 5}] * 2
-    # `make oldest-keras` runs with --turn=1/2.
+    # `make oldest-keras` runs with --turn=1/2. It runs the cells that the last lane leaves out.
     cells = [
         Item("test_it", "keras3", name=name, number=number) for name in "abc" for number in range(3)
     ]

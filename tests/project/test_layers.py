@@ -1,4 +1,4 @@
-"""Allowed imports between the packages; imports in functions and lazy imports count as well."""
+"""Tests that packages import only allowed packages, even in functions and by lazy imports."""
 
 import ast
 
@@ -10,10 +10,10 @@ from tests.support.processes import programs
 pytestmark = pytest.mark.once
 
 OF_V1 = ["legacy_opt", "core", "optimizers", "wrappers", "versions"]
-# The packages and modules that each package may import besides itself. Names in compat begin with a
-# dot.
+# The packages and modules that each package may import besides itself. A name that begins with a
+# dot is a part of compat.
 ALLOWED = {
-    "_checkout": [".compat"],  # contains this name, to find compat in a checkout
+    "_checkout": [".compat"],  # contains "legacy_opt.compat" as a string, but does not import it
     "versions": [],
     "core": ["versions"],
     "optimizers": ["core", "versions"],
@@ -57,7 +57,7 @@ ALLOWED[".cli"] = EVERYTHING_BELOW
 
 
 def modules():
-    """Returns the files of the product as {module name: path}."""
+    """Returns the files of legacy_opt and compat as {module name: path}."""
     found = {}
     for folder, home in ("legacy_opt", "legacy_opt"), ("compat", "legacy_opt.compat"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -75,7 +75,7 @@ def package_of(module):
 
 
 def names_in(module, source, is_package, known):
-    """Yields the names that a module imports, and the strings that name one of the `known` ones."""
+    """Yields the names that a module imports, and its strings that name a module in `known`."""
     here = module.split(".")
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -84,8 +84,8 @@ def names_in(module, source, is_package, known):
             above = here[: len(here) - node.level + is_package] if node.level else []
             base = ".".join([*above, *([node.module] if node.module else [])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
-        elif type(node).__name__ in ("Constant", "Str"):  # the latter on Python 3.7
-            # arguments of import_module, and the lazy names of compat
+        elif type(node).__name__ in ("Constant", "Str"):  # Python 3.7 has Str
+            # The string may be an argument of import_module or a lazy name of compat.
             text = node.s if type(node).__name__ == "Str" else node.value
             for name in text, f"{module}.{text}":
                 if "." in str(name) and name in known:

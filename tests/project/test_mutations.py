@@ -1,4 +1,7 @@
-"""Each mutation of `make mutations` applies to the code; a mutation that does not is an error."""
+"""Tests the mutations (changes that break the code on purpose) of `make mutations`.
+
+Each mutation must apply to the present code. A mutation that does not apply is an error.
+"""
 
 import ast
 from pathlib import Path

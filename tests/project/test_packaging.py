@@ -1,4 +1,4 @@
-"""The wheel, the sdist, the ways to install the package, and the modules that it imports."""
+"""Tests the wheel, the sdist, the installed package, and the modules that the package imports."""
 
 import email
 import json
@@ -43,7 +43,7 @@ def succeed(*command, **options):
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory):
-    """A copy of the packaged files, so that a build leaves no files in the real checkout."""
+    """Copies the packaged files, so that a build leaves no files in the real checkout."""
     copy = tmp_path_factory.mktemp("checkout")
     for name in ("setup.py", "pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"):
         shutil.copy(str(ROOT / name), str(copy))
@@ -55,7 +55,7 @@ def checkout(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def built(checkout):
-    """The folder with the sdist and the wheel built from it."""
+    """Builds an sdist, and a wheel from the sdist; returns their folder."""
     succeed(sys.executable, "-m", "build", "--no-isolation", checkout, cwd=str(checkout))
     return checkout / "dist"
 
@@ -68,7 +68,7 @@ def wheel(built):
 
 @pytest.fixture(scope="module")
 def empty_venv(tmp_path_factory):
-    """The Python of an environment that has pip and no TensorFlow."""
+    """Returns the path of Python in a new environment that has pip, but not TensorFlow."""
     home = tmp_path_factory.mktemp("venv")
     succeed(sys.executable, "-m", "venv", home)
     return home / "bin" / "python"
@@ -193,12 +193,19 @@ else:
 
 
 def lane_packages():
-    """Returns the folders of this lane's packages, where TensorFlow is."""
+    """Returns the site-packages folders of this environment, which contain TensorFlow."""
     return {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
 
 
 def add_tensorflow(python):
-    """Adds this lane's packages to an environment; returns the folder of its previous packages."""
+    """Adds the packages of this environment to another environment.
+
+    Args:
+      python: the path of Python in the other environment.
+
+    Returns:
+      The site-packages folder of the other environment.
+    """
     script = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = Path(succeed(python, "-c", script).strip())
     # From Python 3.12 on, old TensorFlow versions need the copy of distutils in setuptools.
@@ -277,7 +284,7 @@ def test_import_costs_nothing_beside_tensorflow(tmp_path):
     )
     new = output.split()
     assert "legacy_opt.core.rule_optimizer" in new
-    # The file compat/__init__.py lists the names of compat, and imports nothing.
+    # Of compat, only the file compat/__init__.py is imported. It imports no other module of compat.
     assert not [name for name in new if name.startswith(("legacy_opt.compat.", "compat"))]
     standard = sysconfig.get_path("stdlib")
     script = "import importlib.util, sys\nfor name in sys.argv[1:]:\n"

@@ -1,4 +1,4 @@
-"""The hooks of pre-commit run the ruff that `make lint` installs."""
+"""Checks that the hooks of pre-commit run the same version of ruff as `make lint`."""
 
 import re
 

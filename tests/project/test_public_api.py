@@ -1,4 +1,7 @@
-"""docs/public_api.txt lists the public API; `python -m tests.tools.public_api` updates it."""
+"""Checks docs/public_api.txt, the list of the public API.
+
+`python -m tests.tools.public_api` updates the list.
+"""
 
 from tests.tools import public_api
 

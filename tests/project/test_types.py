@@ -1,4 +1,4 @@
-"""Type annotations of the public API: complete, resolvable, and usable by editors."""
+"""Tests that the public API has complete type annotations, which Python and editors can resolve."""
 
 import inspect
 import re
@@ -30,7 +30,7 @@ def public_functions():
 
 
 def functions_of(name, cls):
-    """Yields the constructor, methods and properties of a class that this package defines."""
+    """Yields the constructor, methods and properties that this package defines in a class."""
     for member in {"__init__", *public_api.members(cls)}:
         value = inspect.getattr_static(cls, member)
         value = getattr(value, "fget", None) or getattr(value, "__func__", value)
@@ -53,7 +53,8 @@ def test_every_public_signature_has_types(name):
 
 
 def test_parameters_with_default_none_are_optional():
-    # Read the annotations as text: on old Pythons get_type_hints adds a missing Optional.
+    # The annotations are read as text, because get_type_hints of old Python versions would add a
+    # missing Optional.
     not_optional = [
         f"{name}({each})"
         for name, function in FUNCTIONS.items()
@@ -72,7 +73,7 @@ def test_every_field_of_a_result_has_a_type(cls):
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A jedi project with the package as it is installed, with compat inside legacy_opt."""
+    """Creates a jedi project in which, like in an installed package, compat is in legacy_opt."""
     home = tmp_path_factory.mktemp("installed")
     shutil.copytree(str(ROOT / "legacy_opt"), str(home / "legacy_opt"))
     shutil.copytree(str(ROOT / "compat"), str(home / "legacy_opt" / "compat"))

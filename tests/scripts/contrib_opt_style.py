@@ -1,4 +1,4 @@
-"""Fits a line with four training helpers of tf.contrib, as scripts for TensorFlow 1.15 do."""
+"""Fits a line with four training helpers of tf.contrib, in the style of TensorFlow 1.15 scripts."""
 
 import argparse
 
@@ -42,7 +42,7 @@ WAYS = [by_optimize_loss, by_create_train_op, by_clipped_gradients, by_moving_av
 
 
 def fit(way, steps):
-    """Returns the first and the last loss."""
+    """Fits the line with one of `WAYS`; returns the first and the last loss."""
     x = np.linspace(-1, 1, 50, dtype=np.float32)
     with tf.Graph().as_default(), tf.Session() as session:
         slope = tf.get_variable("slope", [], initializer=tf.zeros_initializer())

@@ -1,4 +1,4 @@
-"""Trains wide & deep on made-up clicks, in the style of scripts for DeepRec.
+"""Trains a wide & deep model on made-up clicks, in the style of scripts for DeepRec.
 
 Written for TensorFlow 1.15 with DeepRec's optimizers. `python -m legacy_opt run` runs it unchanged
 on other TensorFlow versions.
@@ -16,20 +16,20 @@ flags.DEFINE_enum(
     "optimizer",
     "adagraddecay",
     ["adagraddecay", "adagraddecayv2", "adamasync", "adamw", "adagrad"],
-    "of the deep part",
+    "optimizer of the deep part",
 )
-flags.DEFINE_float("deep_learning_rate", 0.05, "of the deep part")
-flags.DEFINE_float("linear_learning_rate", 0.1, "of the wide part, which Ftrl trains")
-flags.DEFINE_integer("steps", 150, "to train in all")
-flags.DEFINE_integer("batch_size", 128, "examples in a step")
-flags.DEFINE_string("checkpoint", None, "folder of the checkpoints; none: a temporary one")
+flags.DEFINE_float("deep_learning_rate", 0.05, "learning rate of the deep part")
+flags.DEFINE_float("linear_learning_rate", 0.1, "learning rate of Ftrl, for the wide part")
+flags.DEFINE_integer("steps", 150, "last global step, also after a restart from a checkpoint")
+flags.DEFINE_integer("batch_size", 128, "number of examples in a batch")
+flags.DEFINE_string("checkpoint", None, "folder of the checkpoints (default: a new folder)")
 
 BUCKETS = {"user": 500, "item": 200, "hour": 24}
 EXAMPLES = 4096
 
 
 def made_up_clicks():
-    """Returns features and labels as arrays: users who click on items at some hour."""
+    """Returns made-up features (user, item, hour, price) and labels (clicked or not) as arrays."""
     random = np.random.RandomState(7)
     users, items, hours = (random.randint(0, size, EXAMPLES) for size in BUCKETS.values())
     tastes = random.randn(BUCKETS["user"], 3)
@@ -84,7 +84,7 @@ def deep_optimizer(global_step):
 
 
 def train_op(loss, global_step):
-    """Returns the operation that trains both parts in one step, each with its own optimizer."""
+    """Returns an operation that trains both parts; the flags choose the deep part's optimizer."""
     wide = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "linear")
     deep = tf.get_collection(tf.GraphKeys.TRAINABLE_VARIABLES, "dnn")
     linear = tf.train.FtrlOptimizer(FLAGS.linear_learning_rate, l1_regularization_strength=0.001)

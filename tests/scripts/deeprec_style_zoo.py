@@ -1,7 +1,7 @@
-"""A ranking model in the style of DeepRec's model zoo, with switches for features of DeepRec.
+"""Trains a ranking model in the style of DeepRec's model zoo; switches turn on DeepRec features.
 
-Written for TensorFlow 1.15 with DeepRec. Without the switches, DeepRec's optimizer is all it needs;
-`python -m legacy_opt run` then runs it unchanged.
+Written for TensorFlow 1.15 with DeepRec. Without the switches, the script needs only DeepRec's
+optimizers, and `python -m legacy_opt run` runs it unchanged on other TensorFlow versions.
 """
 
 import argparse

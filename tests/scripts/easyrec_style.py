@@ -1,7 +1,7 @@
-"""A trainer in the style of EasyRec: everything is chosen by names in a configuration.
+"""Trains a table in the style of EasyRec: names in a configuration choose the optimizer and table.
 
-Written for any TensorFlow from 1.12 on, including DeepRec and PAI's TensorFlow: names in branches
-and functions often exist in one of these only.
+Written for any TensorFlow from 1.12 on, including DeepRec and PAI's TensorFlow. So some branches
+and functions use names that exist in only one of these versions.
 """
 
 import json
@@ -53,7 +53,7 @@ class Exporter:
 
 
 def train(config, steps=20):
-    """Trains; returns the first and the last loss."""
+    """Trains the table; returns the first and the last loss."""
     with tf.Graph().as_default():
         table = get_table(config)
         loss = tf.reduce_sum(tf.square(tf.gather(table, [0, 3, 3])))

@@ -1,4 +1,8 @@
-"""`legacy-opt audit`: finds every use of an optimizer, and says what has to be done about it."""
+"""Tests `legacy-opt audit`, which finds the uses of optimizers in Python files.
+
+Each use has a status: "stays" (works unchanged), "change" (the audit says how to change it) or
+"manual" (needs manual work).
+"""
 
 import json
 import re

@@ -1,4 +1,7 @@
-"""`legacy-opt audit` of packages that define old optimizers, and of classes made at run time."""
+"""Tests `legacy-opt audit` of packages that define optimizers, and of classes made at run time.
+
+The base of a class that is made at run time is unknown, so the audit guesses.
+"""
 
 import os
 
@@ -158,7 +161,8 @@ def test_subclasses_of_a_guess_are_guesses_and_files_without_tensorflow_have_non
 )
 def test_bases_behind_six_and_star_imports(code, uses):
     found = uses({"stars.py": "from tensorflow import *\n", "a.py": code})
-    (use,) = [each for each in found if each.kind != "mention"]  # the argument of six
+    # The argument of six.with_metaclass is a use of the kind "mention".
+    (use,) = [each for each in found if each.kind != "mention"]
     assert (use.kind, use.name) == ("subclass", "class A(tf.train.Optimizer)")
 
 

@@ -1,4 +1,7 @@
-"""`legacy-opt audit`: lines that increment a global step after legacy_opt has incremented it."""
+"""Tests that `legacy-opt audit` finds lines that increment a global step a second time.
+
+The first increment is by an optimizer of legacy_opt, to which the global step is passed.
+"""
 
 import textwrap
 
@@ -53,7 +56,7 @@ def test_the_script_of_bert(counted_twice):
     assert (use.line, use.column, use.status) == (14, 34, "change")
     assert (use.name, use.instead) == (BERTS, None)
     assert "passed to apply_gradients in line 11" in use.advice
-    assert "every step counts twice" in use.advice
+    assert "every training step counts twice" in use.advice
 
 
 def test_a_script_that_imports_its_replacement(counted_twice):

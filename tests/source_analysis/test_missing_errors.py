@@ -1,4 +1,7 @@
-"""`legacy-opt run` raises errors with advice where a script uses missing names of TensorFlow."""
+"""Tests the errors that `legacy-opt run` raises if a script uses a name that TensorFlow lacks.
+
+The error message says what to use instead, or why the name is missing.
+"""
 
 import re
 import textwrap
@@ -12,8 +15,8 @@ SCRIPTS = ROOT / "tests" / "scripts"
 ZOO, EASYREC = SCRIPTS / "deeprec_style_zoo.py", SCRIPTS / "easyrec_style.py"
 # A dict from code that uses a missing name to the beginning of the error message.
 ODD = {
-    "tf.get_embedding_variable": "tf.get_embedding_variable: EmbeddingVariables are",
-    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: It is DeepRec",
+    "tf.get_embedding_variable": "tf.get_embedding_variable: Only DeepRec has EmbeddingVariables",
+    "getattr(tf, 'x', 1); hasattr(tf, 'staged') or tf.zeros; tf.staged": "tf.staged: Only DeepRec",
     "tf.contrib.no_such_thing.at_all": "tf.contrib.no_such_thing.at_all: TensorFlow 2 has no",
     "tf.layers.no_such_layer": "tf.layers.no_such_layer: From TensorFlow 2.16 on it needs",
     "tf.keras.no_such_thing": "tf.keras.no_such_thing: This TensorFlow has no such name",
@@ -89,10 +92,10 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         return rf"(/\S+/)?{re.escape(name)}\.py:{line}: "
 
     zoo = {
-        "--ev": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are DeepRec's alone"),
-        "--ev --ev_filter": (29, "tf.EmbeddingVariableOption: EmbeddingVariables are"),
-        "--multihash": (34, "tf.get_multihash_variable: EmbeddingVariables are"),
-        "--smartstaged": (54, "tf.staged: It is DeepRec's alone"),
+        "--ev": (29, "tf.EmbeddingVariableOption: Only DeepRec has EmbeddingVariables"),
+        "--ev --ev_filter": (29, "tf.EmbeddingVariableOption: Only DeepRec has"),
+        "--multihash": (34, "tf.get_multihash_variable: Only DeepRec has"),
+        "--smartstaged": (54, "tf.staged: Only DeepRec has it"),
         "--work_queue": (87, "tf.python.ops.work_queue.WorkQueue: This TensorFlow has no such"),
         "--group_embedding": (70, "tf.nn.group_embedding_lookup: This TensorFlow has no such"),
     }
@@ -108,9 +111,9 @@ def test_using_a_missing_name_raises_the_error_that_was_warned_of(keras, driver,
         expected = place("odd", odd_line(number)) + re.escape(text)
         kind = r"(ModuleNotFound|Import)Error\|" if "import n" in use else r"\w+Error\|"
         assert re.match(kind + expected, found), (use, found)
-    # An installed package gets Python's message.
+    # In an installed package, the error has Python's own message.
     assert re.match(r"AttributeError\|module '[\w.]+' has no attribute", attempts["installed"])
-    # The script does not catch the last error. Its message was printed as a warning before.
+    # The script does not catch the last error. The error's message was also printed as a warning.
     assert re.search(r"\nAttributeError: {}".format(place("deeprec_style_zoo", 29)), errors), errors
     assert "missing_errors" not in errors
     warnings = re.findall(r"^legacy-opt run: warning: (.*)$", errors, re.M)

@@ -1,4 +1,4 @@
-"""Missing names of TensorFlow, found before `legacy-opt run` runs a script."""
+"""Tests the search for missing names of TensorFlow, before `legacy-opt run` runs a script."""
 
 import sys
 import textwrap

@@ -1,4 +1,8 @@
-"""Missing names that keep `legacy-opt run` from running a script, and names it warns of."""
+"""Tests which missing names of TensorFlow keep `legacy-opt run` from running a script.
+
+If every run of the script reaches a missing name, the script is not started. If a run may not reach
+the name, the command prints a warning and starts the script.
+"""
 
 import os
 import types
@@ -41,7 +45,7 @@ def run(tmp_path, monkeypatch, capsys):
 
 
 def message(line, path="script.py"):
-    return f"{path}:{line}: {GONE}: EmbeddingVariables are"
+    return f"{path}:{line}: {GONE}: Only DeepRec has EmbeddingVariables"
 
 
 REFUSED = {
@@ -177,7 +181,7 @@ def test_reached_and_unreached_names_in_one_script(run):
     code, lines = run({"script.py": "def f():\n  tf.get_embedding_variable\ntf.staged"})
     assert code == 1
     assert lines[0].startswith("legacy-opt run: warning: " + message(3))
-    assert lines[1].startswith("script.py:4: tf.staged: It is DeepRec's alone")
+    assert lines[1].startswith("script.py:4: tf.staged: Only DeepRec has it")
     assert "nothing was run" in lines[2] and len(lines) == 3
 
 
@@ -190,4 +194,4 @@ def test_hostile_names_of_files_stay_on_one_line(name, run):
         return
     code, lines = run({name + ".py": "def f():\n  tf.get_embedding_variable"})
     assert code == 0 and len(lines) == 1 and lines[0].isprintable()
-    assert f".py:3: {GONE}: EmbeddingVariables are" in lines[0]
+    assert f".py:3: {GONE}: Only DeepRec has EmbeddingVariables" in lines[0]

@@ -1,4 +1,4 @@
-"""The report of a test run: outcomes, durations, skips, and tests that were left out."""
+"""Reports a test run: outcomes, durations, skips, and tests that were left out."""
 
 import collections
 import json
@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-# Regular expressions for allowed skip reasons, each matching a whole reason. Any other skip fails
-# the run.
+# Regular expressions for allowed skip reasons. An expression must match the whole reason. A skip
+# with any other reason fails the run.
 KNOWN_SKIPS = (
     r"this TensorFlow has no Estimator",
     r"this tf\.function cannot ask for XLA",
@@ -66,7 +66,7 @@ class Account:
             for kind, value in report.user_properties:
                 if kind == "fixture":
                     self.seconds_of_fixtures[value[0]] += value[1]
-                elif kind == "shared fixture":  # do not charge it to the test that ran first
+                elif kind == "shared fixture":  # not part of the duration of the first test with it
                     self.seconds_of_shared_fixtures[value[0]] += value[1]
                     self.seconds_of[report.nodeid] -= value[1]
         if report.when == "call" or not report.passed:

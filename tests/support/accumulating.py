@@ -1,4 +1,8 @@
-"""Problems for GradientAccumulationOptimizer: small batches, and large batches with their means."""
+"""Helpers for tests of GradientAccumulationOptimizer.
+
+Training with accumulated gradients of small batches must equal training with large batches, whose
+gradients are the means of the small batches' gradients.
+"""
 
 import functools
 
@@ -16,8 +20,8 @@ from tests.support import problems, running
 
 v1 = tf.compat.v1
 
-# Sessions run without graph rewriting, because it regroups products, depending on the rest of the
-# graph.
+# Graph rewriting is off, because it regroups products. Which products it regroups depends on the
+# rest of the graph.
 WAYS = dict(
     running.WAYS,
     **{
@@ -55,7 +59,7 @@ def accumulated(make, steps=BATCHES, **arguments):
 
 
 def small_problem(kind, dtype, name):
-    """Returns a problem of a few batches with two variables, or all for a MultiOptimizer."""
+    """Returns a problem of a few batches, with two variables; for a MultiOptimizer, with all."""
     problem = problems.make(kind, dtype, steps=2 * BATCHES)
     if "multi" in name:
         return problem
@@ -72,7 +76,7 @@ def only(problem, names):
 
 
 def large_batches(problem, batches=BATCHES):
-    """Returns the problem with `batches` gradients at a time replaced by their mean."""
+    """Returns the problem with each group of `batches` gradients replaced by the group's mean."""
     gradients = []
     for first in range(0, problem.steps, batches):
         part = problem.gradients[first : first + batches]
@@ -111,7 +115,7 @@ def assert_as_large_batches(actual, expected, start, batches=BATCHES):
 
 
 def assert_equal(actual, expected, only=None):
-    """Asserts that two dicts of arrays are equal bit for bit; with `only`, just these keys."""
+    """Asserts that two dicts of arrays are equal bit for bit; with `only`, compares these keys."""
     assert only is not None or set(actual) == set(expected)
     for key in only or expected:
         running._assert_equal(np.asarray(actual[key]), np.asarray(expected[key]), key)

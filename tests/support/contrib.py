@@ -1,4 +1,4 @@
-"""Compares variables trained by our optimizers with those trained by tf.contrib's."""
+"""Compares variables trained by our optimizers with variables trained by tf.contrib."""
 
 import numpy as np
 
@@ -10,5 +10,5 @@ def assert_same(actual, expected):
     for number, (one, other) in enumerate(zip(actual, expected)):
         assert list(one) == list(other)
         for name, value in other.items():
-            assert np.all(np.isfinite(value)), f"the original's {name}, step {number}"
+            assert np.all(np.isfinite(value)), f"not finite in tf.contrib: {name}, step {number}"
             running._assert_equal(one[name], value, f"{name} after step {number}")

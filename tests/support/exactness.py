@@ -1,10 +1,10 @@
-"""The matrix of docs/keras_exactness.md: does the Keras bridge compute the same as v1 optimizers?
+"""Compares the Keras bridge with v1 optimizers, and writes docs/keras_exactness.md.
 
     python -m tests.support.exactness OUT.json [DTYPE…]   runs every cell on this TensorFlow version
-    python tests/support/exactness.py PAGE.md JSON…       writes the page from the lanes' results
+    python tests/support/exactness.py PAGE.md JSON…       writes the page from all results
 
-`make matrix` does both. A cell is a case (optimizer and arguments), trained in one way with one
-dtype.
+A cell is a case (optimizer and arguments), trained in one way with one dtype. `make matrix` runs
+both commands, the first command on every lane (an environment with one TensorFlow version).
 """
 
 import functools
@@ -22,36 +22,48 @@ HEADER = """\
 <!-- Generated. To write it anew: make matrix -->
 
 This page shows whether the optimizers made by `legacy_opt.compat.to_keras` equal the v1 optimizers
-bit for bit. Each v1 optimizer is trained in a graph-mode Session and, on the same TensorFlow,
-through `to_keras`: 24 steps, with dense gradients and with rows with repeated ids. The variables
-after each step, all slot variables and the variables that exist once per optimizer are compared.
+bit for bit. Each v1 optimizer is trained for 24 steps in a graph-mode Session. On the same version
+of TensorFlow, it is then converted by `to_keras` and trained again. Some gradients are dense, and
+some are sparse with repeated ids. Three kinds of variables are compared: the trained variables
+after each step, all slot variables, and the variables that exist once per optimizer.
 
-**On one processor.** The same TensorFlow computes different last bits on different processors: its
-kernels use the processor's approximate square root (1.15 and 2.4) or reciprocal square root (all),
-and its widest instructions for matrix products. In 24 steps of `tf.contrib.opt`'s own optimizers,
-TensorFlow 1.15.5 on two processors differed in 7 of 18 cases, by up to 1.3e-7 of the largest
-element. So "equal" here, and "bit for bit" on every page, compare two ways to train on one
-TensorFlow and one processor. Moving a training to another machine moves its state bit for bit; its
-further steps are those that TensorFlow computes on that processor.
+**On one processor.** The same TensorFlow computes different last bits on different processors. One
+reason is the processor's approximate square root (used by TensorFlow 1.15 and 2.4) and reciprocal
+square root (used by all versions). Another reason is that matrix products use the widest
+instructions of the processor. For example, 18 cases with optimizers of `tf.contrib.opt` were
+trained for 24 steps with TensorFlow 1.15.5 on two processors. The results differed in 7 cases, by
+up to 1.3e-7 of the largest element. So "equal" on this page, and "bit for bit" on every page,
+compare two ways to train on one version of TensorFlow and one processor. If a training is moved to
+another machine, its state is moved bit for bit, but the following steps may round differently.
 
-The ways: **graph**, the Keras optimizer in a graph-mode Session; **function**, in a `tf.function`;
-**eager**, in eager execution, compared with a Session without graph rewriting; **fit**, a model
-with an embedding and a dense layer, compared with the same model in a Session. If the v1 optimizer
-fails in a Session only, it runs in a function, or eagerly, instead. The Keras 3 columns have these
-ways with variables of TensorFlow, **function** and **eager** also with `keras.Variable`, and
-**fit** also with `run_eagerly=True`. The other columns are OptimizerV2.
+The Keras optimizer is trained in several ways:
 
-This page was made with {dtypes}. "all" means that all ways are equal in all of these dtypes;
-OptimizerV2 runs **fit** in float32 and float64 only. "without" lists dtypes in which both the v1
-optimizer in a Session and the bridge raise an error. Any other entry names a way that differs, with
-its largest difference, or one that is "unsupported", in which both v1 and the bridge raise an
-error. "as v1 does" means that the v1 optimizer without the bridge computes the same in a
-`tf.function`, so the difference is TensorFlow's.
+* **graph**: in a graph-mode Session.
+* **function**: in a `tf.function`.
+* **eager**: in eager execution. The v1 optimizer then runs in a Session without graph rewriting.
+* **fit**: with `fit`, in a model with an embedding and a dense layer. The v1 optimizer trains the
+  same model in a Session.
 
-Shampoo is exact in **fit** only if its matrices have full rank: otherwise some singular values are
+If the v1 optimizer raises an error only in a Session, it runs in a `tf.function` or in eager
+execution instead. Columns with "Keras 3" show the bridge to Keras 3. The other columns show the
+bridge to OptimizerV2. The bridge to Keras 3 trains variables of TensorFlow in all of these ways. In
+addition, it trains `keras.Variable` objects in the ways **function** and **eager**, and runs
+**fit** with `run_eagerly=True`.
+
+This page was made with {dtypes}. The entries mean:
+
+* "all": the results of all ways are equal in all of these dtypes. OptimizerV2 runs **fit** in
+  float32 and float64 only.
+* "without": in these dtypes, both the v1 optimizer in a Session and the bridge raise an error.
+* "differs by": the largest difference in this way and dtype.
+* "as v1 does": in a `tf.function` or in eager execution, the v1 optimizer computes the same without
+  the bridge. So TensorFlow causes the difference.
+* "unsupported": both the v1 optimizer and the bridge raise an error in this way and dtype.
+
+Shampoo is exact in **fit** only if its matrices have full rank. Otherwise some singular values are
 nothing but rounding errors, which the matrix power amplifies.
 
-[Optimizers that contain optimizers](wrappers.md) are compared in the same ways, by tests only.
+[Optimizers that contain optimizers](wrappers.md) are compared in the same ways, but only by tests.
 
 `make matrix` writes this page.
 """
@@ -72,7 +84,7 @@ KNOWN_IN_FIT = (
 
 
 def is_known(name, way, dtype, result):
-    """Whether `KNOWN_IN_FIT` allows the difference in a cell's result."""
+    """Returns whether `KNOWN_IN_FIT` allows the difference in a cell's result."""
     found = re.match(r"differs by (\S+)", result)
     return found is not None and any(
         way.startswith("fit")
@@ -114,15 +126,15 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
     expected = reference(reference_run, task, name, dtype, steps)
     own = own_run and functools.partial(reference, own_run, task, name, dtype, steps)
     actual = _attempt(run, task(dtype, CASES[name].only, steps), CASES[name].make)
-    # On TensorFlow 1.15, some operations run only in Sessions (on their XLA device), and others
-    # only eagerly (Sigmoid of bfloat16). So compare also with the v1 optimizer in a function, or
-    # eagerly.
+    # On TensorFlow 1.15, some operations run only in Sessions (on their XLA device), and other
+    # operations only eagerly (Sigmoid of bfloat16). So `own` runs the v1 optimizer in a function or
+    # eagerly, like the bridge, for a second comparison.
     if isinstance(actual, Exception):
         fails = isinstance(expected, Exception) or (own and isinstance(own(), Exception))
         return UNSUPPORTED if fails else f"only the bridge fails: {actual}"
     if isinstance(expected, Exception):
         is_equal = own and _equals_own(actual, own())
-        return EQUAL if is_equal else f"only the v1 fails: {expected}"
+        return EQUAL if is_equal else f"only the v1 optimizer fails: {expected}"
     gap = largest_difference(actual, expected)
     if gap is None:
         return EQUAL
@@ -131,7 +143,10 @@ def cell(name, way, dtype, api="optimizer_v2", steps=24):
 
 
 def _equals_own(actual, own):
-    """Whether a trace equals that of the v1 optimizer run in the same way; False for errors."""
+    """Returns whether a trace equals the trace of the v1 optimizer that was run in the same way.
+
+    If `own` is an error, returns False.
+    """
     if isinstance(own, Exception):
         return False
     slots = {key: actual.slots[key] for key in own.slots}

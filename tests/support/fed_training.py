@@ -1,4 +1,4 @@
-"""Trains a v1 optimizer in its own graph and returns all variables by name."""
+"""Trains a v1 optimizer in a separate graph and returns all variables by name."""
 
 import tensorflow as tf
 
@@ -8,12 +8,12 @@ v1 = tf.compat.v1
 
 
 class FedTraining:
-    """An optimizer with its own graph and Session; gradients are fed through placeholders.
+    """Trains an optimizer in a separate graph and Session; gradients are fed through placeholders.
 
     Args:
       make: called with the global step variable, returns the optimizer.
       problem: the `problems.Problem`.
-      use_resource: whether to use resource instead of ref variables.
+      use_resource: whether to use resource variables instead of ref variables.
 
     Attributes:
       variables: all variables of the graph by their names in a checkpoint.
@@ -48,7 +48,11 @@ class FedTraining:
             self.saver.restore(self.session, path)
 
     def train(self, first, last):
-        """Trains some steps; returns the values of all variables by name after each step."""
+        """Runs the training steps from `first` to `last` - 1.
+
+        Returns:
+          For each step, the values of all variables by name after the step.
+        """
         values = []
         for gradients in self.problem.gradients[first:last]:
             self.session.run(self.train_op, running._feed(self.placeholders, gradients))

@@ -1,4 +1,4 @@
-"""TensorFlow's own optimizers for tests to wrap."""
+"""Creates TensorFlow's optimizers for tests of wrappers (optimizers that contain optimizers)."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Runs MonitoredTrainingSession with hooks; reads the summaries that hooks have written."""
+"""Runs a MonitoredTrainingSession with hooks; reads the summaries that hooks have written."""
 
 import glob
 import os
@@ -26,7 +26,7 @@ def monitored(train_op, hooks, steps, directory=None, steps_between_saves=4):
 
 
 def written(directory):
-    """Returns the scalars in a directory's event files, by (tag, step)."""
+    """Returns the scalars in a directory's event files, by (tag, global step)."""
     found = {}
     for path in sorted(glob.glob(os.path.join(str(directory), "events.out*"))):
         for event in v1.train.summary_iterator(path):
@@ -37,7 +37,7 @@ def written(directory):
 
 
 class LosesTheSession(v1.train.SessionRunHook):
-    """Raises AbortedError once, at global step 3; the session then restores the last checkpoint."""
+    """Raises AbortedError once, at global step 3, so that the session restores a checkpoint."""
 
     def __init__(self, step):
         self.step, self.lost = step, False

@@ -30,7 +30,7 @@ def sgd():
     return v1.train.GradientDescentOptimizer(RATE)
 
 
-# The inner optimizer is plain gradient descent, so that only the wrapper's own effect shows.
+# Wrappers contain another optimizer: here gradient descent, which spreads NaN to no other element.
 WRAPPERS = {
     "ClipByValueOptimizer": lambda: legacy_opt.ClipByValueOptimizer(sgd(), -1.0, 1.0),
     "ClipByNormOptimizer": lambda: legacy_opt.ClipByNormOptimizer(sgd(), 1.0),
@@ -47,7 +47,7 @@ WRAPPERS = {
 
 
 def optimizers():
-    """Returns constructors by class name, to be called with the global step."""
+    """Returns a dict from class names to functions that make an optimizer from the global step."""
     made = {CASES[name].optimizer.__name__: CASES[name].make for name in one_of_each_class()}
     return {name: make for name, make in made.items() if "With" not in name}
 
@@ -60,8 +60,8 @@ class Damage(NamedTuple):
     """How much of a variable, its slots and the other variables is NaN or infinite.
 
     Attributes:
-      variable: the extent in the variable, one of `_EXTENTS`.
-      state: the worst extent in its slots.
+      variable: how much of the variable is not finite, one of `_EXTENTS`.
+      state: the largest such extent among the variable's slots.
       other: whether any other variable is not finite.
       error: the name of the error that the step raised, if any; the other fields are empty then.
     """
@@ -105,8 +105,8 @@ def worst(arrays):
 class Training:
     """A graph with three variables.
 
-    The gradient of `dense` is fed as a dense tensor, that of `sparse` as IndexedSlices; the
-    gradient of `other` is always 1.
+    The variable `dense` gets a dense gradient and `sparse` gets IndexedSlices, both from
+    placeholders. The gradient of `other` is always 1.
     """
 
     def __init__(self, make, use_resource):
@@ -134,14 +134,17 @@ class Training:
             self.graph = graph
 
     def step(self, kind="", value=None):
-        """Trains a step; with a `kind`, puts `value` into one element of that gradient."""
+        """Runs a training step.
+
+        If `kind` is given, one element of the gradient of this variable is `value`.
+        """
         fed = {key: np.full(tensor.shape, 0.5, "f") for key, tensor in self.fed.items()}
         if kind:
             fed[kind][ROW if kind == "dense" else IDS.index(ROW), COLUMN] = value
         self.session.run(self.train_op, {self.fed[key]: array for key, array in fed.items()})
 
     def damage(self, kind):
-        """Returns the present `Damage` after a non-finite gradient of this kind."""
+        """Returns the current `Damage`, after a non-finite gradient of the variable `kind`."""
         arrays = self.session.run(self.floating)
         variable, state = arrays.pop(kind), []
         for name in list(arrays):
@@ -162,7 +165,7 @@ class Training:
 
     def _measure(self, kind, value):
         try:
-            self.step()  # GradientAccumulationOptimizer updates in every second step
+            self.step()  # GradientAccumulationOptimizer updates variables in every second step
             self.step(kind, value)
             first = self.damage(kind)
             for _ in range(HEALTHY_STEPS):
@@ -173,7 +176,7 @@ class Training:
 
 
 def row(name, make, use_resource=True):
-    """Returns a row of the table."""
+    """Returns an optimizer's row of the table."""
     cells, training = [], Training(make, use_resource)
     for kind in KINDS:
         for value in VALUES.values():
@@ -189,7 +192,7 @@ def table(made, use_resource=True):
 
 
 def tables():
-    """Returns the tables of the page by name."""
+    """Returns the page's tables by name."""
     return {"optimizers": table(optimizers()), "wrappers": table(wrappers())}
 
 

@@ -13,12 +13,12 @@ def sum_duplicates(values, ids):
 
 
 class Oracle:
-    """One variable that one optimizer trains.
+    """A variable and its slots, trained by one optimizer's formula.
 
     Attributes:
       value: the variable.
-      name: its name.
-      slots: its slots by name.
+      name: the variable's name.
+      slots: the variable's slots by name.
     """
 
     def __init__(self, value, name=""):
@@ -32,7 +32,7 @@ class Oracle:
         return self.cast(np.float32(number))
 
     def everywhere(self, g, at):
-        """Returns the gradient of the whole variable: `g` at the rows `at`, zero elsewhere."""
+        """Returns the gradient of the whole variable: `g` in the rows `at`, zero in other rows."""
         whole = np.zeros_like(self.value)
         whole[at] = g
         return whole

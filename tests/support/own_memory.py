@@ -1,4 +1,4 @@
-"""Optimizers for tests in which a gradient aliases the variable's buffer."""
+"""Makes optimizers for tests in which the gradient shares its memory with the variable."""
 
 import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Small training problems with given gradients, so that results depend on the optimizer alone."""
+"""Small training problems with given gradients, so that results depend only on the optimizer."""
 
 from typing import NamedTuple, Optional
 
@@ -13,7 +13,7 @@ class Rows(NamedTuple):
 
 
 class Problem(NamedTuple):
-    """Initial values of variables and their gradients in each step.
+    """Initial values of variables and their gradients in each training step.
 
     Attributes:
       values: the initial values by variable name.
@@ -21,7 +21,7 @@ class Problem(NamedTuple):
       sparse: the names of the variables with sparse gradients.
       dtype: the name of the variables' dtype.
       global_step: the name of the global step's dtype.
-      batches: how many steps the optimizer accumulates before it increments the global step.
+      batches: how many gradients the optimizer accumulates for each increment of the global step.
     """
 
     values: dict
@@ -47,7 +47,7 @@ def numpy_dtype(name):
 
 
 def make(kind, dtype="float32", steps=24, seed=0, global_step="int64"):
-    """Returns a random problem of one kind: dense, sparse (distinct ids) or duplicates."""
+    """Returns a random problem: "dense", "sparse" (distinct ids) or "duplicates" (repeated ids)."""
     random = np.random.RandomState(seed)
     cast = numpy_dtype(dtype)
     shapes = {"matrix": (5, 3), "vector": (4,), "scalar": ()} if kind == "dense" else {}

@@ -25,7 +25,7 @@ class Recorded(NamedTuple):
       name: the case of `tests.support.cases` with the same arguments.
       arguments: the repr of a dict of those arguments that are numbers or strings.
       trained: the names of the variables that were trained.
-      moments: for each of `MOMENTS` a dict from variable name, as in a checkpoint, to its value.
+      moments: for each of `MOMENTS` a dict from a variable's name in a checkpoint to its value.
     """
 
     name: str
@@ -53,8 +53,8 @@ def save(path, recorded):
         dtypes = {name: str(value.dtype) for name, value in each.moments[0].items()}
         about = repr((each.arguments, each.trained, shapes, dtypes))
         arrays[each.name + "/about"] = np.array(about)
-        # One array for all values, because each array adds a few hundred bytes to the file. float32
-        # is exact for integer slots too, since they are small counts.
+        # One array for all values, because each array adds a few hundred bytes to the file. The
+        # integer slots are small counts, which float32 represents exactly.
         arrays[each.name + "/values"] = np.stack(
             [np.concatenate([np.ravel(v) for v in m.values()]).astype("f") for m in each.moments]
         )

@@ -1,4 +1,4 @@
-"""Trains v1 optimizers on a `Problem`: in a Session, eagerly, in functions. Returns a `Trace`."""
+"""Trains v1 optimizers on a `Problem` in a Session, eagerly or in functions; returns a `Trace`."""
 
 from typing import NamedTuple
 
@@ -18,7 +18,7 @@ REF_AND_RESOURCE = pytest.mark.parametrize("use_resource", [False, True], ids=["
 
 
 def config_of(way):
-    """Returns the ConfigProto of the Session to compare with this entry of `WAYS`."""
+    """Returns the ConfigProto of the Session with which this entry of `WAYS` is compared."""
     return AS_WRITTEN if way == "eager" else None
 
 
@@ -27,7 +27,8 @@ def inside(construct, train):
 
     Args:
       construct: "cond" or "while_loop".
-      train: a function that builds the step; returns an int32 scalar that depends on it.
+      train: a function that builds the training step, and returns an int32 scalar that depends on
+        the step.
     """
     if construct == "cond":
         return v1.cond(v1.placeholder_with_default(True, []), train, lambda: tf.constant(0))
@@ -60,7 +61,7 @@ def _variables(problem, use_resource):
 
 
 def _as_gradients(problem, tensors, variables):
-    """Returns pairs of gradient and variable; a sparse gradient is passed as (values, ids)."""
+    """Returns pairs of gradient and variable; sparse gradients in `tensors` are (values, ids)."""
     pairs = []
     for name, variable in variables.items():
         gradient = tensors[name]
@@ -94,12 +95,12 @@ def _feed(placeholders, step):
 
 
 def _plain(gradients):
-    """Returns one step's gradients in the structure of `signature`."""
+    """Returns the gradients of one training step in the structure of `signature`."""
     return {name: plain(gradient) for name, gradient in gradients.items()}
 
 
 def plain(gradient):
-    """Returns `Rows` as a plain tuple; dense gradients unchanged."""
+    """Returns a gradient as a plain tuple if it is `Rows`, otherwise unchanged."""
     return tuple(gradient) if isinstance(gradient, Rows) else gradient
 
 

@@ -16,7 +16,7 @@ def variable(name, value, use_resource=True, dtype=tf.float32, **options):
 
 
 def dot(variable, *gradient):
-    """Returns a loss with the given gradient."""
+    """Returns a loss whose gradient is the given numbers."""
     return tf.reduce_sum(variable * tf.constant(np.array(gradient), variable.dtype.base_dtype))
 
 
@@ -39,7 +39,7 @@ class Stepping:
         return 0.5 * tf.reduce_sum(tf.square(self.w - [3.0, 4.0]))
 
     def run(self, train_op, steps=1):
-        """Runs `train_op`; returns its results, and all variables by name after the last step."""
+        """Runs `train_op`; returns a list of its results, and all variables by name at the end."""
         with v1.Session(graph=self.graph, config=running.AS_WRITTEN) as session:
             session.run(v1.global_variables_initializer())
             losses = [session.run(train_op) for _ in range(steps)]
@@ -47,7 +47,7 @@ class Stepping:
             return losses, session.run(variables)
 
     def written(self, train_op):
-        """Runs one step; returns its summaries as `by_tag` does."""
+        """Runs one training step; returns its summaries in the form that `by_tag` returns."""
         losses, _ = self.run([train_op, v1.summary.merge_all()])
         return by_tag(losses[0][1])
 

@@ -23,7 +23,7 @@ ROWS = 4
 
 
 class Composed(legacy_opt.RuleOptimizer):
-    """Counts steps in a slot, with separate operations that read, add and write."""
+    """Counts training steps in a slot, with separate operations that read, add and write."""
 
     slots = {"count": legacy_opt.Slot()}
 
@@ -33,7 +33,7 @@ class Composed(legacy_opt.RuleOptimizer):
 
 
 class Added(Composed):
-    """Counts steps in a slot with an `Addition`, a single operation."""
+    """Counts training steps in a slot with a `legacy_opt.Addition`, a single operation."""
 
     def rule(self, grad, value, slots, hyper):
         step, _ = super().rule(grad, value, slots, hyper)
@@ -41,7 +41,7 @@ class Added(Composed):
 
 
 class Counted(NamedTuple):
-    """An optimizer with a slot that counts the steps if all gradients are 1.
+    """An optimizer with a slot that counts the training steps if all gradients are 1.
 
     Attributes:
       make: called with the global step and use_locking, returns the optimizer.
@@ -82,13 +82,14 @@ COUNTED = {
 
 
 class Lost(NamedTuple):
-    """How many of the steps were lost.
+    """How many of the training steps were lost.
 
     Attributes:
-      steps: the number of steps that all threads ran.
-      global_step: how many of them the global step did not count.
-      dense: how many the slot of the variable with dense gradients did not count, at most.
-      sparse: the same for the variable with sparse gradients.
+      steps: the number of training steps of all threads together.
+      global_step: the number of steps that are missing in the global step.
+      dense: the largest number of steps that are missing in an element of the slot of the variable
+        with dense gradients.
+      sparse: the same number for the variable with sparse gradients, in the rows with gradients.
     """
 
     steps: int
@@ -120,7 +121,7 @@ def in_threads(function, threads=THREADS):
 
 
 def train(counted, use_resource, use_locking, steps, width=2):
-    """Trains in `THREADS` threads, `steps` each; returns a `Lost`."""
+    """Runs `steps` training steps in each of `THREADS` threads; returns a `Lost`."""
     with tf.Graph().as_default() as graph, v1.variable_scope("", use_resource=use_resource):
         dense, table = (
             v1.get_variable(name, initializer=tf.zeros([ROWS, width])) for name in ("w", "table")
@@ -137,16 +138,16 @@ def train(counted, use_resource, use_locking, steps, width=2):
             session.run(initializer)
             run = session.make_callable(train_op)
             in_threads(lambda: [run() for _ in range(steps)])
-            advanced, (whole, touched), variables = session.run([step, slots, [dense, table]])
+            final_step, (whole, touched), variables = session.run([step, slots, [dense, table]])
     for array in (whole, touched, *variables):
         assert np.isfinite(array).all()
     done = steps * THREADS
     lost = [done - int(np.min(slot - counted.start)) for slot in (whole, touched[[3, 1]])]
-    return Lost(done, done - int(advanced), *lost)
+    return Lost(done, done - int(final_step), *lost)
 
 
 def table(steps=250, width=20000, repeats=3):
-    """Returns the page's table: the largest losses in `repeats` runs."""
+    """Returns the page's table: the largest numbers of lost steps in `repeats` runs."""
     lines = [
         "| optimizer | variables | `use_locking` | global step | slot, dense | slot, sparse |",
         "|---|---|---|---|---|---|",

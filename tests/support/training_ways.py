@@ -1,4 +1,4 @@
-"""Models of every optimizer class, for tests that train like TensorFlow 1 programs."""
+"""Makes a small model for every optimizer class, for tests that train like TF1 programs."""
 
 import contextlib
 import functools
@@ -49,7 +49,7 @@ class Model(NamedTuple):
 
 @contextlib.contextmanager
 def named(name):
-    """Adds the optimizer's name to the message of an error."""
+    """Adds the optimizer's name to the message of an error that is raised in the `with` block."""
     try:
         yield
     except Exception as error:
@@ -72,7 +72,7 @@ def models(kinds, ids=None):
 
 
 def minimize(made, wrap=lambda optimizer: optimizer):
-    """Returns an operation that trains one step of all models and increments the global step."""
+    """Returns an operation that runs a step of each model, then increments the global step."""
     train_ops = []
     for each in made:
         with named(each.name):
@@ -87,7 +87,7 @@ def global_variables():
 
 
 def plain(kinds, steps=STEPS):
-    """Trains in a plain Session, the reference for all other ways to train."""
+    """Trains in a plain Session; its results are the expected results of all other trainings."""
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
         with v1.Session() as sess:
@@ -116,7 +116,7 @@ def assert_same_state(actual, expected):
 
 
 def some(kinds, chosen):
-    """Returns the items of `kinds` whose class is chosen."""
+    """Returns the items of `kinds` whose name is in `chosen`."""
     return {name: use_resource for name, use_resource in kinds.items() if name in chosen}
 
 
@@ -130,7 +130,7 @@ def assert_holds(path, state):
 
 
 class SideBySide(v1.train.Optimizer):
-    """Applies each gradient with the optimizer of the variable's own model."""
+    """Applies each gradient with the optimizer of the `Model` that contains the variable."""
 
     def __init__(self, made):
         super().__init__(False, "SideBySide")

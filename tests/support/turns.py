@@ -1,11 +1,14 @@
-"""Selects the cells of a run: all combinations of parameters, pairs, or one lane's share.
+"""Selects the cells of a run: all combinations of parameters, all pairs, or a lane's share.
 
-A cell is a test with one combination of parameters; a lane is one TensorFlow version. A run of one
-lane has all cells of the daily run. If all lanes run, each gets its number (`--turn 2/5`: the
-second of five), and the cells of tests that take longer than `BUDGET` are divided among the lanes:
-each cell runs on as many lanes as the budget allows, but at least on one. Tests marked `every_lane`
-are never divided. Cells of one optimizer and dtype run on the same lanes, because they are compared
-with the same Sessions; so do tests that use the same slow fixture.
+A cell is a test with one combination of parameters; a lane is one TensorFlow version. If a single
+lane runs, it runs all daily cells. If all lanes run, each lane gets its number (`--turn 2/5` is the
+second of five lanes). The cells of a test that takes longer than `BUDGET` are then divided among
+the lanes: each cell runs on as many lanes as the budget allows, but at least on one lane. Tests
+marked `every_lane` are never divided.
+
+Cells with the same optimizer and dtype run on the same lanes, because they are compared with the
+same Session runs, which are cached. Tests that use the same slow fixture also run on the same
+lanes.
 """
 
 import collections
@@ -22,13 +25,13 @@ from allpairspy import AllPairs
 
 ParameterSet = type(pytest.param())
 BUDGET = 0.1  # seconds that all cells of a test may take on one lane
-# The durations of slower tests (all cells on one lane) and of shared fixtures, in seconds by name.
-# Written by python -m tests.tools.seconds.
+# The durations in seconds, by name, of tests slower than `BUDGET` (all cells on one lane), and of
+# shared fixtures. Written by python -m tests.tools.seconds.
 SECONDS = Path(__file__).with_name("seconds.json")
 
 TOO_SLOW = "too slow for every day: make test-full"
 ANOTHER_LANES_TURN = "another lane has its turn: make test-full"
-# The parameters that select the Session that a cell is compared with.
+# The names of parameters that determine the Session run with which a cell is compared.
 _COMPARED_BY = ("name", "optimizer", "cls", "case", "dtype")
 # Cells that exist on some lanes only are not divided, but run on each of these lanes.
 _NOT_EVERYWHERE = re.compile(r"\[.*(contrib|Ftrl beta)")
@@ -43,9 +46,9 @@ def pytest_generate_tests(metafunc):
 
 
 def pytest_make_parametrize_id(val):
-    """Returns ids for tuples of strings (the joined strings) and for code (its checksum).
+    """Returns ids for tuples of strings (joined) and for strings with newlines (a checksum).
 
-    The ids of strings with newlines differ between versions of pytest.
+    Versions of pytest would give different ids to strings with newlines.
     """
     if isinstance(val, str) and "\n" in val:
         return f"{_number(val):08x}"
@@ -54,7 +57,7 @@ def pytest_make_parametrize_id(val):
 
 
 def pytest_collection_modifyitems(config, items):
-    """Deselects slow tests and the shares of other lanes, and counts them in config.left_out."""
+    """Deselects slow tests and the shares of other lanes; counts these cells in config.left_out."""
     left = {TOO_SLOW: [], ANOTHER_LANES_TURN: []}
     if not config.getoption("full"):
         left[TOO_SLOW] = [item for item in items if item.get_closest_marker("full")]
@@ -84,7 +87,7 @@ def pairwise(axes):
 
 
 def in_turn(axes):
-    """Returns each value of the first axis once, combined in turn with the other axes."""
+    """Returns each value of the first axis once; the values of the other axes rotate."""
     (_, values), *others = axes.items()
     combinations = every_cell(dict(others))
     return [
@@ -131,14 +134,15 @@ def share(items, number, total):
 
 
 def longest_first(items):
-    """Sorts tests by file, the slowest file first, so that all xdist workers end about together."""
+    """Sorts tests by file, slowest file first, so that xdist workers end at about the same time."""
     files = collections.defaultdict(list)
     for item in items:
         files[file_of(item.nodeid)].append(item)
 
     def seconds_of(file):
         tests = {test_of(item) for item in files[file]}
-        # fsum is exact, whatever the order; two workers may iterate a set in different orders.
+        # xdist workers must sort alike, but may iterate a set in different orders. The result of
+        # fsum does not depend on the order.
         return math.fsum(seconds().get(test, 0) for test in tests) + _longest_fixture(files[file])
 
     return [item for file in sorted(files, key=seconds_of, reverse=True) for item in files[file]]
@@ -167,9 +171,9 @@ def test_of(item):
 
 
 def _lanes_with(item, number, total):
-    """Returns this lane's number among the lanes that can run a cell, and their number."""
+    """Returns this lane's number among the lanes that can run a cell, and how many these are."""
     if item.get_closest_marker("keras3"):
-        return 1 + (number == total), 2  # the newest lane, and the oldest Keras 3
+        return 1 + (number == total), 2  # the oldest lane with Keras 3, and the newest
     is_never_shared = any(map(item.get_closest_marker, ("contrib", "every_lane")))
     if is_never_shared or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
@@ -177,7 +181,7 @@ def _lanes_with(item, number, total):
 
 
 def _compared_by(item):
-    """Returns a key made of the parameters that select the Session to compare with."""
+    """Returns a key made of the parameters that determine the Session run to compare with."""
     parameters = getattr(item, "callspec", None) and item.callspec.params or {}
     values = [parameters[name] for name in _COMPARED_BY if name in parameters]
     names = [
@@ -187,5 +191,5 @@ def _compared_by(item):
 
 
 def _number(text):
-    """Returns a checksum, the same in each process; names of cells may contain lone surrogates."""
+    """Returns a checksum, the same in each process. The text may contain lone surrogates."""
     return zlib.crc32(text.encode("utf-8", "surrogatepass"))

@@ -1,4 +1,4 @@
-"""Wide and deep models for MultiOptimizer."""
+"""Trains a wide & deep model with a MultiOptimizer."""
 
 import warnings
 
@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def no_global_step_warnings():
-    """Fails on GlobalStepWarning, because all trainings with this model increment the step."""
+    """Turns GlobalStepWarning into an error. All trainings here increment the global step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield
@@ -36,7 +36,7 @@ def wide_and_deep():
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        # Resource variables, because a gradient might read a ref variable after its update.
+        # Resource variables, because a ref variable might be updated before a gradient reads it.
         value = random.randn(*shape).astype("f")
         return v1.get_variable(name, initializer=value, use_resource=True)
 

@@ -1,4 +1,4 @@
-"""Constructors of one wrapper of each kind."""
+"""Makes one wrapper of each kind, with other optimizers inside."""
 
 import legacy_opt
 

@@ -1,4 +1,4 @@
-"""Writes the tables of the optimizers' pages in docs/: arguments, slots, differences to Keras.
+"""Writes tables on the optimizers' pages in docs/: arguments, slots, differences to Keras.
 
 python -m tests.tools.catalogue_pages          prints the differences to Keras' own optimizers
 python -m tests.tools.catalogue_pages docs     writes all tables; needs Keras 2 and Keras 3
@@ -20,18 +20,19 @@ from tests.support.keras.native_keras import PROBLEMS, SHAPE, STEPS, difference,
 from tests.support.problems import Problem
 
 v1 = tf.compat.v1
-# The names in which the expressions below are evaluated; the pages show the same expressions.
+# The expressions below are evaluated with these names. The pages show the same expressions.
 NAMES = {**vars(v1.train), **{name: getattr(legacy_opt, name) for name in legacy_opt.__all__}}
 
 
 class Replacement(NamedTuple):
-    """An optimizer of this package and its nearest counterparts among Keras' own.
+    """An optimizer of this package, and its nearest counterparts among Keras' own optimizers.
 
     Attributes:
       v1: the expression that creates the optimizer of this package; `step` is the global step.
       keras_2: the expression for Keras 2, with names of `tf_keras.optimizers`; None if there is no
         counterpart.
-      keras_3: the expression for Keras 3, with names of `keras.optimizers`, or None.
+      keras_3: the expression for Keras 3, with names of `keras.optimizers`; None if there is no
+        counterpart.
     """
 
     v1: str
@@ -168,7 +169,7 @@ class Facts(NamedTuple):
 
 
 def facts(expression, shapes):
-    """Returns the `Facts` of an optimizer for variables with these names and shapes, a dict."""
+    """Returns the `Facts` of an optimizer; `shapes` is a dict from variables' names to shapes."""
     with tf.Graph().as_default():
         step = v1.train.get_or_create_global_step()
         variables = {name: v1.get_variable(name, shape) for name, shape in shapes.items()}
@@ -222,7 +223,7 @@ def slots(page):
 
 
 def state(page):
-    """Returns the table of the slots' size in bytes, for the optimizers of all pages."""
+    """Returns the table of the slots' sizes in bytes, for the optimizers of all pages."""
     del page
     rows = {}
     for each in PAGES.values():
@@ -248,7 +249,7 @@ def _size(count):
 
 
 def _by_number(name):
-    """Sorts `w/Name` before `w/Name_2`, and that before `w/Name_10`."""
+    """Returns a key that sorts `w/Name`, `w/Name_2` and `w/Name_10` in this order."""
     return len(name), name
 
 
@@ -256,7 +257,7 @@ def _by_number(name):
 
 
 def problem():
-    """Returns a problem with a table for each kind of gradient."""
+    """Returns a problem with one embedding table for each kind of gradient in `PROBLEMS`."""
     parts = {name: make() for name, make in PROBLEMS.items()}
     names = {name: name.replace(" ", "_") for name in parts}
     return Problem(
@@ -271,7 +272,7 @@ def problem():
 
 
 def keras_run(one_problem, optimizer, generation):
-    """Trains with a Keras optimizer in a `tf.function`; returns the values at the end."""
+    """Trains with a Keras optimizer in a `tf.function`; returns the variables' final values."""
     # Keras 3's Adafactor trains only keras.Variables.
     make = tf.Variable if generation == 2 else keras_ways.keras_variable
     variables = {
@@ -294,7 +295,7 @@ def keras_run(one_problem, optimizer, generation):
 
 
 def _gradient(tensors, shape):
-    """Returns a gradient like that of an embedding layer, whose dense shape is a tensor."""
+    """Returns a gradient. The dense shape of a sparse gradient is a tensor, like in embeddings."""
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(shape, tf.int64))
@@ -334,7 +335,7 @@ MEASURED = {"versions": lambda page: measured_versions(), "replacements": replac
 
 
 def written(text, page, makers):
-    """Returns a page's text with its tables replaced."""
+    """Returns a page's text with the tables of `makers` replaced by new ones."""
     for name, make in makers.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, found, rest = text.partition(start)

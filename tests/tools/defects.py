@@ -2,9 +2,10 @@
 
     make defects BEFORE=<a commit>
 
-runs the tests marked ``@pytest.mark.defect(number)`` twice on each lane: with the product of that
-commit, and with the present one. Each test must fail with the old product on some lane (not in its
-setup or teardown) and pass with the present one on all lanes. Each number must have a test.
+runs the tests marked ``@pytest.mark.defect(number)`` twice on each lane (TensorFlow version): with
+the product of that commit, and with the present product. Each test must fail with the old product
+on at least one lane, but not in its setup or teardown. With the present product, it must pass on
+all lanes. Each number in `DEFECTS` must have a test.
 """
 
 import argparse
@@ -19,13 +20,13 @@ DEFECTS = {
     3: "two writers of one checkpoint mixed their files",
     4: "a global step created inside a tf.function was created again in its second trace",
     5: "apply_gradients in a tf.cond of a tf.function failed: a tensor is unhashable",
-    6: "a checkpoint with a NaN was refused",
+    6: "a checkpoint with a NaN raised an error",
     7: "an empty name in a name map aborted the process",
     8: "to_keras converted callable hyperparameters without calling them",
-    9: "legacy-opt run refused programs because of names in branches that never run",
-    10: "the Keras 3 bridge refused gradients of another float dtype",
+    9: "legacy-opt run raised errors for names in branches that never run",
+    10: "the Keras 3 bridge raised errors for gradients of another float dtype",
     11: "constructors and accessors differed slightly from the original's",
-    12: "audit missed optimizers; special files hung commands; names were printed raw",
+    12: "audit missed optimizers; special files hung commands; names were printed unescaped",
     13: "GradientAccumulationOptimizer lost rows when restored with other partitions",
     14: "AdagradDecay repeated past decays when restored with other partitions",
     15: "state of one partition was restored into another partition",
@@ -40,14 +41,14 @@ DEFECTS = {
 
 
 def pytest_collection_modifyitems(items):
-    """Adds the numbers of defects to the test's reports; this module is a pytest plugin."""
+    """Adds the numbers of defects to the reports of their tests; pytest calls this function."""
     for item in items:
         numbers = [marker.args[0] for marker in item.iter_markers("defect")]
         item.user_properties.append(("defects", numbers))
 
 
 class Recorder:
-    """A pytest plugin that writes each test's outcome: "passed", "failed" or a failed phase."""
+    """A pytest plugin that writes each test's outcome: "passed", "failed" or the failed phase."""
 
     def __init__(self, path):
         self._path, self._ends = path, {}
@@ -72,8 +73,8 @@ def run(path):
     """Runs all marked tests on this lane; writes their outcomes to a JSON file."""
     import pytest
 
-    # TensorFlow 2.4 imports setuptools, in which pytest then finds an incompatible plugin,
-    # typeguard.
+    # Without typeguard: TensorFlow 2.4 imports setuptools, in which pytest would find this plugin,
+    # which is incompatible.
     words = "-q -m defect --tb=no -W ignore -n 2 -p tests.tools.defects -p no:typeguard"
     pytest.main(words.split(), plugins=[Recorder(path)])
 
@@ -82,10 +83,11 @@ def compare(paths):
     """Prints the outcomes by defect.
 
     Args:
-      paths: the files of `run`, for each lane one of the old product and one of the present one.
+      paths: the files that `run` wrote: for each lane first that of the old product, then that of
+        the present product.
 
     Returns:
-      A list of complaints.
+      A list of messages, one for each requirement that is not met.
     """
     before, today = (collections.defaultdict(list) for _ in range(2))
     numbers = collections.defaultdict(set)
@@ -104,8 +106,8 @@ def compare(paths):
         passed = [name for name in tests if set(today[name]) == {"passed"}]
         print(f"{number:3}  {len(tests):5}  {len(failed):6}  {len(passed):5}  {what}")
         if not tests:
-            complaints.append(f"{number} has no test.")
-        complaints += [f"{name} passed before." for name in tests if name not in failed]
+            complaints.append(f"Defect {number} has no test.")
+        complaints += [f"{name} passed before the fix." for name in tests if name not in failed]
         complaints += [f"{name} does not pass today." for name in tests if name not in passed]
     for name, ends in sorted(before.items()) + sorted(today.items()):
         if {"setup", "teardown", "collection"} & set(ends):

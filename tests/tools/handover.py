@@ -6,17 +6,19 @@ Each command runs on the TensorFlow of its Python, from the checkout's root::
     python2.21 -m tests.tools.handover continue there back
     python1.15 -m tests.tools.handover continue back home
 
-`write` trains and saves a Saver checkpoint in a folder. It also writes `values.npz`: all values at
-that step, and the values after training further on the same TensorFlow. `continue` restores the
-checkpoint, trains as many further steps, and asserts that
+`write` trains and saves a Saver checkpoint in a folder. It also writes `values.npz`: all values in
+the checkpoint, and the values after `STEPS_AFTER` further training steps on the same TensorFlow.
+`continue` restores the checkpoint on another TensorFlow version, trains the same further steps, and
+asserts that
 
-* every restored tensor is bit-equal,
-* each further step equals, bit for bit, TensorFlow's own Adagrad on this TensorFlow version,
-  started from the checkpoint's arrays, with accumulator decays computed between steps in NumPy,
-* the final values are within `bound` of the run that never moved.
+* every restored tensor is bit-equal;
+* each further step equals TensorFlow's own Adagrad bit for bit, on this TensorFlow version. That
+  Adagrad starts from the checkpoint's arrays, and NumPy decays its accumulators between the steps;
+* the final values differ by at most `bound` from those in `values.npz`, of the training that stayed
+  on the TensorFlow version that saved the checkpoint.
 
-It prints the largest differences, writes them to `report.txt`, and saves a checkpoint and
-`values.npz` in another folder, to be moved back.
+`continue` prints the largest differences and writes them to `report.txt`. It also saves a
+checkpoint and `values.npz` in another folder, so that the first version can continue from there.
 """
 
 import argparse
@@ -33,7 +35,7 @@ from tests.support.optimizer_cases.adagrad_decay import AdagradDecay
 v1 = tf.compat.v1
 
 STEPS_BEFORE, STEPS_AFTER = 60, 100
-OPTIMIZERS = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}  # by layout of the counts
+OPTIMIZERS = {1: AdagradDecayOptimizer, 2: AdagradDecayOptimizerV2}  # by layout of the decay counts
 ARGUMENTS = {
     "learning_rate": 0.3,
     "initial_accumulator_value": 0.2,
@@ -44,7 +46,7 @@ ROWS, INPUTS, OUTPUTS = 9, 5, 3
 
 
 class Batch(NamedTuple):
-    """The data of one step: ids of a few rows, some repeated, inputs and targets."""
+    """The data of one training step: ids of a few rows (some repeated), inputs and targets."""
 
     ids: np.ndarray
     inputs: np.ndarray
@@ -70,10 +72,12 @@ class Batch(NamedTuple):
 
 
 class Model:
-    """A graph of four least-squares problems: both layouts, on ref and on resource variables.
+    """A graph of four least-squares problems: both layouts, with ref and with resource variables.
 
-    Each fits ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense
-    gradient depend on the variables.
+    A layout is a shape of the slot with AdagradDecay's decay counts: that of the variable (1,
+    `AdagradDecayOptimizer`) or [rows] (2, `AdagradDecayOptimizerV2`). Each problem fits
+    ``table[ids] + inputs @ dense`` to the targets, so that the sparse and the dense gradient depend
+    on the variables.
 
     Args:
       make_optimizer: called with the layout and the global step variable, returns the optimizer.
@@ -116,7 +120,7 @@ class Model:
         return optimizer.apply_gradients(pairs)
 
     def train(self, sess, step):
-        """Runs the step with this number."""
+        """Runs one training step, with the batch of this global step."""
         sess.run(self.train_op, dict(zip(self.batch, Batch.at(step))))
 
 
@@ -144,7 +148,7 @@ def read_all(sess):
 
 
 def write(directory):
-    """Trains from the start and saves the checkpoint to be continued."""
+    """Trains from initial values; saves a checkpoint, from which another version can continue."""
     with tf.Graph().as_default():
         model = Model(decaying)
         with v1.Session() as sess:
@@ -155,7 +159,7 @@ def write(directory):
 
 
 def leave_checkpoint(model, sess, directory):
-    """Saves a checkpoint, trains further, and writes the values before and after these steps."""
+    """Saves a checkpoint, trains further, and writes the values before and after this training."""
     directory = Path(str(directory))
     directory.mkdir(parents=True, exist_ok=True)
     saver = v1.train.Saver(save_relative_paths=True)
@@ -172,7 +176,9 @@ def leave_checkpoint(model, sess, directory):
 
 
 def continue_from(directory, out):
-    """Continues from a checkpoint, asserts what this module promises, saves one in `out`.
+    """Continues from a checkpoint; makes the assertions in the module's docstring.
+
+    Saves a checkpoint in `out` after the further steps.
 
     Returns:
       The report, one line.
@@ -206,10 +212,10 @@ def continue_from(directory, out):
 def stock_steps(checkpoint):
     """Trains with TensorFlow's Adagrad from a checkpoint's arrays; decays accumulators in NumPy.
 
-    legacy_opt is not involved.
+    Uses no code of legacy_opt.
 
     Returns:
-      A list of pairs: the number of a step, and the values after it by name.
+      For each training step, a pair of its global step and a dict of the values after it.
     """
     reader, steps = tf.train.load_checkpoint(checkpoint), []
     with tf.Graph().as_default():
@@ -231,7 +237,7 @@ def stock_steps(checkpoint):
             }
             for step in range(first, first + STEPS_AFTER):
                 for name, state in states.items():
-                    # With a gradient of zero the oracle only decays the accumulator.
+                    # With a zero gradient, the NumPy reference only decays the accumulator.
                     visited = np.unique(Batch.at(step).ids) if "table" in name else Ellipsis
                     state.update(np.float32(0), visited, step)
                     slots[name].load(state.slots["accumulator"], sess)
@@ -265,7 +271,7 @@ def assert_equal(actual, expected, what):
 
 
 def differences(actual, expected):
-    """Asserts that all differences from the run that never moved are within `bound`.
+    """Asserts that all differences from the training that never moved are within `bound`.
 
     Returns:
       The largest differences: of the variables, and of the accumulators.
@@ -280,14 +286,16 @@ def differences(actual, expected):
 
 
 def bound(value):
-    """Returns the allowed difference from the run that never moved; 0 for the integer counts.
+    """Returns the allowed difference from the training that never moved; 0 for integers.
 
     TensorFlow versions round differently: each step may differ by one or two units in the last
-    place (ulps) of the largest value. Rounding errors have random signs, so n steps add up to about
-    sqrt(n) of them, and gradient descent on a convex loss shrinks differences. The steps at which
-    accumulators decay depend on integers alone. Measured: up to 2.2 ulps between 1.15 and 2.4,
-    2.10, 2.15, 2.21; the bound is 20. One accumulator decay too many would make a difference of 40
-    percent.
+    place (ulps) of the largest value. The signs of rounding errors are random, so the errors of n
+    steps add up to about sqrt(n) of these differences. Gradient descent on a convex loss makes
+    differences smaller.
+
+    The measured differences between 1.15 and 2.4, 2.10, 2.15 and 2.21 are up to 2.2 ulps; the bound
+    is 20 ulps. An accumulator decay too many would change values by 40 percent, but cannot be due
+    to rounding, because the steps at which accumulators decay depend only on integers.
     """
     if not np.issubdtype(value.dtype, np.floating):
         return 0

@@ -1,6 +1,7 @@
 """Mutations of the code that moves a training: checkpoint conversion, to_v1, to_plain_keras.
 
-Each is a tuple of the fields of `tests.tools.mutations.Mutation`.
+A mutation breaks one function on purpose. Each mutation is a tuple of the fields of
+`tests.tools.mutations.Mutation`.
 """
 
 _DATA = """\
@@ -48,14 +49,14 @@ MOVING = (
         ("tests/checkpoints/test_v1_checkpoints_out.py", "-k", "comes_along"),
     ),
     (
-        "counts of decays are taken from where V2 has them",
+        "decay counts are read from the first element of each row",
         "change_layout",
         "flat = counts.reshape(-1)",
         "flat = counts.reshape(-1)[:: counts.size // max(len(counts), 1)]",
         ("tests/checkpoints/test_v1_checkpoints_models.py", "-k", "counts_of_adagrad_decay"),
     ),
     (
-        "the global step does not advance",
+        "the global step is not incremented",
         "KerasInV1.apply_gradients",
         "done = step.assign_add(1, name=scope or None, read_value=False)",
         "done = step.assign_add(0, name=scope or None, read_value=False)",

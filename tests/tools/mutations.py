@@ -1,10 +1,10 @@
-"""Mutation tests: breaks one function at a time in a copy of the checkout; tests must fail.
+"""Mutation tests: breaks one function at a time in a copy of the checkout; then tests must fail.
 
     python -m tests.tools.mutations
 
-If `tf.keras` is Keras 2, this breaks the OptimizerV2 bridge and the code that moves a training
-between a TF1 graph and Keras; otherwise the Keras 3 bridge. The program fails if the tests pass
-with a mutation.
+If `tf.keras` is Keras 2, the program breaks the OptimizerV2 bridge (`to_keras` for Keras 2) and the
+code that moves a training between a TF1 graph and Keras. Otherwise, it breaks the Keras 3 bridge.
+The program fails if the tests of a mutation pass.
 """
 
 import ast
@@ -27,12 +27,12 @@ class Mutation(NamedTuple):
     """One way to break the product.
 
     Attributes:
-      name: what is wrong then.
-      function: the qualified name of a function of the product, as "Class.method"; it must be
+      name: what the mutation makes wrong.
+      function: the qualified name of a function of the product, such as "Class.method". It must be
         unique.
-      old: an expression or statements that occur once in the function, in any layout; or WHOLE, its
-        body.
-      new: the replacement.
+      old: an expression or statements that occur once in the function, however formatted; or WHOLE,
+        the function's body.
+      new: the code that replaces `old`.
       tests: pytest's arguments that select the tests which must fail.
     """
 
@@ -47,14 +47,14 @@ WHOLE = "..."
 
 
 def _of_both(exact, learning_rate, step, hyperparameters, dtypes):
-    """Returns the mutations of the code that both bridges share.
+    """Returns the mutations of the code that the bridges to Keras 2 and Keras 3 share.
 
     Args:
       exact: called with names of optimizers, returns pytest's arguments for their exactness tests.
       learning_rate: the tests of a learning rate that is set between steps.
       step: the tests of optimizers that use the global step.
       hyperparameters: the tests of other hyperparameters that are set between steps.
-      dtypes: the tests of updates that read the learning rate, in other dtypes than float32.
+      dtypes: the tests of updates that read the learning rate, in dtypes other than float32.
     """
     return (
         Mutation(
@@ -102,7 +102,7 @@ HYPERPARAMETERS = "tests/keras_bridge/test_hyperparameters.py"
 
 
 def _exact(*names):
-    """Returns pytest's arguments for the float32 cells of these optimizers."""
+    """Returns pytest's arguments for the float32 tests of these optimizers."""
     return tuple(f"{EXACT}::test_float32[optimizer_v2-{name}-function]" for name in names)
 
 
@@ -163,7 +163,7 @@ FEATURES_3 = "tests/keras_bridge/test_keras3_features.py"
 
 
 def _exact_3(*names):
-    """Returns pytest's arguments for the float32 cells of these optimizers."""
+    """Returns pytest's arguments for the float32 tests of these optimizers."""
     return EXACT, "-k", " or ".join(f"test_float32[keras3-{name}-" for name in names)
 
 
@@ -254,7 +254,7 @@ KERAS_3 = _of_both(
         (CHECKPOINTS_3, "-k", "another_optimizer_is_refused and built-plain"),
     ),
     Mutation(
-        "decays of v1 count accumulated batches",
+        "learning rate decays of v1 count batches, not updates",
         "Keras3Hyperparameters._get_current_learning_rate",
         "self._v1.counts_updates",
         "False",
@@ -341,7 +341,7 @@ def _functions(node, prefix=""):
 
 
 class _Replacing(ast.NodeTransformer):
-    """Replaces statements by others, or an expression by another."""
+    """Replaces statements by other statements, or an expression by another expression."""
 
     def __init__(self, old, new):
         self._old, self._new, self.count = list(map(ast.dump, old)), new, 0
@@ -379,10 +379,10 @@ def copy_checkout(target):
 
 
 def run_tests(root, words):
-    """Runs tests of a copy; returns whether they passed, and pytest's last line.
+    """Runs tests in a copy of the checkout; returns whether they passed, and pytest's last line.
 
     Raises:
-      RuntimeError: pytest found no test, or failed itself.
+      RuntimeError: pytest found no test, or pytest itself failed.
     """
     environment = dict(os.environ, PYTHONPATH=root, PYTHONDONTWRITEBYTECODE="1")
     pytest = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
@@ -400,10 +400,10 @@ def run_tests(root, words):
 
 
 def run(mutations):
-    """Runs the tests without mutations (they must pass) and with each one (they must fail).
+    """Runs the tests without a mutation (they must pass) and with each mutation (they must fail).
 
     Returns:
-      Whether all tests passed or failed as they must.
+      Whether all tests passed or failed as required.
     """
     row = f"%-{max(len(mutation.name) for mutation in mutations)}s %-10s %s"
     print(row % ("mutation", "", "tests"))

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/plain_keras.md: translations to Keras' own optimizers, and differences.
+"""Writes the tables of docs/plain_keras.md, on translations to Keras' own optimizers.
 
 python -m tests.tools.plain_keras_page           prints the measurements
 python -m tests.tools.plain_keras_page PAGE.md   writes the page's tables; needs Keras 2 and Keras 3
@@ -15,7 +15,7 @@ from legacy_opt.compat import to_plain_keras
 from legacy_opt.compat.native_keras.counterparts import COUNTERPARTS, KINDS, WITHOUT_COUNTERPART
 
 v1 = tf.compat.v1
-# Expressions that `translated` evaluates; the page shows them.
+# Expressions that `translated` evaluates. The page shows the same expressions.
 CASES = (
     "GradientDescentOptimizer(0.1)",
     "MomentumOptimizer(0.1, 0.9)",
@@ -57,7 +57,7 @@ def figures(api):
 
 
 def expression(report):
-    """Returns the expression that creates the Keras optimizer, without false or zero arguments."""
+    """Returns the expression that creates the Keras optimizer, without arguments of False or 0."""
     settings = {name: value for name, value in report.settings.items() if value}
     rate = settings.pop("learning_rate")
     arguments = [f"{rate:g}"] + ["{}={!r}".format(*item) for item in settings.items()]
@@ -65,7 +65,11 @@ def expression(report):
 
 
 def cell(figure):
-    """Returns the largest difference and, beyond rounding, its share of the distance moved."""
+    """Returns the largest difference as text.
+
+    If the difference is larger than rounding, the text also has it in percent of the largest
+    distance by which a weight has moved.
+    """
     if figure.grade == "exact":
         return "0"
     if figure.grade == "rounding":
@@ -74,7 +78,7 @@ def cell(figure):
 
 
 def state():
-    """Returns the table of slots and non-slot variables."""
+    """Returns the table of slots and non-slot variables, in v1 and in Keras."""
     rows = []
     for name, relative in sorted(COUNTERPARTS.items()):
         for slot in relative.slots:
@@ -89,7 +93,7 @@ def state():
 
 
 def settings():
-    """Returns the table of arguments."""
+    """Returns the table of the arguments of v1 optimizers and of their Keras counterparts."""
     rows = []
     for name, relative in sorted(COUNTERPARTS.items()):
         pairs = [
@@ -116,7 +120,7 @@ def versions():
     return "Measured with tf_keras {} and Keras {} on TensorFlow {}.\n".format(*facts)
 
 
-# Tables that depend on the package only, and those that are measured.
+# FACTS are tables that depend only on this package; MEASURED depend on TensorFlow and Keras too.
 FACTS = {"settings": settings, "state": state, "none": none}
 MEASURED = {
     "versions": versions,
@@ -126,7 +130,7 @@ MEASURED = {
 
 
 def page(text):
-    """Returns the page's text with its tables replaced by those of this TensorFlow."""
+    """Returns the page's text with new tables, measured with the installed TensorFlow."""
     for name, make in {**FACTS, **MEASURED}.items():
         start, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
         before, _, rest = text.partition(start)

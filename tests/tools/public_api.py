@@ -1,9 +1,9 @@
-"""The public API as text: names, signatures, and the first lines of docstrings.
+"""Writes the public API as text: names, signatures, and the first lines of docstrings.
 
     python -m tests.tools.public_api          writes docs/public_api.txt
 
-tests/project/test_public_api.py compares the file with the code, so that each change shows in a
-diff.
+tests/project/test_public_api.py compares docs/public_api.txt with the code. So each change of the
+API appears in a diff of docs/public_api.txt.
 """
 
 import inspect
@@ -26,7 +26,7 @@ RESULTS = (
 
 
 def text():
-    """Returns the content of the file."""
+    """Returns the content of docs/public_api.txt."""
     parts = []
     for module in (legacy_opt, compat):
         names = sorted(module.__all__)
@@ -56,7 +56,7 @@ def entry(name, value):
 
 
 def is_public(cls):
-    """Whether a class is public in this package."""
+    """Returns whether a class is public in this package."""
     return cls.__module__.startswith("legacy_opt") and cls.__name__ in legacy_opt.__all__
 
 
@@ -102,14 +102,14 @@ def signature(function, skipped=0):
         is_starred = is_starred or each.kind in (each.VAR_POSITIONAL, each.KEYWORD_ONLY)
         words.append(parameter(each))
     returns = found.return_annotation
-    # A constructor's annotation, None, is omitted.
+    # The return annotation of constructors is None, and is omitted.
     is_annotated = returns is not found.empty and not inspect.isclass(function)
     ending = " -> " + annotation(returns) if is_annotated else ""
     return f"({', '.join(words)}){ending}"
 
 
 def parameter(each):
-    """Returns a parameter as it is written in the source."""
+    """Returns a parameter in the way it is written in the source."""
     stars = {each.VAR_POSITIONAL: "*", each.VAR_KEYWORD: "**"}
     text = stars.get(each.kind, "") + each.name
     if each.annotation is not each.empty:
@@ -121,8 +121,8 @@ def parameter(each):
 
 
 def annotation(value):
-    """Returns an annotation as it is written in the source."""
-    value = getattr(value, "__forward_arg__", value)  # a ForwardRef, as NamedTuples have
+    """Returns an annotation in the way it is written in the source."""
+    value = getattr(value, "__forward_arg__", value)  # a ForwardRef in NamedTuples
     return value if isinstance(value, str) else value.__name__
 
 

@@ -4,10 +4,11 @@ From the checkout's root::
 
     .nox/1.15/bin/python -m tests.tools.record_data tests/data
 
-Each checkpoint has a file `<name>.npz` with its values, the gradients of five further steps, and
-the values after these. The loss is linear in the variables, with fed coefficients, so that the
-gradients are the same on every TensorFlow. `build` rebuilds the graphs on any TensorFlow version,
-but the graph of `tf.contrib.layers.optimize_loss` only with tf.contrib.
+Each checkpoint has a file `<name>.npz` with the checkpoint's values, the gradients of five further
+training steps, and the values after these steps. The loss is linear in the variables, and its
+coefficients come from placeholders, so the gradients are the same on every TensorFlow version.
+`build` builds the graphs on any TensorFlow version, except the graph with
+`tf.contrib.layers.optimize_loss`, which needs tf.contrib.
 """
 
 import os
@@ -42,8 +43,8 @@ class Graph(NamedTuple):
 
     Attributes:
       variables: a dict from name to variable, or to the list of a variable's partitions.
-      feeds: a dict from names, as in `batch`, to placeholders.
-      train_op: the operation that trains one step.
+      feeds: a dict from the names in `batch` to placeholders.
+      train_op: the operation that runs one training step.
     """
 
     variables: dict
@@ -58,9 +59,9 @@ class Recorded(NamedTuple):
       prefix: the checkpoint's path without suffix.
       saved: a dict from name to array, the checkpoint's values.
       later: the values after the further steps.
-      batches: for each further step a dict from name to array: the gradients of `dense/kernel` and
-        of `dense/bias`, and for the table `ids`, some of them repeated, and `rows`, their
-        gradients.
+      batches: for each further step a dict of arrays. `dense/kernel` and `dense/bias` are the
+        gradients of these variables. For the variable `embeddings`, `rows` are the gradients of
+        the rows `ids`, some of which are repeated.
     """
 
     prefix: str
@@ -82,7 +83,7 @@ def load(name):
 
 
 def batch(step):
-    """Returns the gradients of a step, the same with every version of NumPy."""
+    """Returns the gradients of a training step, which are the same with every NumPy version."""
     random = np.random.RandomState(step)
     ids = random.randint(0, SHAPES["embeddings"][0], size=random.randint(2, 6)).astype(np.int64)
     ids[0] = ids[-1]
@@ -163,7 +164,7 @@ def read_all(sess):
 
 
 def train(graph, sess, arrays):
-    """Trains one step."""
+    """Runs one training step with the gradients in `arrays`."""
     sess.run(graph.train_op, {graph.feeds[name]: value for name, value in arrays.items()})
 
 

@@ -4,10 +4,10 @@ From the checkout's root::
 
     .nox/1.15/bin/python -m tests.tools.record_originals tests/data
 
-writes `recorded_contrib.npz` to that folder, with a trajectory for each case of
-`tests.support.cases` that has an original in `tf.contrib.opt`. It also writes
+writes `recorded_contrib.npz` to the folder tests/data, with a trajectory for each case of
+`tests.support.cases` that has an original in `tf.contrib.opt`. The command also writes
 `recorded_others.npz`, with the optimizers of bert-tensorflow 1.0.1, albert-tensorflow 1.1 and
-tensor2tensor 1.15.7, if these can be imported (install them with ``pip install --no-deps
+tensor2tensor 1.15.7, if these packages can be imported (install them with ``pip install --no-deps
 --target=DIR`` and set ``PYTHONPATH=DIR``).
 """
 
@@ -51,7 +51,8 @@ def of_contrib():
 
 def of_others():
     """Records the optimizers of BERT, ALBERT and tensor2tensor."""
-    # Replaces tensor2tensor's layers, whose imports are not installed, by the one function used.
+    # Replaces this module of tensor2tensor, whose own imports are not installed, by the only
+    # function of it that Adafactor uses.
     layers = types.ModuleType("tensor2tensor.layers.common_layers")
     layers.cast_like = lambda x, y: tf.cast(x, y.dtype.base_dtype)
     sys.modules[layers.__name__] = layers
@@ -83,7 +84,7 @@ def main(folder):
     try:
         others = list(of_others())
     except ModuleNotFoundError as error:
-        print(f"recorded_others.npz is left as it is: {error}")
+        print(f"recorded_others.npz was not written: {error}")
     else:
         recorded.save(os.path.join(folder, "recorded_others.npz"), others)
 

@@ -2,7 +2,8 @@
 
     python -m tests.tools.seconds REPORT.json…
 
-`make seconds` does it after `make test`. `tests.support.turns` divides slow tests among lanes.
+`make seconds` runs this program after `make test`. `tests.support.turns` uses the durations to
+divide slow tests among the lanes (TensorFlow versions).
 """
 
 import collections
@@ -14,11 +15,13 @@ from tests.support import account, turns
 
 
 def of_all_cells(report):
-    """Returns the seconds of each shared fixture, and of all daily cells of each test, on a lane.
+    """Returns the durations of tests and shared fixtures on one lane, in seconds by name.
+
+    The duration of a test is the sum of its daily cells. A cell is a test with one combination of
+    parameters. For cells that ran only on other lanes, the mean of the test's other cells is used.
 
     Args:
-      report: the JSON report of a run. Cells that the run left to other lanes are estimated with
-        the mean of the test's other cells.
+      report: the JSON report of a run.
     """
     seconds, cells = collections.Counter(), collections.Counter()
     for name, each in report["seconds_of_tests"].items():
@@ -31,7 +34,7 @@ def of_all_cells(report):
 
 
 def main(paths):
-    """Writes the mean duration over the lanes of all tests and fixtures beyond the budget."""
+    """Writes the tests and fixtures slower than the budget, with their means over all lanes."""
     lanes = collections.defaultdict(list)
     for path in paths:
         for test, seconds in of_all_cells(json.loads(Path(path).read_text())).items():

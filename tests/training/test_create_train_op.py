@@ -1,4 +1,7 @@
-"""`create_train_op` and its gradient functions; it and `optimize_loss` with wrappers, replicas."""
+"""Tests `create_train_op` and the functions that transform its gradients.
+
+Also tests `create_train_op` and `optimize_loss` with wrappers and with two replicas.
+"""
 
 import numpy as np
 import pytest
@@ -97,14 +100,15 @@ def test_our_wrappers_as_optimizers(stepping, helper):
     else:
         train_op = create_train_op(loss, wrapper, transform_grads_fn=lambda pairs: pairs)
     after = stepping.run(train_op, steps=3)[1]
-    norm = np.sqrt(26) if helper is optimize_loss else 1
+    # Three training steps make one update, because the wrapper accumulates two gradients.
+    norm = np.sqrt(26) if helper is optimize_loss else 1  # of [3, 4] and [1], clipped to 1
     np.testing.assert_allclose(after["w"], np.array([-3, -4]) / norm, rtol=1e-6)
     np.testing.assert_allclose(after["other"], [-0.1 / norm], rtol=1e-6)
     assert after["global_step"] == 1
 
 
 def test_two_replicas():
-    with tf.Graph().as_default():  # in a graph the second device need not exist
+    with tf.Graph().as_default():  # in a graph, /cpu:1 need not exist
         strategy = tf.distribute.MirroredStrategy(["/cpu:0", "/cpu:1"])
     run = getattr(strategy, "run", None) or strategy.experimental_run_v2
     with tf.Graph().as_default(), strategy.scope():
@@ -123,5 +127,6 @@ def test_two_replicas():
             session.run(v1.global_variables_initializer())
             session.run(train_op)
             after = session.run([w.read_value(), step.read_value()])
+    # Each replica subtracts 0.5 times the clipped gradient [0.6, 0.8], then 0.5 times [3, 4].
     np.testing.assert_allclose(after[0], [-2 * (0.3 + 1.5), -2 * (0.4 + 2.0)], rtol=1e-6)
     assert after[1] == 2

@@ -1,4 +1,4 @@
-"""Whole pipelines with Estimators: canned and custom, stopped early, warm started, exported."""
+"""Tests pipelines with custom and canned Estimators: early stopping, export, warm starts."""
 
 import re
 
@@ -111,7 +111,7 @@ def in_a_session(make, steps):
 
 
 def wrapped(step):
-    """Two nested wrappers around an optimizer that reads the global step."""
+    """Returns two nested wrappers around an optimizer that reads the global step."""
     inner = decays_every_two_steps(step)
     return legacy_opt.MultiOptimizer(
         [(legacy_opt.clip_gradients_by_norm(inner, 0.05), "table")],
@@ -136,13 +136,14 @@ def test_train_evaluate_stop_early_export_and_resume(make, tmp_path):
             few_inputs, steps=None, exporters=[exporter], start_delay_secs=0, throttle_secs=0
         ),
     )
-    # The hook reads the global step in the run that increments it, before or after the increment.
+    # The hook for early stopping reads the global step in the same Session.run that increments it,
+    # so the hook may read the value before or after the increment.
     steps = int(metrics["global_step"])
     assert 8 <= steps <= 10
     assert_same(state(estimator.latest_checkpoint()), in_a_session(make, steps))
     assert_serves(exported[0], estimator)
 
-    # An Estimator restarts its input, so skip the batches that were used.
+    # A new Estimator reads its input from the start, so skip the batches that were used.
     again = custom(tmp_path, make)
     again.train(lambda: input_fn().skip(steps), max_steps=12)
     assert_same(state(again.latest_checkpoint()), in_a_session(make, 12))
@@ -183,13 +184,13 @@ def warm_started(trained, directory, variables, steps):
 
 
 def everything(trained, directory):
-    """With all variables a warm start continues the training."""
+    """Checks that a warm start with all variables continues the training."""
     found = warm_started(trained, directory, [".*"], 3)
     assert_same(found, in_a_session(decays_every_two_steps, 9))
 
 
 def variables_alone(trained, directory):
-    """The slots are new, because a string selects only trainable variables."""
+    """Checks that the slots are new, because a string selects only trainable variables."""
     before, after = state(trained), warm_started(trained, directory, ".*", 1)
     assert after["global_step"] == 1
     assert_rows(after["table/AdagradDecay"], np.full([9, 4], 0.1, np.float32))
@@ -197,7 +198,7 @@ def variables_alone(trained, directory):
 
 
 def slots_but_no_counts(trained, directory):
-    """With a new global step, the counts of accumulator decays are new."""
+    """Checks that AdagradDecay's decay counts start at 0 again, like the global step."""
     before = state(trained)
     assert before["table/AdagradDecay_1"].max() == 3
     after = warm_started(trained, directory, ["table:", "weights:", ".*/AdagradDecay:"], 1)
@@ -212,7 +213,7 @@ def test_warm_starts(check, trained, tmp_path):
 
 
 def assert_rows(actual, expected):
-    """Asserts that only rows in the first step's gradient (0, 1 and 5) may differ."""
+    """Asserts that rows 1 and 5 differ, and that rows without a gradient in step 0 are equal."""
     others = [2, 3, 4, 6, 7, 8]
     np.testing.assert_array_equal(actual[others], expected[others])
     assert np.all(actual[[1, 5]] != expected[[1, 5]])
@@ -224,8 +225,8 @@ def assert_rows(actual, expected):
 class Reads(v1.train.SessionRunHook):
     """Reads all variables by name when a training starts and ends.
 
-    Reading a checkpoint is not enough: TensorFlow cannot read partitioned slots of canned
-    Estimators from it, although it restores them.
+    A test cannot read the checkpoint instead: TensorFlow can restore partitioned slots of canned
+    Estimators from a checkpoint, but its checkpoint reader cannot read them.
     """
 
     def begin(self):
@@ -250,7 +251,7 @@ def columns(kind):
 
 
 def options_of(kind, optimizer, parted):
-    """Returns the arguments of a canned classifier; calls `optimizer` for each of its models."""
+    """Returns the arguments of a canned classifier, with an optimizer for each of its models."""
     partitioner = {}
     if parted:
         name = "partitioner" if kind == "Linear" else "input_layer_partitioner"
@@ -272,12 +273,12 @@ def options_of(kind, optimizer, parted):
 
 def advanced_elsewhere():
     made = decays_every_two_steps()
-    made.global_step_is_advanced = True  # the estimator increments it after both
+    made.global_step_is_advanced = True  # the Estimator increments it itself
     return made
 
 
 def made_in_the_graph():
-    """A function that the Estimator calls after it has created the global step."""
+    """Returns a function that the Estimator calls after it has created the global step."""
     return lambda: decays_every_two_steps(v1.train.get_global_step())
 
 
@@ -328,7 +329,7 @@ def test_a_canned_estimator_trains_decays_and_resumes(name, make, tmp_path, recw
 
 
 def check_decays(variables, kind):
-    """Checks the decay counts after 4 steps, and after 3 more with restarted input."""
+    """Checks the decay counts after 4 training steps and 3 more, whose input starts again."""
     batches = [IDS.reshape([3, 2, 2])[step % 3] for step in (0, 1, 2, 3, 0, 1, 2)]
     expected = {
         "one/weights": decays([batch[:, 0] for batch in batches]),
@@ -349,7 +350,7 @@ def check_decays(variables, kind):
 
 
 def decays(visits):
-    """Returns the number of accumulator decays of each of 9 rows, at most one per update."""
+    """Returns how often the accumulator of each of 9 rows decays: at most once per update."""
     counts = np.zeros(9, int)
     for step, ids in enumerate(visits):
         for row in np.unique(ids):

@@ -1,4 +1,4 @@
-"""The progress bar, and TensorFlow's own hooks, in real monitored sessions."""
+"""Tests the progress bar and TensorFlow's own hooks in real monitored sessions."""
 
 import glob
 import io
@@ -37,8 +37,8 @@ def test_the_bar_shows_steps_loss_and_speed_and_resumes_at_its_step(tmp_path):
         pattern = r"SGD: +%s\|.*\| %d/10 \[\d\d:\d\d<.*, +\S+(step/s|s/step), loss=(\S+)\]"
         shown = re.fullmatch(pattern % (share, last), bar(output))
         assert shown, output.getvalue()
-        # A step with a rate of 0.5 and the gradient [3, 4] lowers the loss by 12.5; the bar shows
-        # the loss before or after it.
+        # With the learning rate 0.5 and the gradient [3, 4], each training step lowers the loss by
+        # 12.5. The bar shows the loss before or after the last step.
         assert float(shown.group(2)) in (2.0 - 12.5 * (last - 1), 2.0 - 12.5 * last)
         assert f" {start}/10 " in output.getvalue().split("\r")[1]
 
@@ -73,7 +73,7 @@ def test_a_hook_is_reused_after_a_training_that_failed():
         with failed, v1.train.MonitoredTrainingSession(hooks=[hook]) as session:
             session.run(train_op)
             session.run(train_op, {gradient: [np.nan, 0.0]})
-        # The bar is closed: further output starts on a new line.
+        # The bar is closed: it ends with a newline.
         assert re.search(" [01]/3 ", bar(output)) and output.getvalue().endswith("\n")
         monitored(train_op, [hook], 3)
     assert " 3/3 " in bar(output)
@@ -94,7 +94,10 @@ def test_a_recreated_session_gets_a_new_bar(tmp_path):
 
 
 def test_losses_of_single_examples():
-    """The bar ignores such losses in the collection, and raises an error if one is passed."""
+    """Losses with several elements are ignored in the collection.
+
+    A `loss` argument with several elements raises an error.
+    """
     output, model = io.StringIO(), stepping.Stepping()
     with model.graph.as_default():
         train_op = stepping.sgd().minimize(model.loss, global_step=model.step)
@@ -144,21 +147,24 @@ def test_errors_of_the_bar(monkeypatch):
 
 @pytest.mark.parametrize("part", range(1, 6), ids="part {}".format)
 def test_all_hooks_at_once(part, tmp_path):
-    """Every class computes the same bits as in a plain Session; a test has a fifth of them."""
+    """Every optimizer class computes the same bits with hooks as in a plain Session.
+
+    Each of the five parts has a fifth of the classes.
+    """
     kinds = ways.some(ways.KINDS["in turn"], ways.CLASSES[part - 1 :: 5])
     with tf.Graph().as_default():
         made = ways.models(kinds)
         train_op = ways.minimize(made)
         with v1.Session(config=running.AS_WRITTEN) as session:
             expected = ways.run(session, train_op)
-        for last in (4, ways.STEPS):  # the second session restores the first one's checkpoint
+        for last in (4, ways.STEPS):  # the second session restores the first's
             monitored(train_op, all_hooks(made, str(tmp_path), last), last, str(tmp_path))
         path = v1.train.latest_checkpoint(str(tmp_path))
     ways.assert_holds(path, expected)
     assert len(glob.glob(str(tmp_path / "timeline-*.json"))) >= 2
     numbers = written(tmp_path)
-    # SummarySaverHook reads the step in the run that increments it, so all but the first may be 1
-    # off.
+    # SummarySaverHook reads the global step in the same Session.run that increments it, so all its
+    # steps but the first may be off by 1.
     assert len({step for tag, step in numbers if re.match(r"loss(_\d)?$", tag)}) >= 3
     for each in made:
         scope = f"slots/{ways.scope(each.name)}/"
@@ -167,7 +173,7 @@ def test_all_hooks_at_once(part, tmp_path):
 
 
 def all_hooks(made, directory, last):
-    """Returns one hook of each class, except those that the session creates."""
+    """Returns one hook of each class, except the hooks that the session creates itself."""
     train, loss = v1.train, tf.add_n([each.loss for each in made])
     slots = [
         legacy_opt.SlotSummaryHook(each.optimizer, directory, every_n_steps=4)
@@ -186,7 +192,11 @@ def all_hooks(made, directory, last):
 
 @pytest.mark.parametrize("checked", [False, True])
 def test_a_loss_that_is_not_finite_stops_the_training(checked, tmp_path):
-    """NanTensorHook sees the loss after the step and after the savers, `check_numerics` before."""
+    """The last checkpoint has NaN with NanTensorHook alone, but not with `check_numerics`.
+
+    NanTensorHook stops the training after the update and after the checkpoint is saved;
+    `check_numerics` raises its error before the update.
+    """
     with tf.Graph().as_default():
         w, step = stepping.variable("w", [1.0, 1.0]), v1.train.get_or_create_global_step()
         factor = tf.where(tf.equal(step.read_value(), 2), np.float32(np.nan), np.float32(1))

@@ -1,7 +1,8 @@
-"""Ways to run TF1 optimizers: monitored sessions, Estimators, conditions, other wrappers.
+"""Runs TF1 optimizers in monitored sessions, Estimators, conditions and other wrappers.
 
-Each way has to compute the same bits as a plain Session. All classes train in one graph, each with
-a separate small model, half of them with ref variables and half with resource variables.
+Each test expects the same bits as in a plain Session. All optimizer classes train in one graph,
+each class with its own small model. Half of the models have ref variables, half have resource
+variables.
 """
 
 import contextlib
@@ -35,8 +36,8 @@ from tests.support.training_ways import (
 )
 
 v1 = tf.compat.v1
-# The classes share one global step; some warn, because they read another step variable or are
-# passed none.
+# The models share one global step. Some optimizers warn, because they read another step variable,
+# or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 EVERY_CLASS = pytest.mark.parametrize(
     "kind", ["in turn", pytest.param("the other way round", marks=pytest.mark.full)]
@@ -44,13 +45,13 @@ EVERY_CLASS = pytest.mark.parametrize(
 
 
 def state_of(state, kinds):
-    """Returns the variables and slots of these classes in a state."""
+    """Returns the items of `state` that are variables and slots of the models in `kinds`."""
     scopes = tuple(scope(name) + "/" for name in kinds)
     return {name: value for name, value in state.items() if name.startswith(scopes)}
 
 
 def monitored(full):
-    """Returns the classes to test: with --full all, otherwise those that no Estimator trains."""
+    """Returns all classes with --full; otherwise those that the test of Estimators leaves out."""
     return CLASSES if full or not versions.has_estimator() else CLASSES[::2]
 
 
@@ -59,7 +60,7 @@ def test_monitored_training_session(kind, full, tmp_path):
     kinds = some(KINDS[kind], monitored(full))
     with tf.Graph().as_default():
         train_op = minimize(models(kinds))
-        for last in (4, STEPS):  # the second session restores the first one's checkpoint
+        for last in (4, STEPS):  # the second session restores the checkpoint
             hooks = [v1.train.StopAtStepHook(last_step=last)]
             with v1.train.MonitoredTrainingSession(
                 checkpoint_dir=str(tmp_path), hooks=hooks, log_step_count_steps=None
@@ -113,7 +114,7 @@ def v1_control_flow():
 @pytest.mark.parametrize("construct", ["cond", "while_loop"])
 @pytest.mark.parametrize("variables", ["ref", "resource"])
 def test_inside_v1_control_flow(variables, construct, kind):
-    """Training operations run inside tf.cond and tf.while_loop, like in some libraries."""
+    """Runs training operations inside tf.cond and tf.while_loop, like some libraries do."""
     kinds = {
         name: use_resource
         for name, use_resource in KINDS[kind].items()
@@ -131,7 +132,7 @@ def _inside(construct, kinds, expected):
         pairs = {each.name: each.optimizer.compute_gradients(each.loss) for each in made}
         for each in made:
             pairs[each.name] = [pair for pair in pairs[each.name] if pair[0] is not None]
-            # Slots are created outside of the branch.
+            # Slots are created outside of the branch or the loop.
             each.optimizer._create_slots(each.variables)
 
         def train(*_):
@@ -166,7 +167,7 @@ def test_inside_the_mixed_precision_graph_rewrite(kind):
 def test_inside_sync_replicas(kind):
     with tf.Graph().as_default():
         made = models(KINDS[kind])
-        # Several optimizers would share one token queue.
+        # One SyncReplicasOptimizer for all models, because several would share one token queue.
         wrapped = v1.train.SyncReplicasOptimizer(
             SideBySide(made), replicas_to_aggregate=1, total_num_replicas=1
         )
@@ -175,7 +176,7 @@ def test_inside_sync_replicas(kind):
         hook = wrapped.make_session_run_hook(is_chief=True, num_tokens=0)
         stop = v1.train.StopAtStepHook(last_step=STEPS)
         variables = global_variables()
-        # At the end a thread still waits for gradients, so do not wait for that thread.
+        # At the end, a thread of the hook still waits for gradients. Do not wait for this thread.
         with v1.train.MonitoredTrainingSession(
             hooks=[hook, stop], log_step_count_steps=None, stop_grace_period_secs=1
         ) as sess:
@@ -203,7 +204,7 @@ WITHOUT_V2 = """
 
 
 def test_a_program_without_v2_behavior(tmp_path):
-    """A program calls disable_v2_behavior, like migrated scripts, and uses the default graph."""
+    """Trains in a program that calls disable_v2_behavior and uses the default graph."""
     path = str(tmp_path / "state.npz")
     done = programs.run("-c", textwrap.dedent(WITHOUT_V2), path, seconds=120)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -213,7 +214,7 @@ def test_a_program_without_v2_behavior(tmp_path):
 
 @pytest.mark.parametrize("on", [True, False])
 def test_the_switches_of_tensorflow_2(on):
-    """A compat.v1 graph trains in a TensorFlow 2 program, with its behaviours on and off."""
+    """Trains a compat.v1 graph with TensorFlow 2's behaviors (`switches`) enabled or disabled."""
     switches = ("control_flow_v2", "resource_variables")
     before = {switch: getattr(v1, switch + "_enabled")() for switch in switches}
     try:
@@ -232,7 +233,7 @@ def switched(switch, on):
 
 @pytest.mark.parametrize("name", CLASSES)
 def test_minimize_with_a_callable_loss(name):
-    """In eager execution and tf.function the loss of `minimize` is a function."""
+    """Trains with a function as loss; eager execution and tf.function must be equal."""
     table, weights = np.ones((3, 2), "f"), np.full((2, 1), 2.0, "f")
 
     def train(wrap):

@@ -1,4 +1,4 @@
-"""SlotSummaryHook: statistics of slots, in real monitored sessions."""
+"""Tests the statistics of slots that SlotSummaryHook writes in real monitored sessions."""
 
 import pytest
 import tensorflow as tf
@@ -11,9 +11,9 @@ v1 = tf.compat.v1
 
 
 def two_variables(use_resource, optimizer, dtype=tf.float32):
-    """Returns a step that trains a table's rows 1 and 2 with the gradients 2 and 3, and a vector.
+    """Returns a train_op for a vector and for rows 1 and 2 of a table, with gradients 2 and 3.
 
-    The third variable is not trained.
+    A third variable is not trained.
     """
     table = stepping.variable("table", [[1.0], [1.0], [1.0]], use_resource, dtype)
     vector = stepping.variable("vector", [1.0, 1.0], use_resource, dtype)
@@ -57,18 +57,19 @@ def test_statistics_of_slots_are_those_after_the_step(use_resource, tmp_path):
         names = (f"slots/{variable}/{slot}/{each}" for each in ("mean", "min", "max"))
         return [found[name, step] for name in names]
 
-    # 1 + 2^2, 1 + 3^2 and a row without gradient; 1 + 1^2 and 1 + 5^2.
+    # The table's accumulator is 1 (without a gradient), 1 + 2^2, 1 + 3^2. The accumulator of the
+    # vector is 1 + 1^2, 1 + 5^2.
     assert of(1, "table") == [pytest.approx((1 + 5 + 10) / 3), 1, 10]
     assert of(1, "vector") == [14, 2, 26]
-    # (step + 1) // 2 of the steps 0, 1, 2, 3 is 0, 1, 1, 2, so there are two accumulator decays by
-    # the fourth step.
+    # In the global steps 0, 1, 2, 3, (step + 1) // 2 is 0, 1, 1, 2. So the accumulators of two rows
+    # have decayed twice after the fourth training step.
     assert of(4, "table", "accumulator_decay_power") == [pytest.approx(4 / 3), 0, 2]
-    # A dense gradient counts in the first element only.
+    # With dense gradients, only the first element of the slot counts decays.
     assert of(5, "vector", "accumulator_decay_power") == [1, 0, 2]
 
 
 def test_statistics_after_a_session_is_recreated(tmp_path):
-    """Statistics are written at once, although the step may be lower than at the last write."""
+    """The new session writes statistics at once, although its global step is lower."""
     model = stepping.Stepping()
     with model.graph.as_default():
         optimizer = v1.train.AdagradOptimizer(0.1)
@@ -112,7 +113,7 @@ def averaged(step):
 
 
 def in_parts(optimizer):
-    """Returns a step that trains rows 0 and 4 of partitioned resource and ref variables."""
+    """Returns a train_op for rows 0 and 4 of two partitioned variables: resource and ref."""
     first, second = (
         v1.get_variable(name, [5, 2], partitioner=v1.fixed_size_partitioner(2), use_resource=use)
         for name, use in (("first", True), ("second", False))
@@ -132,7 +133,8 @@ def test_statistics_of_the_parts_of_a_variable(optimizer, tmp_path):
         train_op = in_parts(optimizer)
         hook = legacy_opt.SlotSummaryHook(optimizer, str(tmp_path), slots=["accumulator"])
         monitored(train_op, [hook], 1)
-    # One of the 3 rows of part_0 has the gradient 1, and one of the 2 rows of part_1.
+    # Accumulators start at 1. One of the 3 rows of part_0 and one of the 2 rows of part_1 have the
+    # gradient 1.
     means = {"part_0": pytest.approx((2 + 1 + 1) / 3), "part_1": (2 + 1) / 2}
     assert {tag: value for (tag, _), value in written(tmp_path).items() if "/mean" in tag} == {
         f"slots/{name}/{part}/accumulator/mean": mean
@@ -156,7 +158,10 @@ def test_statistics_of_a_nested_optimizer(make, tmp_path):
 
 
 def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
-    """With eager execution, no summary writer can be created outside of the graph."""
+    """The hook must create its summary writer in `begin`, inside of the graph.
+
+    In eager execution, which is on outside of the graph, the writer cannot be created.
+    """
     model, adam = stepping.Stepping(), legacy_opt.LazyAdamOptimizer(0.1)
     with model.graph.as_default():
         train_op = adam.minimize(model.loss, global_step=model.step)
@@ -168,7 +173,7 @@ def test_a_session_may_run_while_its_graph_is_not_the_default(tmp_path):
 
 
 def test_a_slot_is_read_on_its_device(tmp_path):
-    """The slot is read on its parameter server, although the worker's graph has other devices."""
+    """The hook's operations that read a slot are placed on the slot's parameter server."""
     for use_resource in False, True:
         adam, devices = legacy_opt.LazyAdamOptimizer(0.1), set()
         setter = v1.train.replica_device_setter(ps_tasks=3)

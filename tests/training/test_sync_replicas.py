@@ -1,4 +1,4 @@
-"""SyncReplicasOptimizer around every class, with two workers: means and stale gradients.
+"""Tests SyncReplicasOptimizer around every optimizer class, with two workers.
 
 The expected gradients are computed with NumPy and applied in a plain Session.
 """
@@ -19,18 +19,18 @@ from tests.support.processes.local_cluster import SECONDS, LocalCluster, limited
 from tests.support.processes.programs import wait_until
 
 v1 = tf.compat.v1
-# The classes share one global step; some warn, because they read another step variable or are
-# passed none.
+# The models share one global step. Some optimizers warn, because they read another step variable,
+# or because no global step is passed to them.
 pytestmark = pytest.mark.filterwarnings("ignore::legacy_opt.GlobalStepWarning")
 PARTS = pytest.mark.parametrize("part", range(3), ids="part {}".format)
 ROWS = 5
 
 
 def build(part, wrap):
-    """Builds a step of a third of all classes, each with a dense and a sparse variable.
+    """Builds a train_op of a third of all classes, each with a vector and an embedding table.
 
     Returns:
-      The optimizer that `wrap` returns, the placeholders of the gradients, the train op.
+      The optimizer that `wrap` returns, the placeholders of the gradients, and the train_op.
     """
     made, pairs = [], []
     feeds = (
@@ -82,13 +82,13 @@ class Worker:
 
 
 def gradients(random):
-    """Returns a dense gradient, and the ids and rows of a sparse one."""
+    """Returns a dense gradient, and the ids and rows of a sparse gradient."""
     ids = np.sort(random.choice(ROWS, random.randint(1, 4), replace=False))
     return random.randn(3).astype("f"), ids, random.randn(ids.size, 2).astype("f")
 
 
 def mean(first, second):
-    """Returns the mean of two workers' gradients; for each row, of the workers with this row."""
+    """Returns the mean of two workers' gradients. A row that one worker has stays unchanged."""
     ids, rows = np.union1d(first[1], second[1]), []
     for each in ids:
         found = [rows[ids == each] for _, ids, rows in (first, second)]
@@ -125,7 +125,11 @@ def test_the_mean_of_two_workers(part):
 
 @PARTS
 def test_stale_gradients_are_dropped_and_nothing_else(part):
-    """With replicas_to_aggregate=1 each gradient is an update, and adds a token for each worker."""
+    """With replicas_to_aggregate=1, each gradient that is not stale makes one update.
+
+    Each update adds a token with the new global step for each worker. A worker takes a token after
+    each step. Its next gradient is stale if other workers have incremented the global step since.
+    """
     cluster, random = LocalCluster(ps=1, worker=2), np.random.RandomState(part)
     workers = [Worker(cluster, number, part, replicas=1) for number in range(2)]
     step, tokens, known, batches, stale = 0, [], [0, 0], [], 0
@@ -159,7 +163,7 @@ def hooks_of(optimizer, loss, is_chief, bar, folder):
 
 @pytest.mark.parametrize("use_resource", [True, False])
 def test_hooks_around_two_workers(use_resource, tmp_path):
-    """The chief's summaries and both progress bars cover the steps of both workers."""
+    """The chief's summaries and both progress bars show the global step of both workers."""
     cluster, bars = LocalCluster(ps=1, worker=2), [io.StringIO(), io.StringIO()]
     created = threading.Event()
 
@@ -174,7 +178,7 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
                 train_op = optimizer.minimize(loss, step)
             hooks = hooks_of(optimizer, loss, number == 0, bars[number], str(tmp_path))
             if number:
-                assert created.wait(SECONDS)  # otherwise it would wait half a minute for the chief
+                assert created.wait(SECONDS)  # so that it need not wait 30 s for the chief
             with v1.train.MonitoredTrainingSession(
                 cluster.servers["worker", number].target,
                 is_chief=number == 0,
@@ -198,7 +202,7 @@ def test_hooks_around_two_workers(use_resource, tmp_path):
     assert {step for _, step in found} == {1, 3, 5, 6}
     accumulator, expected = np.float32(1.0), {}
     for number in range(6):
-        # Steps 2 and 5 are those in which (step + 1) // 3 is larger than before.
+        # Accumulators decay in the steps 2 and 5, in which (step + 1) // 3 has increased.
         if (number + 1) % 3 == 0:
             accumulator = np.maximum(accumulator * np.float32(0.9), np.float32(1.0))
         accumulator += np.float32(1.5**2)

@@ -1,4 +1,4 @@
-"""Each argument of `optimize_loss` in Sessions, with expected values computed by hand."""
+"""Tests each argument of `optimize_loss` in Sessions; expected values are computed by hand."""
 
 import warnings
 
@@ -28,7 +28,7 @@ def stepping():
 
 
 def optimized(stepping, steps=1, **arguments):
-    """Trains with gradient descent, by default at a rate of 1; returns the variables."""
+    """Trains, by default by gradient descent with a learning rate of 1; returns the variables."""
     arguments = dict({"global_step": None, "learning_rate": 1.0, "optimizer": "SGD"}, **arguments)
     return stepping.run(optimize_loss(stepping.loss, **arguments), steps)[1]
 
@@ -120,8 +120,8 @@ def test_a_class_that_requires_a_global_step_gets_it(stepping):
     step = variable("my_step", 0, dtype=tf.int64, trainable=False)
     after = optimized(stepping, optimizer=Fast, global_step=step, steps=2)
     assert after["my_step"] == 2 and after["global_step"] == 0
-    # The first accumulator decay keeps 16, the lower bound; the second changes 25 = 16 + 3 * 3 to
-    # 22.5.
+    # Accumulators start at 16, and do not decay below 16. The first gradient, 3, adds 9. The decay
+    # in the second step changes 25 to 22.5, and the second gradient adds 9.
     np.testing.assert_allclose(after["OptimizeLoss/w/AdagradDecay"][0], 22.5 + 9, rtol=1e-6)
 
 
@@ -307,7 +307,7 @@ def test_names_and_some_variables(stepping):
 
 SUMMARIES = {
     "loss": {"loss": 2},
-    "learning_rate": {"learning_rate_1": 0.5},  # the variable's name has no number
+    "learning_rate": {"learning_rate_1": 0.5},  # the variable is named learning_rate
     "gradients": {"gradients/w_0": 2},
     "gradient_norm": {
         "global_norm/gradient_norm": 5,

@@ -1,4 +1,4 @@
-"""Errors of `optimize_loss`, `create_train_op` and their functions of gradients."""
+"""Tests the errors of `optimize_loss`, `create_train_op` and functions that change gradients."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""GradientAccumulationOptimizer: several batches train as one large batch."""
+"""Tests that several batches with GradientAccumulationOptimizer train like one large batch."""
 
 import numpy as np
 import pytest
@@ -32,9 +32,9 @@ v1 = tf.compat.v1
 )
 def test_equals_one_large_batch(name, kind, way, dtype):
     problem = small_problem(kind, dtype, name)
-    # Eager execution is the cheapest reference, but differs from functions, whose graphs are
-    # rewritten, and from ref variables, because in old versions (2.4) sparse SGD rounds the
-    # learning rate to float32 for ref variables only.
+    # Eager execution is the cheapest reference. It is no reference for functions, because their
+    # graphs are rewritten, and none for ref variables, because in old versions (2.4) sparse SGD
+    # rounds the learning rate to float32 only for ref variables.
     is_like_eager = way in ("eager", "session-resource")
     expected = WAYS["eager" if is_like_eager else way](large_batches(problem), INNER[name])
     actual = WAYS[way](problem._replace(batches=BATCHES), accumulated(INNER[name]))
@@ -43,7 +43,10 @@ def test_equals_one_large_batch(name, kind, way, dtype):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_all_variables_equal_those_of_large_batches(use_resource):
-    """The variables include beta powers and the global step; accumulation keeps their names."""
+    """After each update, all variables equal those of training with large batches, also in name.
+
+    The variables include slots, beta powers and the global step.
+    """
     problem = problems.everything(only=("matrix", "bias", "cube"), steps=2 * BATCHES)
     large = FedTraining(clipped_and_routed, large_batches(problem), use_resource)
     small = FedTraining(accumulated(clipped_and_routed), problem, use_resource)
@@ -65,7 +68,11 @@ def test_all_variables_equal_those_of_large_batches(use_resource):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_values_computed_by_hand(way):
-    """Row 0 has a gradient in the first batch only; row 1 in both, once with a repeated id."""
+    """Two batches make an update, and the third batch stays accumulated.
+
+    Row 0 of the table has a gradient only in the first batch. Row 1 has gradients in the first two
+    batches, in the second batch with a repeated id.
+    """
 
     def rows(values, ids):
         return problems.Rows(np.array(values, "f")[:, None], np.array(ids, np.int64))
@@ -87,7 +94,7 @@ def test_values_computed_by_hand(way):
 
 
 class CountingOptimizer(v1.train.Optimizer):
-    """Counts how often its updates run."""
+    """Counts how often it updates a variable."""
 
     def __init__(self):
         super().__init__(False, "Counting")
@@ -115,7 +122,7 @@ class CountingOptimizer(v1.train.Optimizer):
 
 @pytest.mark.parametrize("way", WAYS)
 def test_the_inner_optimizer_runs_only_for_updates(way):
-    """The inner optimizer's update depends on no gradient, so no data dependency delays it."""
+    """CountingOptimizer does not use gradients, so only the wrapper can prevent its updates."""
     counting = CountingOptimizer()
     problem = problems.everything(only=("vector", "bias"), steps=7)._replace(batches=BATCHES)
     WAYS[way](problem, accumulated(lambda _: counting))
@@ -140,7 +147,8 @@ def test_a_batch_costs_accumulated_rows_not_the_table(use_resource):
     assert shapes[:3] == [[(1,), (1, 4)], [(3,), (3, 4)], [(0,), (0, 4)]]
     assert shapes[3:] == [[(1,), (1, 4)], [(2,), (2, 4)], [(0,), (0, 4)]]
     assert changed.tolist() == [1, 2, 5, 7, 99999]
-    # Only these outputs may be large: variables, read without a copy, and the op that updates them.
+    # Only the outputs of these operations may be large. They read the table without a copy, or
+    # update it.
     whole = {"table", "table/read", "table/Read", "table/Adagrad"}
     whole.add("Adagrad/update_table/SparseApplyAdagrad")
     for number, of_batch in enumerate(sizes):
@@ -192,7 +200,8 @@ def test_with_steps_1_the_graph_is_that_of_the_inner_optimizer(use_resource):
         training = FedTraining(make, problem, use_resource)
         return training.session.graph.as_graph_def()
 
-    # LazyAdam, because for optimizers other than ours the wrapper adds a lock to the step's update.
+    # With an optimizer of this package, because the wrapper changes how other optimizers increment
+    # the global step: it sets use_locking.
     assert graph(accumulated(INNER["LazyAdam"], 1)) == graph(INNER["LazyAdam"])
 
 
@@ -226,7 +235,10 @@ def test_schedules_of_the_global_step_count_updates(way):
 
 @pytest.mark.parametrize("use_resource", [False, True])
 def test_inside_clipping_and_itself(use_resource):
-    """Clips each batch in a clipping wrapper; 2 times 3 batches update every 6 batches."""
+    """A clipping wrapper around accumulation clips the gradient of each batch.
+
+    Accumulation of 3 batches around accumulation of 2 batches updates once in 6 batches.
+    """
     problem = only(problems.make("dense", steps=6), ["vector"])
     small = problem._replace(
         gradients=[{k: np.clip(g, -0.5, 0.5) for k, g in s.items()} for s in problem.gradients]
@@ -262,7 +274,7 @@ def test_inside_v1_control_flow(construct, use_resource):
     finally:
         if enabled:
             v1.enable_control_flow_v2()
-    # Two updates, each with the mean 1 of two gradients.
+    # Five steps make two updates, each with the mean 1 of two gradients.
     np.testing.assert_array_equal(found["w"], [1 - 0.5 - 0.75])
     np.testing.assert_array_equal(found["t"], [[1 - 0.5 - 0.75], [1.0]])
 

@@ -1,4 +1,4 @@
-"""GradientAccumulationOptimizer: kinds of gradients, and errors."""
+"""Tests GradientAccumulationOptimizer with several kinds of gradients, and its errors."""
 
 import numpy as np
 import pytest
@@ -23,7 +23,7 @@ def test_a_variable_without_a_gradient_is_not_updated(use_resource):
 
 
 def test_gradients_missing_in_some_batches():
-    """A missing gradient counts as zero, also in the batch that completes the update."""
+    """A missing gradient is treated like zero, also in the last batch before the update."""
     a, b, c = (tf.Variable(1.0) for _ in "abc")
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     one = tf.constant(1.0)
@@ -49,7 +49,7 @@ def test_a_variable_with_dense_and_sparse_gradients(sparse_first):
 
 
 def test_float16_gradients_are_summed_in_float32():
-    """Sums are in float32: in float16, 1 + 2**-11 is 1, however often it is added."""
+    """In float16, adding 2**-11 to 1 results in 1, so float16 sums would lose gradients."""
     w = tf.Variable(tf.constant([0.0], tf.float16))
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 7)
     for gradient in [1.0] + [2.0**-11] * 6:
@@ -58,7 +58,7 @@ def test_float16_gradients_are_summed_in_float32():
 
 
 class RememberingOptimizer(v1.train.Optimizer):
-    """Only stores the gradients; TensorFlow 1.15 has no optimizer for complex gradients."""
+    """Stores the gradients. TensorFlow 1.15 has no optimizer for complex gradients."""
 
     def apply_gradients(self, grads_and_vars, global_step=None, name=None):
         self.gradients = [grad.numpy().tolist() for grad, _ in grads_and_vars]
@@ -157,7 +157,7 @@ def test_a_wrong_global_step_raises_at_once():
 
 
 def test_another_list_of_variables_is_refused():
-    """Two train_ops would share the count, but neither would apply all accumulated gradients."""
+    """Two train_ops would share the batch count, but each would apply only its own gradients."""
     message = "one optimizer for each list of variables"
     optimizer = GradientAccumulationOptimizer(v1.train.GradientDescentOptimizer(1.0), 2)
     with tf.Graph().as_default():
@@ -190,7 +190,7 @@ def test_two_train_ops_of_one_graph_share_the_sums():
 
 
 def test_combination_with_sync_replicas_is_refused():
-    """SyncReplicas waits for an update in each call, so the replicas would wait forever."""
+    """SyncReplicas waits for an update in each call. With accumulation, it would wait forever."""
     adam = v1.train.AdamOptimizer()
     with tf.Graph().as_default():
         sync = v1.train.SyncReplicasOptimizer(adam, replicas_to_aggregate=1)

@@ -1,4 +1,4 @@
-"""GradientAccumulationOptimizer: checkpoints in the middle of an accumulation."""
+"""Tests checkpoints of GradientAccumulationOptimizer that are saved between two updates."""
 
 import os
 
@@ -32,14 +32,14 @@ def test_a_restart_keeps_accumulated_gradients(use_resource, tmp_path):
         expected += training.train(first, last)
         paths.append(training.save(str(tmp_path / (f"after-{last}"))))
     restarted = FedTraining(accumulated(INNER["Adam"]), problem, use_resource)
-    for saved_after, path in zip(stopping, paths):  # the second overwrites the first's state
+    for saved_after, path in zip(stopping, paths):  # the second restore overwrites all state
         restarted.restore(path)
         for one, other in zip(restarted.train(saved_after, 8), expected[saved_after:]):
             assert_equal(one, other)
 
 
 class SavesAtTheEnd(v1.train.SessionRunHook):
-    """Saves a checkpoint at the end, even if there is one of this global step.
+    """Saves a checkpoint at the end, even if this global step has a checkpoint already.
 
     TensorFlow's own hook does not save a second checkpoint of the same global step.
     """
@@ -53,7 +53,7 @@ class SavesAtTheEnd(v1.train.SessionRunHook):
 
 
 def test_sessions_that_end_in_the_middle_of_an_accumulation(tmp_path):
-    """The first Session ends at global step 0, of which there is a checkpoint already."""
+    """The first Session ends at global step 0, for which a checkpoint exists already."""
     problem = problems.everything(only=("matrix", "table"), steps=8)
     folder = str(tmp_path)
     training = FedTraining(accumulated(INNER["Adam"]), problem)
@@ -104,7 +104,7 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
     path = checkpoint.save(str(tmp_path / "model"))
     run(train, 5, 8)
     actual, checkpoint, train = objects()
-    for before in 0, 2:  # restores before any variable exists, then overwrites other sums
+    for before in 0, 2:  # restores before slots exist; then over other sums
         run(train, 0, before)
         checkpoint.restore(path).assert_existing_objects_matched()
         run(train, 5, 8)
@@ -114,7 +114,10 @@ def test_an_object_checkpoint_keeps_accumulated_gradients(way, tmp_path):
 
 
 def test_a_checkpoint_continues_with_fewer_steps(tmp_path):
-    """The update is due at once, with the mean of all gradients accumulated so far."""
+    """The checkpoint has 3 accumulated gradients, and training continues with steps=2.
+
+    The next batch must make an update with the mean of all 4 gradients.
+    """
     problem = only(problems.make("dense", steps=5), ["vector"])
     sgd = INNER["SGD"]
     four = FedTraining(accumulated(sgd, 4), problem)
@@ -130,7 +133,7 @@ def test_a_checkpoint_continues_with_fewer_steps(tmp_path):
 @pytest.mark.parametrize("use_resource", [True, False])
 @pytest.mark.parametrize("name", ["Adam", "LazyAdam"])
 def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource, tmp_path):
-    """With steps=1, the accumulated gradients are ignored."""
+    """The first update uses the accumulated gradients, except with steps=1, which ignores them."""
     problem = problems.everything(only=("matrix", "table"), steps=14)
     four = FedTraining(accumulated(INNER[name], 4), problem, use_resource)
     paths = {}
@@ -151,7 +154,8 @@ def test_a_checkpoint_continues_with_another_number_of_steps(name, use_resource,
 def in_updates(problem, changed_after, steps):
     """Returns the problem with one gradient for each update.
 
-    Each gradient is the mean of 4 batches, or of `steps` batches after the first `changed_after`.
+    Each gradient is the mean of 4 batches. After the first `changed_after` batches, it is the mean
+    of `steps` batches, or of more if more are accumulated already.
     """
     batches, updates = [], []
     for number, gradients in enumerate(problem.gradients):
@@ -184,8 +188,8 @@ def test_partitioned_variables(tmp_path):
         saver.restore(sess, path)
         sess.run(train_op, {ids: [5, 3]})
         actual = sess.run([tf.convert_to_tensor(each) for each in (table, dense)])
-    # The mean is half of the sum of both batches; each occurrence of an id has the gradient 2.
-    # `dense` has the gradient 2 in each batch.
+    # Each occurrence of an id has the gradient 2, and the mean is half of the sum of both batches.
+    # So the mean gradient of a row is the number of its occurrences. `dense` has the mean 2.
     touches = np.array([[1], [0], [0], [1], [0], [2]])
     expected = 1 - 0.5 * touches / np.sqrt(0.1 + touches**2) * np.ones((6, 2))
     np.testing.assert_allclose(actual[0], expected, 1e-6)

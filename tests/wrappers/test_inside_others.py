@@ -1,8 +1,8 @@
-"""Our optimizers and wrappers inside other people's wrappers: bit-equal to training without them.
+"""Tests our optimizers and wrappers inside wrappers that are not ours, such as SyncReplicas.
 
-The model's gradients do not read variables: with ref variables they would race with the updates.
-Sessions run without graph rewriting, which would regroup some products in one graph but not in
-another.
+The results must be bit-equal to training without the outer wrapper. The backward pass of the model
+does not read variables, because reads of ref variables would race with the updates. Sessions run
+without graph rewriting, which would regroup some products in one graph but not in another.
 """
 
 import functools
@@ -90,20 +90,20 @@ def trained_alone(name, use_resource):
 
 
 def find(values, name):
-    """Returns a value by name; non-slot variables may be in a name scope, like TensorFlow's."""
+    """Returns a value by name. The names of non-slot variables may begin with a name scope."""
     (found,) = [key for key in values if key == name or key.endswith("/" + name)]
     assert found == name or name.split("/")[0] not in VALUES
     return values[found]
 
 
 def assert_same(inside, alone):
-    """Compares all variables of training alone; the wrapper around it may add more."""
+    """Asserts that all variables of `alone` are equal in `inside`, which may have others, too."""
     for one, other in zip(inside, alone):
         for name, value in other.items():
             assert np.all(np.isfinite(value)), name
             same = find(one, name)
             assert same.dtype == value.dtype and np.array_equal(same, value), name
-    assert alone[-1]["global_step"] in (STEPS, STEPS // 2)  # half with gradient accumulation
+    assert alone[-1]["global_step"] in (STEPS, STEPS // 2)  # half as many with accumulation
     assert not np.array_equal(alone[-1]["table"], alone[0]["table"])
 
 
@@ -116,7 +116,7 @@ def fixed_loss_scale(name, use_resource):
 
 
 def mixed_precision_rewrite(name, use_resource):
-    # With control flow v2, tf.cond does not support ref variables, whatever the optimizer.
+    # With control flow v2, tf.cond does not support ref variables with any optimizer.
     use_resource = use_resource or v1.control_flow_v2_enabled()
     experimental = v1.train.experimental
 
@@ -133,8 +133,8 @@ def mixed_precision_rewrite(name, use_resource):
 
 
 def tpu_shards(name, use_resource):
-    # CrossReplicaSum has a kernel for TPUs only. With one replica it is the identity, so the
-    # finished graph gets Identity instead.
+    # CrossReplicaSum has a kernel only for TPUs. With one replica, CrossReplicaSum does nothing, so
+    # Identity replaces it in the finished graph.
     def sharded(optimizer, model):
         wrapper = v1.tpu.CrossShardOptimizer(optimizer)
         train_op = on_one_tower(wrapper, model)
@@ -175,7 +175,8 @@ def sync_replicas(name, use_resource):
         assert wrapper.get_slot_names() == optimizer.get_slot_names()
         # Without initial tokens, each step waits for its own update.
         hook = wrapper.make_session_run_hook(is_chief=True, num_tokens=0)
-        # The session would wait at its end for the hook's thread, which waits for gradients.
+        # Without the argument stop_grace_period_secs, the session would wait at its end for the
+        # hook's thread, which waits for gradients.
         return train_op, {"hooks": [hook], "stop_grace_period_secs": 0}
 
     inside = trained(name, synchronized, use_resource, v1.train.MonitoredTrainingSession)
@@ -183,7 +184,7 @@ def sync_replicas(name, use_resource):
 
 
 class DistributedOptimizer(v1.train.Optimizer):
-    """Averages the gradients of several towers (Horovod: of processes) and then delegates."""
+    """Averages several towers' gradients and passes them to another optimizer, like Horovod."""
 
     def __init__(self, optimizer, name=None, use_locking=False):
         super().__init__(
@@ -209,7 +210,7 @@ class DistributedOptimizer(v1.train.Optimizer):
 
 
 def allreduce(gradients):
-    """Averages dense gradients, and gathers sparse ones."""
+    """Averages dense gradients; concatenates sparse gradients, divided by their number."""
     if not isinstance(gradients[0], tf.IndexedSlices):
         return tf.add_n(gradients) / len(gradients)
     values = tf.concat([grad.values for grad in gradients], 0) / len(gradients)
@@ -248,7 +249,7 @@ OTHERS = [
 
 
 def cells():
-    """Yields all combinations; in the daily run, each has either ref or resource variables."""
+    """Yields all combinations. The daily run alternates between ref and resource variables."""
     for number, name in enumerate(sorted(MAKERS)):
         for place, other in enumerate(OTHERS):
             if (name, other) == ("GradientAccumulation", sync_replicas):

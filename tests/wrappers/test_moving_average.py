@@ -1,4 +1,8 @@
-"""MovingAverageOptimizer: names, checkpoints, and the swapping saver."""
+"""Tests MovingAverageOptimizer: names, checkpoints, and the swapping saver.
+
+The swapping saver saves each average under its variable's name, and the variable under the name of
+its average.
+"""
 
 import pytest
 import tensorflow as tf

@@ -1,4 +1,4 @@
-"""MultiOptimizer in loss scaling, SyncReplicas, checkpoints and canned estimators."""
+"""Tests MultiOptimizer in loss scaling, SyncReplicas, checkpoints and canned Estimators."""
 
 import numpy as np
 import pytest
@@ -100,8 +100,8 @@ def of_two(linear, dnn):
 
 
 def two_of_ours():
-    decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # accumulators decay after 100,000 steps
-    # The estimator increments the global step itself, after both optimizers.
+    decay = legacy_opt.AdagradDecayOptimizer(0.1, None)  # no decay before step 100,000
+    # The Estimator increments the global step itself, after both optimizers.
     decay.global_step_is_advanced = True
     return of_two(decay, legacy_opt.LazyAdamOptimizer(0.01))
 
@@ -140,7 +140,7 @@ def trained_canned(estimator_class, optimizers):
 @pytest.mark.parametrize("optimizers", [two_of_ours, one_multi])
 @pytest.mark.parametrize("kind", ["Classifier", "Regressor"])
 def test_canned_wide_and_deep(kind, optimizers):
-    """Our optimizers compute the same as TensorFlow's here, so the estimator must be bit-equal."""
+    """These optimizers compute the same as TensorFlow's, so all variables must be bit-equal."""
     if not versions.has_estimator():
         pytest.skip("this TensorFlow has no Estimator")
     canned = getattr(v1.estimator, "DNNLinearCombined" + kind)

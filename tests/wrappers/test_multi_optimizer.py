@@ -1,4 +1,4 @@
-"""MultiOptimizer trains each variable like the variable's optimizer alone would."""
+"""Tests that MultiOptimizer computes the same as its optimizers, each with its own train_op."""
 
 import collections
 import re
@@ -41,7 +41,7 @@ def scoped(problem, scopes):
 
 
 class OneAfterAnother(v1.train.Optimizer):
-    """Does what scripts do without MultiOptimizer: train_ops, then a step increment."""
+    """Applies its optimizers one by one, then increments the global step. It is the reference."""
 
     def __init__(self, optimizers):
         super().__init__(False, "OneAfterAnother")
@@ -71,7 +71,7 @@ class OneAfterAnother(v1.train.Optimizer):
 
 
 def both_ways(makers):
-    """Returns constructors of a OneAfterAnother and of a MultiOptimizer of the same optimizers."""
+    """Returns functions that make a OneAfterAnother and a MultiOptimizer of equal optimizers."""
 
     def separate(step):
         return OneAfterAnother({name: make(step) for name, make in makers.items()})
@@ -95,7 +95,11 @@ FIFTHS = [
 
 @pytest.mark.parametrize("fifth, use_resource", FIFTHS)
 def test_every_class_in_a_graph_and_its_checkpoints(fifth, use_resource, tmp_path):
-    """The names of all variables are also equal, so each can restore the other's checkpoints."""
+    """A MultiOptimizer and a OneAfterAnother compute the same values of all variables.
+
+    The names of the variables are also equal, so each training can restore the other training's
+    checkpoint.
+    """
     makers = {name: ALL[name] for name in list(ALL)[fifth::5]}
     problem = problems.everything(only=("matrix", "table"), steps=6)
     problem = problem._replace(global_step="int32" if use_resource else "int64")
@@ -125,8 +129,8 @@ OUTSIDE_OF_SESSIONS = {name: way for name, way in running.WAYS.items() if "sessi
 
 @pytest.mark.parametrize("way", OUTSIDE_OF_SESSIONS)
 def test_every_way_of_running(way):
-    # Fewer optimizers in functions, because functions are slow to build, and in a wrap_function of
-    # newer TensorFlow all optimizers would share one beta1_power.
+    # Functions have fewer optimizers, because functions are slow to build. Also, in a wrap_function
+    # of newer TensorFlow versions, the two Adam optimizers would share one beta1_power.
     names = ("Decay", "Adam") if "function" in way else FOUR
     problem = scoped(problems.everything(only=("matrix", "table"), steps=4), list(names))
     separate, together = both_ways({name: FOUR[name] for name in names})
@@ -156,11 +160,11 @@ def test_nested():
     running.assert_same(actual, running.eager(problem, both_ways(FOUR)[0]))
 
 
-# --- One step.
+# --- One training step.
 
 
 def operations(build, **options):
-    """Computes gradients; returns the variables' names, and a count of operations by type."""
+    """Computes gradients; returns the variables' names, and the number of operations by type."""
     with tf.Graph().as_default() as graph:
         loss = wide_and_deep()
         before = len(graph.get_operations())
@@ -182,7 +186,7 @@ def test_compute_gradients_has_one_backward_pass_and_passes_options_on():
 
 
 class TenTimes(v1.train.GradientDescentOptimizer):
-    """Overrides compute_gradients."""
+    """Multiplies gradients by 10 in an overridden compute_gradients."""
 
     def compute_gradients(self, *args, **kwargs):
         pairs = super().compute_gradients(*args, **kwargs)
@@ -231,7 +235,7 @@ def test_rules_that_use_the_global_step_warn_without_one():
 
 
 def test_rules_read_the_global_step_before_it_advances():
-    """The step passed to apply_gradients is 3 when rules read it, and is incremented afterwards."""
+    """Both rules read the global step 3, before `apply_gradients` increments the step to 4."""
     steps = []
 
     def decay_fn(step):

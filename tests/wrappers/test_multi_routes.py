@@ -1,4 +1,4 @@
-"""MultiOptimizer: its routes from variables to optimizers, and errors."""
+"""Tests MultiOptimizer's routes from variables to optimizers, and its errors."""
 
 import functools
 import re
@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 def some_variables():
-    """Creates a partitioned table, which is in a collection, and the variables of a layer."""
+    """Creates a partitioned table in the collection "sparse", and the variables of a layer."""
     with v1.variable_scope("wide"):
         partitioner = v1.fixed_size_partitioner(2)
         table = v1.get_variable("table", [6, 2], partitioner=partitioner)

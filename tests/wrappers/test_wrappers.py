@@ -1,4 +1,4 @@
-"""Clipping wrappers, and wrappers from tf.contrib, compared with NumPy."""
+"""Compares clipping wrappers, and wrappers from tf.contrib, with NumPy references."""
 
 import numpy as np
 import pytest
@@ -17,7 +17,7 @@ v1 = tf.compat.v1
 
 
 def dense(gradient, value):
-    """Returns a dense gradient; rows of equal ids are summed."""
+    """Returns the gradient as a dense array; sums rows of equal ids."""
     if not isinstance(gradient, Rows):
         return gradient
     whole = np.zeros_like(value)
@@ -30,7 +30,7 @@ def by_norm(gradient, limit, norm):
 
 
 def train_clipped(problem, clip):
-    """Trains by gradient descent; `clip` is called with all gradients of a step, a dict."""
+    """Trains by gradient descent; `clip` is called with a dict of all gradients of a step."""
     values, steps = {name: value.copy() for name, value in problem.values.items()}, []
     for step in problem.gradients:
         whole = {name: dense(gradient, values[name]) for name, gradient in step.items()}
@@ -142,13 +142,13 @@ WRAPPERS = {
 
 
 def problem_with_zeros():
-    """Returns a problem of three variables; in each step the gradient of one of them is zero."""
+    """Returns a problem of three variables; in each step, one variable has a zero gradient."""
     problem = problems.everything(only=("vector", "matrix", "table"), steps=5)
     gradients = []
     for number, step in enumerate(problem.gradients):
         step = dict(step)
         zeros = sorted(step)[number % 3]
-        if isinstance(step[zeros], Rows):  # rows whose sum is zero
+        if isinstance(step[zeros], Rows):  # rows of equal ids, whose sum is zero
             values, ids = step[zeros]
             step[zeros] = Rows(np.concatenate([values, -values]), np.concatenate([ids, ids]))
         else:
@@ -270,7 +270,8 @@ def test_slots_do_not_change_for_zero_gradients_also_in_other_wrappers(inside, w
     steps = [{"matrix": grad, "other": grad} for grad in (ones, zeros, zeros, ones)]
     start = {"matrix": ones, "other": ones}
     trace = WAYS[way](problems.Problem(start, steps, (), "float32"), make)
-    # The accumulator is 1.0 + 1 after step 0. The next update, in step 3, decays it once by 0.9.
+    # The accumulator is 1.0 + 1 after step 0. The next update, in step 3, decays the accumulator
+    # once by 0.9.
     expected = np.full(shape, 2.0 * 0.9 + 1.0, np.float32)
     np.testing.assert_allclose(trace.slots["matrix", "accumulator"], expected, rtol=1e-6)
     for name in start:

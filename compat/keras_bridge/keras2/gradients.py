@@ -1,4 +1,4 @@
-"""Clips gradients according to Keras' documentation, after summing the gradients of equal ids."""
+"""Clips gradients in Keras 2, after summing the gradients of equal ids."""
 
 import contextlib
 
@@ -8,11 +8,11 @@ from legacy_opt.core.duplicate_ids import gathered
 
 
 def sums_duplicates_first(base):
-    """Returns a subclass of the OptimizerV2 class `base` that clips in `apply_gradients`.
+    """Returns a subclass of OptimizerV2 that sums the gradients of equal ids before it clips.
 
-    From TensorFlow 2.4 on, Keras clips in `apply_gradients`, too. Older versions clip only the
-    gradients that `minimize` or `get_gradients` computes, so they do not clip in custom loops.
-    Older versions also lack global_clipnorm.
+    The subclass clips in `apply_gradients`, like Keras from TensorFlow 2.4 on. Older versions clip
+    only the gradients that `minimize` or `get_gradients` computes, so they do not clip in custom
+    loops. Older versions also lack global_clipnorm.
     """
     if hasattr(base, "_transform_gradients"):
         return type("Summing", (_Summing, base), {})
@@ -29,7 +29,7 @@ class _Summing:
 
 
 class _Clipping:
-    _base_clips_gradients = False  # whether the base class has _clip_gradients: 2.1 to 2.3
+    _base_clips_gradients = False  # whether the base class has _clip_gradients (TF 2.1 to 2.3)
 
     def __init__(self, name, clipvalue=None, clipnorm=None, global_clipnorm=None, **kwargs):
         limits = {
@@ -54,7 +54,7 @@ class _Clipping:
 
     def __getattribute__(self, name):
         # Up to TensorFlow 2.0, OptimizerV2 has these attributes only if there is a limit. Keras
-        # asks with `hasattr` whether to clip computed gradients, and whether it can scale the loss.
+        # decides with `hasattr` whether to clip computed gradients and to allow loss scaling.
         may_lack = name in ("clipvalue", "clipnorm") and not self._base_clips_gradients
         if may_lack and (vars(self).get("_computing") or vars(self).get(name) is None):
             raise AttributeError(name)
@@ -76,7 +76,7 @@ class _Clipping:
         with self._limits_hidden():
             return super()._compute_gradients(*args, **kwargs)
 
-    def _clip_gradients(self, grads):  # TensorFlow 2.1 to 2.3 calls it
+    def _clip_gradients(self, grads):  # Keras in TensorFlow 2.1 to 2.3 calls this method
         return grads
 
     def apply_gradients(self, grads_and_vars, *args, **kwargs):
@@ -92,7 +92,8 @@ class _Clipping:
         if tf.distribute.get_strategy().num_replicas_in_sync > 1:
             raise ValueError(
                 "clipvalue, clipnorm and global_clipnorm take the gradient of all replicas, "
-                "which this Keras does not provide. Clip in the loss, or use TensorFlow 2.4."
+                "which this version of Keras does not provide. Use TensorFlow 2.4 or newer, or "
+                "clip the gradients in the loss function."
             )
         pairs = gathered([(g, v) for g, v in grads_and_vars if g is not None])
         grads, variables = [g for g, _ in pairs], [v for _, v in pairs]

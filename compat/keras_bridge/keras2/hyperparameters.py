@@ -13,19 +13,19 @@ from ..refusals import set_too_late
 
 
 class Keras2Hyperparameters:
-    """Keeps the v1 optimizer's hyperparameters in Keras; a base class before OptimizerV2."""
+    """Mixin for OptimizerV2 that keeps the v1 optimizer's hyperparameters in Keras."""
 
-    _graph_is_built = False
+    _graph_is_built = False  # whether a TF1 graph contains hyperparameters as constants
 
     def _rate_now(self):
-        """Returns this step's learning rate, a tensor; None if the v1 optimizer ignores it."""
+        """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
         return self._decayed_lr(tf.float32) if self._v1.settings.rates else None
 
     def _decayed_lr(self, var_dtype):
         schedule = self._hyper["learning_rate"]
         if not (self._v1.counts_updates and hasattr(schedule, "get_config")):
             return super()._decayed_lr(var_dtype)
-        # Keras would round the step to a float, but v1's learning rate decays need an integer.
+        # Keras would cast `iterations` to a float, but v1's learning rate decays need an integer.
         self._hyper["learning_rate"] = lambda: tf.cast(schedule(self.iterations), var_dtype)
         try:
             return super()._decayed_lr(var_dtype)
@@ -33,7 +33,10 @@ class Keras2Hyperparameters:
             self._hyper["learning_rate"] = schedule
 
     def _hyperparameters_now(self):
-        """Returns a dict from hyperparameters (not the learning rate) to this step's tensors."""
+        """Returns a dict from the names of hyperparameters to tensors, for this training step.
+
+        The learning rate and hyperparameters that are constants are left out.
+        """
         if self._constants and not tf.executing_eagerly():
             self._graph_is_built = True
         names = [name for name in self._v1.other_names() if name not in self._constants]
@@ -56,9 +59,9 @@ class Keras2Hyperparameters:
         if not self._hypers_created:
             with tf.init_scope():
                 if not tf.executing_eagerly() or versions.regroups_constant_factors():
-                    # In v1, hyperparameters are constants. Variables would give other bits, because
-                    # TensorFlow rewrites graphs with constants. Keras makes no variable for a
-                    # callable, so set a callable.
+                    # In a Session, the v1 optimizer's hyperparameters are constants. With
+                    # variables, the last bits could differ, because TensorFlow regroups products
+                    # with constants. Keras creates no variable for a callable, so set a callable.
                     for name in self._v1.other_names():
                         if isinstance(self._hyper[name], numbers.Real):
                             self._constants.add(name)

@@ -17,19 +17,19 @@ from .state import Keras2State
 
 
 class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
-    """A Keras OptimizerV2 around a copy of a `tf.compat.v1.train.Optimizer`.
+    """A Keras OptimizerV2 that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    It is made by `legacy_opt.compat.to_keras`, where the arguments are described. Under
-    `tf.function`, `fit` and in graph-mode Keras, variables and slots are bit for bit equal to those
-    of the v1 optimizer in a Session. Slots and shared variables (such as Adam's powers of beta)
-    have their v1 names.
+    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
+    `tf.function`, `fit` and graph-mode Keras, variables and slots are bit for bit equal to the
+    variables and slots of the v1 optimizer in a Session. Slots and shared variables (such as Adam's
+    powers of beta) have their v1 names.
 
     Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
     `by_updates` is whether the schedule was one of v1's learning rate decays; and `learning_rates`
     are the schedules of several nested optimizers.
     """
 
-    _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums over replicas
+    _HAS_AGGREGATE_GRAD = True  # tells fit that apply_gradients sums gradients over replicas
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
                 f"decay={decay!r}: {type(optimizer).__name__} has its own decay, so Keras' "
                 "learning rate decay cannot be used. Pass a learning rate schedule."
             )
-        self._constants = set()  # the names of the hyperparameters that a graph has as constants
+        self._constants = set()  # names of hyperparameters that are constants, not variables
         vars(self)["_v1"] = V1Driver(optimizer, settings, self)
         if decay:
             self._set_hyper("decay", decay)
@@ -78,7 +78,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
           **kwargs: see `*args`.
 
         Raises:
-          TypeError: `decay_var_list` is given, and the v1 optimizer does not take it.
+          TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
         with self._v1.decaying_only(decay_var_list):
@@ -105,7 +105,10 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
         return tf.group(*ops)
 
     def _apply_all(self, pairs, name):
-        """Calls the v1 optimizer's apply_gradients, and increments the steps of learning rates."""
+        """Calls the v1 optimizer's own apply_gradients with `iterations` as the global step.
+
+        Then increments the TF1 global steps that learning rates are computed from.
+        """
         if tf.executing_eagerly():
             return self._v1.apply_gradients(pairs, self.iterations, name)
         before = self.iterations.read_value()
@@ -127,7 +130,7 @@ class BridgedOptimizer(Keras2Hyperparameters, Keras2State):
     # Configuration.
 
     def get_config(self):
-        """Returns plain data from which `from_config` makes the same optimizer, without its state.
+        """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:
           ValueError: an argument of the v1 optimizer cannot be read or is not plain data.

@@ -1,4 +1,4 @@
-"""Saves and restores what OptimizerV2 would not, in bridged optimizers (made by `to_keras`)."""
+"""Saves and restores the slots of bridged Keras 2 optimizers (made by `to_keras`)."""
 
 import contextlib
 
@@ -19,15 +19,17 @@ class Keras2Saving(Base):
     def get_slot_names(self):
         """Returns the names of the slots; there are none before the first step."""
         names = super().get_slot_names()
-        # When Keras loads a SavedModel, it creates slots with the shapes and dtypes of the
-        # variables, so restoring other slots would fail. Training starts with new slots anyway.
+        # When Keras loads a SavedModel, it creates each slot with the shape and dtype of the
+        # slot's variable, so restoring a slot of another shape or dtype would fail. Omit such slots
+        # from a SavedModel: training that starts from a SavedModel begins with new slots anyway.
         if self._slots_unlike_variables and versions.writing_saved_model():
             names = [name for name in names if name not in self._slots_unlike_variables]
         return names
 
     def _create_or_restore_slot_variable(self, slot_variable_position, slot_name, variable, **kw):
-        # Keras would create each slot that the checkpoint contains, even one that the optimizer
-        # does not use, with the shape and dtype of the variable.
+        # Keras would create each slot that the checkpoint contains, with the shape and dtype of the
+        # variable, even if the optimizer does not use the slot. Create only the slots of the v1
+        # optimizer instead.
         if tf.executing_eagerly() and self.existing_slot(variable, slot_name) is None:
             self._restoring = True
             try:

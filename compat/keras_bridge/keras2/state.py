@@ -24,14 +24,14 @@ class Keras2State(StateOwner, Keras2Saving):
 
     def __init__(self, name, **keras_arguments):
         # The optimizer's variables belong to this strategy, even if restoring a checkpoint creates
-        # them outside of the strategy's scope. (Later versions of Keras do the same.)
+        # the variables outside of the strategy's scope. (Newer versions of Keras do the same.)
         self._distribution_strategy = (
             tf.distribute.get_strategy() if tf.distribute.has_strategy() else None
         )
         super().__init__(name, **keras_arguments)
         self.non_slots = {}
-        self._number_of_maker = {}  # {name of a shared variable: number of the optimizer using it}
-        self._slot_order = {}  # {key of a variable: None}, in the order of training
+        self._number_of_maker = {}  # {name of a shared variable: `StateKey.number` of its creator}
+        self._slot_order = {}  # {key of a variable: None}, in the order of first training
         self._trained = _Variables()
         self._slots_unlike_variables = set()
 
@@ -58,7 +58,7 @@ class Keras2State(StateOwner, Keras2Saving):
                 self._sort_weights()
 
     def _sort_weights(self):
-        """Sorts `weights` in the order of training. Restoring may have changed their order."""
+        """Sorts `weights` by the order of first training, which restoring may have changed."""
         shared = sorted(self.non_slots, key=self._number_of_maker.get)
         ordered = [self.iterations] + [self.non_slots[name] for name in shared]
         for key in list(self._slot_order) + [k for k in self._slots if k not in self._slot_order]:
@@ -92,7 +92,7 @@ class Keras2State(StateOwner, Keras2Saving):
         """See `StateOwner`."""
         name = key.shared(name)
         if name not in self.non_slots:
-            # Keras saves its own variables under these names.
+            # Keras saves its step as "iter", and each hyperparameter under the name in `_hyper`.
             taken = name == "iter" or name in self._hyper
             value = copying.starting_value(initial_value)
             with self._creating():
@@ -138,8 +138,8 @@ class Keras2State(StateOwner, Keras2Saving):
         known = [self._trained.get(key) for key in self._slot_order]
         if any(variable is None for variable in known):
             raise ValueError(
-                "Variables that the optimizer has trained are deleted. Pass those that are left "
-                "to train: variables=model.trainable_variables."
+                "Variables that the optimizer has trained are deleted. Pass the remaining "
+                "variables: variables=model.trainable_variables."
             )
         return known
 
@@ -150,7 +150,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
     @contextlib.contextmanager
     def _creating(self):
-        """Marks the variables created in this scope as this optimizer's own."""
+        """Marks variables created in this scope as created by this Keras optimizer itself."""
         before, self.creates_variables = self.creates_variables, True
         try:
             with self._distribution_strategy_scope():
@@ -160,7 +160,7 @@ class Keras2State(StateOwner, Keras2Saving):
 
 
 class _Variables(weakref.WeakValueDictionary):
-    """A dict from keys to variables that does not keep the variables alive. Its pickle is empty."""
+    """A dict from keys to variables that does not keep the variables alive; pickled as empty."""
 
     def __reduce__(self):
         return _Variables, ()

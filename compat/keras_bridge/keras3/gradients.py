@@ -1,4 +1,4 @@
-"""Converts gradients for Keras 3, which expects the variable's dtype and divides gradients."""
+"""Converts gradients for Keras 3: to types that can be divided, and to the variable's dtype."""
 
 import tensorflow as tf
 
@@ -6,7 +6,7 @@ from legacy_opt.core.gradient_values import values_of, with_values
 
 
 class Rows(tf.IndexedSlices):
-    """A sparse gradient that can be divided, which Keras does to undo its loss scale."""
+    """A sparse gradient that supports division, because Keras divides gradients by a loss scale."""
 
     @classmethod
     def of(cls, slices):

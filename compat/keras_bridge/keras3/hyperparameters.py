@@ -20,20 +20,22 @@ _APPLY = (
 
 
 class Keras3Hyperparameters:
-    """Keeps the v1 optimizer's hyperparameters as variables; a base class before Keras' class."""
+    """Mixin for Keras 3's Optimizer that keeps the v1 optimizer's hyperparameters as variables."""
 
     _graph_is_built = False  # whether a TF1 graph contains the hyperparameters as constants
 
     def __init__(self, learning_rate, **keras_arguments):
         super().__init__(learning_rate=_as_keras_takes_it(learning_rate), **keras_arguments)
         variable = self._learning_rate
-        if getattr(variable, "dtype", "float32") != "float32":  # Keras' floatx is another dtype
+        # Keras gives the variable the dtype `floatx`; replace it by a float32 variable.
+        if getattr(variable, "dtype", "float32") != "float32":
             self._untrack_variable(variable)
             self._learning_rate = self._add_number("learning_rate", learning_rate)
 
     def _make_hyperparameters(self):
-        """Makes variables of the numbers that `_prepare` reads, unless Keras has such variables."""
-        # Keras has the attribute weight_decay, too, but does not use it if the v1 optimizer does.
+        """Creates variables for the hyperparameters that Keras has no attributes for."""
+        # Keras has an attribute weight_decay, but `_apply_weight_decay` ignores this attribute if
+        # the v1 optimizer has a hyperparameter weight_decay.
         numbers_of_v1 = self._v1.exact_numbers
         for name in self._v1.other_names():
             if hasattr(self, name) and name != "weight_decay":
@@ -56,7 +58,10 @@ class Keras3Hyperparameters:
         )
 
     def _hyperparameters_now(self):
-        """Returns a dict from hyperparameters (not the learning rate) to this step's tensors."""
+        """Returns a dict from the names of hyperparameters to tensors, for this training step.
+
+        The learning rate and hyperparameters that are constants are left out.
+        """
         if self._graph_is_built:
             return {}
         return {name: tf.convert_to_tensor(variable) for name, variable in self._hyper.items()}
@@ -83,11 +88,11 @@ class Keras3Hyperparameters:
                 raise AttributeError("Keras 3 has no lr. Set learning_rate.")
         super().__setattr__(name, value)
 
-    # The weight decay: that of the v1 optimizer, if it can be set, otherwise that of Keras.
+    # The weight decay.
 
     @property
     def weight_decay(self):
-        """The weight decay of the v1 optimizer, if it can be set, otherwise that of Keras."""
+        """The v1 optimizer's weight decay if it can be set, otherwise Keras' weight decay."""
         return vars(self).get("_hyper", {}).get("weight_decay", vars(self).get("weight_decay"))
 
     @weight_decay.setter
@@ -105,7 +110,7 @@ class Keras3Hyperparameters:
     # The learning rate.
 
     def _rate_now(self):
-        """Returns this step's learning rate, a tensor; None if the v1 optimizer ignores it."""
+        """Returns this training step's learning rate; None if the v1 optimizer does not use it."""
         if not self._v1.settings.rates:
             return None
         return tf.cast(tf.convert_to_tensor(self._get_current_learning_rate()), tf.float32)
@@ -120,7 +125,7 @@ class Keras3Hyperparameters:
 
     @property
     def learning_rate(self):
-        """This step's learning rate; it can be set to a number, schedule or function."""
+        """The current learning rate; it can be set to a number, schedule or function."""
         return self._get_current_learning_rate()
 
     @learning_rate.setter
@@ -130,7 +135,7 @@ class Keras3Hyperparameters:
         if versions.for_a_session():
             raise RuntimeError(
                 f"learning_rate={rate!r} cannot be set in a TF1 graph, where nothing would "
-                "run the assignment. Run it: "
+                "run the assignment. Run an assignment in a Session: "
                 "session.run(optimizer.learning_rate.value.assign(…)), or pass learning_rate "
                 "to to_keras."
             )
@@ -152,8 +157,8 @@ class Keras3Hyperparameters:
     def _assign_rate(self, value):
         if not hasattr(self._learning_rate, "assign"):
             raise TypeError(
-                f"The learning rate cannot be set to {value!r}: it is a schedule or function, "
-                "which only another schedule or function can replace."
+                f"The learning rate cannot be set to {value!r}: the current learning rate is a "
+                "schedule or function, which only another schedule or function can replace."
             )
         self._learning_rate.assign(value)
 
@@ -165,10 +170,13 @@ class Keras3Hyperparameters:
         return np.float32(rate) if isinstance(rate, float) else rate
 
     def _configuration_of_keras(self):
-        """Returns Keras' own configuration, with the current result of a learning rate function."""
+        """Returns the result of Keras' own `get_config`.
+
+        If the learning rate is a function, its current result replaces it.
+        """
         rate, hyper = self._learning_rate, self._hyper
         is_function = callable(rate) and not hasattr(rate, "get_config")
-        vars(self).update(_hyper={})  # hides the v1 optimizer's weight decay
+        vars(self).update(_hyper={})  # so that the property weight_decay returns Keras' value
         if is_function:
             vars(self)["_learning_rate"] = tf.convert_to_tensor(rate())
         try:

@@ -1,7 +1,7 @@
 """The optimizer that `to_keras` makes for Keras 3. Importing this module imports Keras 3.
 
-Keras handles learning rate, iterations, clipping, averages, checkpoints and replicas; the v1
-optimizer computes the updates.
+Keras handles learning rate, iterations, clipping, moving averages of weights, checkpoints and
+replicas; the v1 optimizer computes the updates.
 """
 
 import tensorflow as tf
@@ -20,15 +20,16 @@ from .state import Keras3State, keras
 
 
 class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
-    """A Keras 3 optimizer around a copy of a `tf.compat.v1.train.Optimizer`.
+    """A Keras 3 optimizer that computes updates with a copy of a `tf.compat.v1.train.Optimizer`.
 
-    It is made by `legacy_opt.compat.to_keras`, where the arguments are described. Under
-    `tf.function` and `fit`, variables and slots are bit for bit equal to those of the v1 optimizer
-    in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1 names of slots.
+    `legacy_opt.compat.to_keras` makes such optimizers and describes their arguments. In
+    `tf.function` and `fit`, variables and slots are bit for bit equal to the variables and slots of
+    the v1 optimizer in a Session. `get_slot(variable, name)` and `get_slot_names()` use the v1
+    names of slots.
 
     Three arguments are only for `from_config`: `step_dtype` is the dtype of a v1 global step;
-    `by_updates` is whether the schedule was one of v1's learning rate decays, which count updates;
-    and `learning_rates` are the schedules of several nested optimizers.
+    `by_updates` is whether the schedule was one of v1's learning rate decays; and `learning_rates`
+    are the schedules of several nested optimizers.
     """
 
     def __init__(
@@ -73,13 +74,13 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             the optimizer was built for.
 
         Raises:
-          ValueError: the optimizer was not built for a variable, or this is a StatelessScope.
+          ValueError: the optimizer was not built for a variable, or a StatelessScope is active.
         """
         self._check_stateful()
         grads = [as_gradient(grad) for grad in grads]
         variables = None if trainable_variables is None else list(trainable_variables)
         if self.built and variables and not self._trainable_variables:
-            self.build(variables)  # to load a model from .h5, Keras has built it for no variables
+            self.build(variables)  # loading a model from .h5 has built it for no variables
         with self._v1.alone():
             if versions.for_a_session():
                 return self._apply_in_graph(grads, variables)
@@ -93,10 +94,10 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
           decay_var_list: the variables that weight decay applies to, like in v1; None for all.
 
         Returns:
-          The number of steps, a keras.Variable; in a TF1 graph an operation to run.
+          The number of training steps done, a keras.Variable; in a TF1 graph an operation to run.
 
         Raises:
-          TypeError: `decay_var_list` is given, and the v1 optimizer does not take it.
+          TypeError: `decay_var_list` is given, but the v1 optimizer has no decoupled weight decay.
         """
         pairs = list(grads_and_vars)
         with self._v1.decaying_only(decay_var_list):
@@ -108,8 +109,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
         for option in ("gradient_accumulation_steps", "ema_overwrite_frequency"):
             if getattr(self, option):
                 raise ValueError(
-                    f"{option}={getattr(self, option)!r} works in no TF1 graph: Keras asks "
-                    "there whether a tensor equals a number in a way that is always false."
+                    f"{option}={getattr(self, option)!r} works in no TF1 graph: Keras compares "
+                    "a tensor with a number, and in a TF1 graph this comparison is always False."
                 )
         if variables is not None and not self.built:
             self.build(variables)
@@ -128,7 +129,8 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     def _clip_gradients(self, grads):
         if not (self.clipnorm or self.clipvalue or self.global_clipnorm):
             return grads
-        # Keras would clip each occurrence of an id separately, and fail for some sparse gradients.
+        # Keras would clip each occurrence of an id separately, and would raise an error for some
+        # sparse gradients.
         pairs = gathered([(grad, None) for grad in grads])
         clipped = super()._clip_gradients([values_of(grad) for grad, _ in pairs])
         return [with_values(grad, values) for (grad, _), values in zip(pairs, clipped)]
@@ -146,7 +148,11 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             self._v1.finish(distribution, [variable for _, variable in pairs])
 
     def _apply_and_count(self, pairs):
-        """Calls the v1 optimizer's own apply_gradients, which may increment the step or not."""
+        """Calls the v1 optimizer's own apply_gradients with `_iterations` as the global step.
+
+        This may increment `_iterations`. Because Keras always increments `_iterations` afterwards,
+        its value is reset here.
+        """
         variable, read = self.steps_done()
         before = variable.read_value()
         variable.assign(read())  # less than `before` if Keras accumulates gradients
@@ -156,7 +162,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
             if self._v1.settings.accumulates:
                 before = variable.read_value() - 1  # so that Keras counts updates, not batches
         finally:
-            variable.assign(before)  # Keras increments it afterwards
+            variable.assign(before)
 
     def update_step(self, gradient, variable, learning_rate):
         """Updates one variable; Keras calls this method."""
@@ -170,7 +176,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
     # Configuration.
 
     def get_config(self):
-        """Returns plain data from which `from_config` makes the same optimizer, without its state.
+        """Returns plain data from which `from_config` makes an equal optimizer without state.
 
         Raises:
           ValueError: an argument of the v1 optimizer cannot be read or is not plain data.
@@ -192,7 +198,7 @@ class BridgedOptimizer(Keras3Hyperparameters, Keras3State):
 
 
 def _check(keras_arguments, has_rate):
-    """Refuses arguments that Keras would accept and then ignore."""
+    """Raises an error for arguments that Keras would accept, and then ignore or misuse."""
     if keras_arguments.get("decay") is not None:
         raise ValueError(
             f"decay={keras_arguments['decay']!r}: Keras 3 has no learning rate decay of that "
@@ -215,23 +221,26 @@ def _check(keras_arguments, has_rate):
 
 
 def _check_accumulation(keras_arguments, accumulates):
-    """Refuses what Keras would do in each batch if the v1 optimizer accumulates batches."""
+    """Raises a ValueError for options that do not fit a GradientAccumulationOptimizer.
+
+    Keras applies these options in each batch.
+    """
     for name in ("gradient_accumulation_steps", "weight_decay", "use_ema"):
         if accumulates and keras_arguments.get(name):
             raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would do it in each batch, of which "
-                "GradientAccumulationOptimizer makes one update of several. Leave it to an "
-                "optimizer inside, or leave the accumulation to Keras."
+                f"{name}={keras_arguments[name]!r}: Keras would do it in each batch, but "
+                "GradientAccumulationOptimizer makes one update for several batches. Use a nested "
+                "optimizer that does it, or accumulate with Keras' gradient_accumulation_steps."
             )
 
 
 def _check_names(keras_arguments, own, v1_name):
-    """Refuses arguments of Keras if the v1 optimizer has an argument of the same name."""
+    """Raises a ValueError for arguments of Keras that are also arguments of the v1 optimizer."""
     for name in ("weight_decay", "clipnorm", "clipvalue", "global_clipnorm"):
         if name in own and keras_arguments.get(name) is not None:
             raise ValueError(
-                f"{name}={keras_arguments[name]!r}: Keras would do it besides {v1_name}, "
-                "which has an argument of that name itself. Set it there."
+                f"{name}={keras_arguments[name]!r}: Keras would do it besides {v1_name}, which "
+                f"has an argument of the same name. Pass the value to {v1_name} instead."
             )
 
 

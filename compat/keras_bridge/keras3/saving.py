@@ -1,8 +1,8 @@
 """Saves and loads the variables of bridged Keras 3 optimizers (made by `to_keras`) by names.
 
-Keras itself numbers an optimizer's variables. By numbers, the state of another optimizer, or of the
-same optimizer with other options, would be loaded into wrong variables if their shapes fit. By
-names, this is an error.
+Keras itself numbers an optimizer's variables. With numbers, the state of another optimizer, or of
+the same optimizer with other options, would be loaded into wrong variables if the shapes fit. With
+names, loading such a state raises an error.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 # Key under which the number of trained variables is saved.
 _TRAINED = "trained"
-# Names of the variables that exist before `build`; those of hyperparameters begin with _HYPER.
+# Names of the variables that exist before `build`; names of hyperparameters begin with _HYPER.
 _STEP, _RATE, _HYPER = "iteration", "learning_rate", "hyper_"
 # Names that only checkpoints of other optimizers contain: the step of Keras 2, and the attributes
 # in which Keras 3's own optimizers track their variables.
@@ -23,7 +23,7 @@ _NUMBERED = ("_variables", "_trainable_variables", "_iterations", "_learning_rat
 
 
 class Keras3Saving:
-    """Saves the variables of a Keras 3 optimizer by names; a base class before Keras' class.
+    """Mixin for Keras 3's Optimizer that saves the optimizer's variables by names.
 
     A state is loaded completely or not at all.
     """
@@ -37,7 +37,7 @@ class Keras3Saving:
         self._names[name.replace("/", "|")] = variable
 
     def add_variable_from_reference(self, reference_variable, name=None, **options):
-        """Adds a variable of the shape of another, for Keras' averages and sums of gradients."""
+        """Adds a variable for Keras' moving averages or accumulated gradients, and names it."""
         variable = super().add_variable_from_reference(reference_variable, name=name, **options)
         number = len([known for known in self._names if known.startswith(f"{name}_")])
         self._name(f"{name}_{number}", variable)
@@ -74,12 +74,15 @@ class Keras3Saving:
             if name == _RATE and not (name in own and name in saved):
                 continue  # this or the saved optimizer has a schedule instead
             if name == _TRAINED and own[name] != saved[name]:
-                return f"it trains {saved[name]} variables there, and {own[name]} here"
+                return (
+                    f"the saved optimizer trains {saved[name]} variables, and this one trains "
+                    f"{own[name]}"
+                )
             if own.get(name) != saved.get(name):
                 return (
-                    f"{name} is {f'of shape {saved[name]}' if name in saved else 'missing'} "
-                    f"there, and {f'of shape {own[name]}' if name in own else 'missing'} "
-                    "here"
+                    f"{name} is {f'of shape {saved[name]}' if name in saved else 'missing'} in the "
+                    f"saved optimizer, and {f'of shape {own[name]}' if name in own else 'missing'} "
+                    "in this one"
                 )
         return None
 
@@ -94,11 +97,11 @@ class Keras3Saving:
     def load_own_variables(self, store):
         """Reads all variables from a store of Keras.
 
-        If the state is that of a built optimizer, but this optimizer is not built yet, nothing is
-        loaded, with a warning like that of Keras' own optimizers.
+        If the saved optimizer was built, but this optimizer is not built yet, nothing is loaded,
+        and a warning is given. Keras' own optimizers do the same.
 
         Raises:
-          ValueError: the state is that of another optimizer. In this case nothing is loaded.
+          ValueError: the state belongs to another optimizer. In this case nothing is loaded.
         """
         named = self._named()
         names = store.keys()
@@ -111,7 +114,7 @@ class Keras3Saving:
                 f"Skipping variable loading for optimizer {self.name!r}, because it is not "
                 f"built yet: it has {len(named)} variables whereas the saved optimizer has "
                 f"{len(saved)}. Call optimizer.build(model.trainable_variables) before "
-                "loading to go on from there.",
+                "loading to continue from the saved state.",
                 stacklevel=2,
             )
             return
@@ -119,8 +122,8 @@ class Keras3Saving:
         if misfit is not None:
             raise ValueError(
                 f"The file holds the state of another optimizer than {self.name!r}: {misfit}. "
-                "Nothing was loaded into it. To leave it out, pass skip_mismatch=True to "
-                "load_weights, or load before compile."
+                "Nothing was loaded into this optimizer. To load only the model's weights, pass "
+                "skip_mismatch=True to load_weights, or load before compile."
             )
         for name, value in saved.items():
             if name in named:
@@ -139,7 +142,8 @@ class Keras3Saving:
             weights, later = weights[: len(self.variables)], weights[len(self.variables) :]
         _check_shapes(self.variables, weights)
         super().set_weights(weights)
-        vars(self)["_later"] = [np.array(weight) for weight in later]  # copies outlive the file
+        # Copy the weights, because the file that they are read from will be closed.
+        vars(self)["_later"] = [np.array(weight) for weight in later]
 
     # tf.train.Checkpoint
 
@@ -153,7 +157,7 @@ class Keras3Saving:
         return children
 
     def _lookup_dependency(self, name, *cached):
-        # If TensorFlow passes `cached`, a checkpoint contains `name`.
+        # TensorFlow passes `cached` only if the checkpoint contains `name`.
         if cached and name in _NUMBERED:
             raise ValueError(
                 "This checkpoint was written with an optimizer of Keras' own, whose state does not "
@@ -164,13 +168,13 @@ class Keras3Saving:
         return super()._lookup_dependency(name, *cached)
 
     def _await(self, saved):
-        """Checks the layout of a checkpoint before restoring; keeps the layout until `build`."""
+        """Checks the shapes in a checkpoint before restoring; keeps the shapes until `build`."""
         self._check(saved)
         vars(self)["_awaited"] = None if self._trainable_variables else saved
 
     @contextlib.contextmanager
     def _restoring_what_is_created(self):
-        """Restores the variables that `build` creates in this scope from a checkpoint."""
+        """Restores the variables that `build` creates in this scope, if a checkpoint was loaded."""
         before, variables = set(self._names), len(self.variables)
         yield
         if self._later and self._trainable_variables:
@@ -189,7 +193,7 @@ class Keras3Saving:
         if misfit is not None:
             raise ValueError(
                 f"This checkpoint holds the state of another optimizer than {self.name!r}: "
-                f"{misfit}. Nothing of it was restored. {_LEAVE_OUT}"
+                f"{misfit}. No state of the optimizer was restored. {_LEAVE_OUT}"
             )
 
     def _create_or_restore_slot_variable(self, *args, **kwargs):
@@ -200,8 +204,8 @@ class Keras3Saving:
 
 _OF_V1_OR_KERAS_2 = (
     "This checkpoint was written with an optimizer of TensorFlow 1 or Keras 2, whose slots Keras 3 "
-    "would not restore. Make a v1 checkpoint of it with `legacy-opt convert` and load that with "
-    "load_v1_checkpoint, or leave the optimizer out: tf.train.Checkpoint(model=…)."
+    "would not restore. Convert it to a v1 checkpoint with `legacy-opt convert`, and load the v1 "
+    "checkpoint with load_v1_checkpoint; or leave the optimizer out: tf.train.Checkpoint(model=…)."
 )
 _LEAVE_OUT = "To restore the weights alone, leave the optimizer out: tf.train.Checkpoint(model=…)."
 

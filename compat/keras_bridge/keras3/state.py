@@ -18,7 +18,8 @@ keras = versions.keras_3()
 class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
     """A Keras 3 optimizer that owns the variables of a v1 optimizer.
 
-    Attributes are set in `vars(self)`, because Keras would track and save assigned attributes.
+    The methods set attributes in `vars(self)`, because Keras tracks and saves the attributes that
+    are assigned in the usual way.
     """
 
     _adapter = ADAPTERS[3]
@@ -29,8 +30,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         if not versions.keras_3_distributes(strategy):
             raise ImportError(
                 f"Keras {keras.__version__} is too old for {type(strategy).__name__}: its fit "
-                "would train with the gradient times the number of replicas. Install a newer "
-                "one with: pip install -U keras"
+                "would multiply the gradients by the number of replicas. Install a newer Keras "
+                "with: pip install -U keras"
             )
         super().__init__(**keras_arguments)
         vars(self).update(
@@ -53,7 +54,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             return
         self._check_strategy(variables)
         if tf.distribute.has_strategy() and not tf.distribute.in_cross_replica_context():
-            # Replicas are threads, but a checkpoint's values are assigned to all of them at once.
+            # In a replica, restoring cannot assign a checkpoint's values to the variables of all
+            # replicas, so leave the replica first.
             context = tf.distribute.get_replica_context()
             context.merge_call(lambda strategy: self._build_for(variables))
         else:
@@ -108,7 +110,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         """Returns a slot of a variable, a keras.Variable.
 
         Raises:
-          KeyError: the variable has no slot of that name, or does not have it yet.
+          KeyError: the variable has no slot of that name, or the slot is not created yet.
         """
         return self._slots_of[self._var_key(variable)][slot_name]
 
@@ -117,8 +119,8 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
         return list(self._slot_names)
 
     def __dir__(self):
-        # Keras saves slots together with the optimizer's other variables. TensorFlow's checkpoints
-        # raise an error for that if they find this name.
+        # Keras saves slots like the optimizer's other variables. TensorFlow's checkpoint code
+        # raises an error for slots saved like this if the optimizer lists the name get_slot_names.
         return [name for name in super().__dir__() if name != "get_slot_names"]
 
     @property
@@ -140,7 +142,7 @@ class Keras3State(StateOwner, Keras3Saving, keras.optimizers.Optimizer):
             vars(self)["creates_variables"] = False
 
     def variable_name(self, variable):
-        """Returns a variable's path, which contains layer names; the name if there is no path."""
+        """Returns a variable's path, such as "layer/kernel"; the name if there is no path."""
         original = variable
         if not versions.is_keras_3_variable(variable):
             original = self._trainable_variables[self._get_variable_index(variable)]

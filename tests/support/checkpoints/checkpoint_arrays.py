@@ -27,7 +27,7 @@ ARRAYS = {
 
 
 def save_with_tensorflow(prefix, arrays, sharded=False, version=v1.train.SaverDef.V2):
-    """Saves variables with these values with TensorFlow's Saver; returns the checkpoint's path."""
+    """Saves `arrays` as variables with TensorFlow's Saver; returns the checkpoint's path."""
     with tf.Graph().as_default(), v1.Session() as sess:
         devices = ["/cpu:0"] * len(arrays)
         for device, (name, value) in zip(devices, sorted(arrays.items())):

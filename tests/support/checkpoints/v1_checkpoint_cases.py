@@ -28,8 +28,8 @@ from tests.support.keras.keras_cases import CASES, CONTRIB, KerasCase
 
 v1 = tf.compat.v1
 ALL = dict(CASES, RowAdagrad=KerasCase(RowAdagrad, lambda step: RowAdagrad(0.1)))
-# The first case of each class, and cases with more slots. Other cases are left out because their
-# checkpoints are like these, and checkpoints of tf.contrib.opt are like those of this package.
+# The daily run has the first case of each class, and one case with more slots. Further cases of a
+# class have similar checkpoints, and checkpoints of tf.contrib.opt are like those of our classes.
 FIRST = {case.optimizer: name for name, case in reversed(list(ALL.items()))}
 DAILY = (set(FIRST.values()) - set(CONTRIB)) | {"RMSProp centered, momentum"}
 EVERY_OPTIMIZER = [
@@ -50,7 +50,7 @@ def momentum(step=None):
 
 
 def layout(number):
-    """Returns a function that makes AdagradDecay with this layout of its decay counts, 1 or 2."""
+    """Returns a function that makes AdagradDecay with layout 1 or layout 2 of its decay counts."""
     return lambda step: DECAYING[number](0.3, step, 0.2, 3, 0.5)
 
 
@@ -81,7 +81,8 @@ def round_trip(path, one_problem, make, api, options=None, make_keras=None, **lo
 
 def way_of(name):
     """Returns a way to train in Keras, and the configuration of a Session with equal results."""
-    # The graphs of these two are optimized differently if the learning rate is not a constant.
+    # TensorFlow rewrites the graph of these two optimizers in another way if the learning rate is
+    # not a constant.
     if name in ("contrib.opt AdamW", "RowAdagrad"):
         return "eager", keras_ways.WITHOUT_REWRITING
     return "function", None
@@ -107,6 +108,8 @@ SCOPES = {"variable scope": variable_scope, "name scope": name_scope, "both": bo
 def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, **options):
     """Trains partitioned variables and saves them.
 
+    With `part_by_part`, each partition is saved under a separate name.
+
     Returns:
       The checkpoint's path, and its state with the partitions of variables joined.
     """
@@ -122,9 +125,10 @@ def trained_in_parts(path, one_problem, make, part_by_part=False, number=PARTS, 
 
 
 def counted_by_the_whole(counts, number=PARTS):
-    """Converts AdagradDecay's counts (V1 layout) of a partitioned variable to those of a whole one.
+    """Converts AdagradDecay's decay counts of a partitioned variable to counts of a whole variable.
 
-    In each partition, the count of the partition's row r is element r of the flat partition.
+    In layout 1, the count of row r is element r of the flattened slot. The slot of a partition
+    numbers the rows of the partition.
     """
     rows = [part.reshape(-1)[: len(part)] for part in np.array_split(counts, number)]
     whole = np.zeros_like(counts)
@@ -141,7 +145,7 @@ def moved(name):
 
 
 class Net:
-    """A model of one of three kinds with layers of Keras 2 or of Keras 3."""
+    """A functional, Sequential or subclassed model (`kind`) of Keras 2 or Keras 3."""
 
     SHAPES = {
         "dense/kernel": (4, 3),
@@ -173,8 +177,8 @@ class Net:
     def v1_name(name):
         """Returns a variable's name in a TF1 graph from its name in Keras.
 
-        Some versions of Keras put the name of a Sequential or subclassed model first; TensorFlow
-        1.15 numbers the layers of functional models.
+        Some versions of Keras begin the name with the name of a Sequential or subclassed model.
+        TensorFlow 1.15 numbers the layers of functional models.
         """
         return re.sub(r"^net/|_\d+(?=/)", "", name)
 
@@ -240,7 +244,7 @@ def training_of(used, api, make=adam, one_problem=None):
 
 
 def assert_refused(path, training, error=CheckpointMismatch, given=None, optimizer=None, **options):
-    """Asserts that loading raises and changes nothing, and returns the error."""
+    """Asserts that loading raises an error and changes no variable; returns the error."""
     given = training.variables if given is None else given
     optimizer = training.optimizer if optimizer is None else optimizer
     before = training.arrays()

@@ -2,8 +2,8 @@
 
 `V1Training` gives the expected values: variables, an optimizer and TensorFlow's Saver in a Session.
 `KerasTraining` has the same variables, initially zero, and the bridged optimizer (made by
-`to_keras`). The `state` of both has the same keys: ``(variable,)``, ``(variable, slot)``,
-``("shared", name)``, ``("step",)``.
+`to_keras`). In both classes, `state` returns a dict with the keys ``(variable,)``,
+``(variable, slot)``, ``("shared", name)`` and ``("step",)``.
 """
 
 import contextlib
@@ -41,8 +41,8 @@ class V1Training:
     Args:
       problem: the `Problem`.
       make: a function from the global step (or None) to the optimizer.
-      use_resource: whether to use resource rather than ref variables.
-      scope: a function that returns the scope in which the optimizer is made.
+      use_resource: whether to use resource variables instead of ref variables.
+      scope: a function that returns the scope in which apply_gradients is called.
       step: the name of the global step; None for a graph without one.
       step_dtype: the dtype of the global step.
       parts: the number of partitions of each variable, by rows; 0 for unpartitioned variables.
@@ -120,7 +120,7 @@ class V1Training:
         return v1.get_default_session()
 
     def train(self, first, last):
-        """Runs these steps and returns the variables' values after each."""
+        """Runs the steps from `first` to `last` - 1; returns the variables after each step."""
         after = []
         for gradients in self.problem.gradients[first:last]:
             self.session.run(self.train_op, running._feed(self.placeholders, gradients))
@@ -128,16 +128,16 @@ class V1Training:
         return after
 
     def save(self, path, var_list=None, **options):
-        """Writes a checkpoint with TensorFlow's own Saver and returns its path."""
+        """Writes a checkpoint with TensorFlow's Saver and returns the checkpoint's path."""
         saver = v1.train.Saver(var_list, **options)
         return saver.save(self.session, str(path), write_meta_graph=False)
 
     def restore(self, path, var_list=None):
-        """Restores all variables of the graph with TensorFlow's own Saver."""
+        """Restores all variables of the graph with TensorFlow's Saver."""
         v1.train.Saver(var_list).restore(self.session, str(path))
 
     def by_name(self):
-        """Returns a dict from names to the variables of the graph; each partition has its own."""
+        """Returns a dict from names to the graph's variables, with a name for each partition."""
         return {variable.op.name: variable for variable in v1.global_variables()}
 
     def put(self, state):
@@ -156,7 +156,7 @@ class V1Training:
         return ("step",) if variable is self.step else ("shared", variable.op.name)
 
     def state(self):
-        """Returns the variables and the (first) optimizer's state."""
+        """Returns the state of `optimizer` and of the variables that it trains."""
         state = {(name,): self._value(self.variables[name]) for name in self._trained_by_first}
         for slot in self.optimizer.get_slot_names():
             for name in self._trained_by_first:
@@ -206,7 +206,7 @@ def _parts(variable):
 
 @contextlib.contextmanager
 def v1_training(*args, config=None, **options):
-    """Makes a `V1Training` in its own graph and Session, for a `with` block."""
+    """Makes a `V1Training` in a new graph and Session, for a `with` block."""
     with tf.Graph().as_default(), v1.Session(config=config):
         training = V1Training(*args, **options)
         training.start()
@@ -228,7 +228,7 @@ def trained_in_v1(path, *args, saver=None, **options):
 
 
 def continued_in_v1(path, *args, **options):
-    """Restores a checkpoint in a new Session and trains the steps after it.
+    """Restores a checkpoint in a new Session and trains for `AFTER` steps.
 
     Returns:
       The restored state, the values after each step, and the final state.
@@ -240,7 +240,7 @@ def continued_in_v1(path, *args, **options):
 
 
 def continued_from(state, *args, **options):
-    """Trains the steps after the checkpoint in a new Session that starts from a `state`.
+    """Trains for `AFTER` steps in a new Session that starts from a `state`.
 
     Returns:
       The same as `continued_in_v1`.
@@ -251,7 +251,7 @@ def continued_from(state, *args, **options):
 
 
 class KerasTraining:
-    """A problem's variables in Keras, and a bridged optimizer.
+    """Trains a problem's variables in Keras with a bridged optimizer.
 
     Args:
       problem: the `Problem`.
@@ -269,7 +269,7 @@ class KerasTraining:
         self._in_function = None
 
     def train(self, first, last, way="function"):
-        """Runs these steps and returns the variables' values after each."""
+        """Runs the steps from `first` to `last` - 1; returns the variables after each step."""
         if self._in_function is None:
             signature = [running.signature(self.problem)]
             self._in_function = tf.function(self._one_step, input_signature=signature)

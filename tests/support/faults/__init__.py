@@ -1,1 +1,1 @@
-"""Trainings that are killed, and checks of what they lost."""
+"""Helpers that kill trainings and check that no state is lost."""

@@ -7,7 +7,7 @@ import time
 
 from tests.support.faults.lives import SECONDS
 
-A_MOMENT = 0.01  # seconds; on an idle machine these checkpoints are written faster
+A_MOMENT = 0.01  # seconds; an idle machine writes a checkpoint of the tests in less time
 
 
 def newest(directory):
@@ -33,7 +33,7 @@ def files(directory):
 
 
 def unfinished(directory):
-    """Returns those of `files` that are temporary or of a checkpoint newer than `newest`."""
+    """Returns the `files` that are temporary or belong to a checkpoint newer than `newest`."""
     good, found = newest(directory), files(directory)
     numbers = {each: re.search(r"ckpt-(\d+)", each[0]) for each in found}
     return {
@@ -59,11 +59,11 @@ def kill_in_a_save(life, directory, moments):
         while files(directory) <= unchanged and life.is_alive():
             if time.monotonic() > stop:
                 raise RuntimeError(f"no checkpoint to kill in {SECONDS} s")
-            life.wait_for(0.0002)  # also empties its pipe, which must not fill up
+            life.wait_for(0.0002)  # also empties the process's pipe, which must not fill up
         life.wait_for(moments.uniform(0, longest))
         life.pause()
         if unfinished(directory) - before:
             break
         life.resume()
-        longest /= 2  # paused too late
+        longest /= 2  # the process was paused too late, after the save
     return life.kill()

@@ -30,7 +30,7 @@ v1 = tf.compat.v1
 
 
 class Cluster:
-    """Server addresses on loopback and their processes, which are killed when `with` ends."""
+    """The processes of a cluster on this machine, which are killed when `with` ends."""
 
     def __init__(self, **jobs):
         self.spec = {job: free_addresses(count) for job, count in jobs.items()}
@@ -80,7 +80,7 @@ class Cluster:
         return self.start(live)
 
     def global_step(self):
-        """Returns the global step that the parameter servers have."""
+        """Returns the global step, which is a variable on a parameter server."""
 
         def live(send):
             config = v1.ConfigProto(device_filters=["/job:ps"])
@@ -97,7 +97,7 @@ class Learner:
 
     Args:
         name: the optimizer, one of `NAMES`.
-        stop: the batch at which training ends, counted over all processes.
+        stop: the number of the batch at which training ends; batches of all processes are counted.
         own: the number of batches after which this process ends.
         send_all: whether to send the state after each batch.
     """
@@ -108,8 +108,9 @@ class Learner:
     def learn(self, send, directory, config, target="", device=None, is_chief=True):
         """Trains and sends messages.
 
-        Each process sends "trained" after each batch. A chief also sends "at" with the digests of
-        all variables: when it starts, restores a checkpoint or ends, and every 20 batches.
+        Each process sends "trained" after each batch. A chief also sends "at" with the digests
+        (hashes) of all variables: when it starts, restores a checkpoint or ends, and every 20
+        batches.
         """
         with tf.Graph().as_default():
             with v1.device(device):
@@ -129,8 +130,8 @@ class Learner:
             trained = []
 
             def step(step_context):
-                # Position and batch are read in one step function, which the session repeats as a
-                # whole if a parameter server fails; a plain `run` is repeated with its old feed.
+                # If a parameter server fails, the session repeats this whole step function, which
+                # then reads the new position. It would repeat a plain `run` with the old feed.
                 values = step_context.run_with_hooks(model.position)
                 batch = batch_of(values)
                 ends = batch == self.stop or len(trained) == self.own
@@ -198,7 +199,7 @@ def ps_killed(name, kills, moments):
 
 
 def chief_killed(name, kills, moments):
-    """Kills the chief while it writes a checkpoint; the next chief restores the one before."""
+    """Kills the chief while it writes a checkpoint; the next chief restores an older checkpoint."""
     left = good = 0
     with Cluster(ps=2, chief=1) as cluster:
         cluster.serve_all()
@@ -223,7 +224,11 @@ def chief_killed(name, kills, moments):
 
 
 def check_against_one_process(name, chiefs):
-    """Compares all states sent by chiefs with those of one process; returns how many they are."""
+    """Compares all states that chiefs sent with the states of a training in a single process.
+
+    Returns:
+        The number of states.
+    """
     states = [m for chief in chiefs for m in chief.messages if m["event"] == "at"]
 
     def live(send):
@@ -237,7 +242,7 @@ def check_against_one_process(name, chiefs):
     for state in states:
         right, batch = expected[state["batch"]], state["batch"]
         wrong = [each for each in right if state["digests"].get(each) != right[each]]
-        assert not wrong, f"{name}: other bits at batch {batch} in {wrong}"
+        assert not wrong, f"{name}: at batch {batch}, these variables have other bits: {wrong}"
     return len(states)
 
 
@@ -245,7 +250,10 @@ FAULTS = {"worker": worker_killed, "ps": ps_killed, "chief": chief_killed}
 
 
 def names_for(fault):
-    """Returns the optimizers to try; workers cannot accumulate gradients (docs/wrappers.md)."""
+    """Returns the optimizers to test with a fault.
+
+    Gradients cannot be accumulated with several workers (docs/wrappers.md).
+    """
     return [name for name in NAMES if not (fault == "worker" and "accumulated" in name)]
 
 
@@ -253,7 +261,7 @@ def main(argv=None):
     """Runs the program."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("fault", choices=FAULTS)
-    parser.add_argument("--optimizer", choices=NAMES, help="only this one; the default is all")
+    parser.add_argument("--optimizer", choices=NAMES, help="only this optimizer; default: all")
     parser.add_argument("--kills", type=int, default=1)
     arguments = parser.parse_args(argv)
     names = [arguments.optimizer] if arguments.optimizer else names_for(arguments.fault)

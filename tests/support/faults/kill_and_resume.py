@@ -3,16 +3,16 @@
     python tests/support/faults/kill_and_resume.py --kills 50
 
 A process trains a small model and saves a checkpoint every 20 batches. It is killed and started
-again, alternately at any moment after its start and in the middle of a save. Then the same training
-runs once without interruption. Each restarted process reports its state after restoring, at each
-checkpoint and at the end: variables, slots and global step must equal those of the uninterrupted
-run bit for bit, and no finished checkpoint may be missing. The optimizers are AdagradDecay,
-LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, killed in the middle of an
-accumulation.
+again. Every second kill is in the middle of a save, the other kills are at any moment. Then the
+same training runs once without interruption. Each restarted process reports its state after
+restoring, at each checkpoint and at the end. Its variables, slots and global step must equal those
+of the uninterrupted run bit for bit, and no finished checkpoint may be missing. The optimizers are
+AdagradDecay, LazyAdam, and AdagradDecay in a GradientAccumulationOptimizer, which is killed in the
+middle of an accumulation.
 
 Most processes are forked (see lives.py); one in five is a new Python process, which may be killed
-while it imports TensorFlow. The last line counts the kills after which something was lost; the exit
-code is 1 if there are any.
+while it imports TensorFlow. The last line of the output has the number of kills after which
+something was lost. If this number is not 0, the exit code is 1.
 """
 
 import argparse
@@ -41,9 +41,9 @@ def parse_arguments(argv=None):
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--kills", type=int, default=50, help="for all optimizers together (50)")
-    parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this one")
-    parser.add_argument("--seed", type=int, help="for the moments of the kills; default: random")
+    parser.add_argument("--kills", type=int, default=50, help="of all optimizers together (50)")
+    parser.add_argument("--optimizer", choices=NAMES, action="append", help="only this optimizer")
+    parser.add_argument("--seed", type=int, help="of the kills' moments; default: a random seed")
     parser.add_argument(
         "--forget",
         metavar="TEXT",
@@ -65,7 +65,8 @@ class Run:
     def __init__(self, name, directory, moments, forget):
         self.name, self.directory, self.moments, self.forget = name, directory, moments, forget
         self.lives, self.in_a_save = [], 0
-        # Seconds until the first save in forked (False) and new (True) processes; guessed at first.
+        # Seconds until the first save in forked (False) and new (True) processes. The initial
+        # values are guesses.
         self._to_first_save = {False: 0.5, True: 5.0}
 
     def kill_once(self, number):
@@ -74,7 +75,7 @@ class Run:
         new_python = number % NEW_PYTHON == NEW_PYTHON - 1
         with self._start(new_python) as life:
             if number % 2:
-                # In the first of these runs, wait for a checkpoint, so that there is one to lose.
+                # The first of these runs waits for a finished checkpoint, which might get lost.
                 for _ in range(self.moments.randint(number == 1, 2)):
                     life.wait_for(SECONDS, "saved")
                 killed = kill_in_a_save(life, self.directory, self.moments)
@@ -87,7 +88,7 @@ class Run:
             self._to_first_save[new_python] = life.messages[life.events.index("saved")]["seconds"]
 
     def finish(self):
-        """Trains until two checkpoints later; then runs the whole training without interruption.
+        """Continues the training for two checkpoints; then runs all of it without interruption.
 
         Returns:
             The digests of the uninterrupted run by batch.
@@ -114,7 +115,7 @@ class Run:
         return Training(self.name, directory or self.directory, self.forget)
 
     def _note(self, life, good):
-        """Records a process's messages; if it failed, empties the directory for the next one."""
+        """Records a process's messages; after a failure, empties the directory of checkpoints."""
         self.lives.append(life.messages)
         if not good:
             life.messages.append({"event": "fails"})
@@ -148,9 +149,9 @@ def _loss(message, saved, expected):
         return "the training that followed failed"
     batch, digests = message["batch"], message["digests"]
     if message["event"] == "begins" and batch < saved:
-        return f"the checkpoint of batch {saved} is gone: it went on from batch {batch}"
+        return f"the checkpoint of batch {saved} is gone: training continued from batch {batch}"
     if batch not in expected:
-        return f"batch {batch} is none at which a checkpoint was made"
+        return f"the uninterrupted run has no checkpoint of batch {batch}"
     names = set(digests) | set(expected[batch])
     names = sorted(name for name in names if digests.get(name) != expected[batch].get(name))
     if names:
@@ -197,7 +198,7 @@ def main(argv=None):
         directory, pipe = arguments.live
         Training(names[0], directory, arguments.forget).live(sender(int(pipe)))
     seed = arguments.seed if arguments.seed is not None else random.randrange(1 << 32)
-    print(f"the moments are those of --seed {seed}", flush=True)
+    print(f"moments of the kills: --seed {seed}", flush=True)
     moments, lost = random.Random(seed), 0
     for place, name in enumerate(names):
         kills = len(range(place, arguments.kills, len(names)))

@@ -1,9 +1,9 @@
-"""Processes to be killed, forked after importing TensorFlow; they send messages through a pipe.
+"""Processes that tests kill. They send messages to the test through a pipe.
 
-Importing TensorFlow takes seconds, a fork almost no time. The parent never creates a graph, a
-Session or a server, so a forked process has all its training state from a checkpoint. Forks do
-share some state that new processes do not, such as the seed of Python's hashes; processes started
-with a `command` are new.
+Most processes are forked after the import of TensorFlow, because the import takes seconds and a
+fork almost no time. The parent never creates a graph, a Session or a server. So a forked process
+gets its whole training state from a checkpoint. Unlike new processes, forked processes share some
+other state, such as the seed of Python's hashes. Processes started with a `command` are new.
 """
 
 import json
@@ -17,12 +17,13 @@ import traceback
 
 SECONDS = 300  # the timeout of every wait, long enough for a busy machine
 
-# Only the parent keeps the writing end open; when it exits, its children read the end of the file.
+# Only the parent keeps the writing end of this pipe open. When the parent exits, its children read
+# the end of the file.
 _LIFELINE = os.pipe()
 
 
 class Life:
-    """A child process, which is killed at the latest when `with` ends.
+    """A child process, which is killed when `with` ends, unless it has ended before.
 
     Args:
         live: the function to run; called in the child process with a function that sends messages.
@@ -32,8 +33,8 @@ class Life:
     Attributes:
         pid: the process id.
         started: the time of its start.
-        messages: the received messages: dicts with the keys "event", "seconds" since the start, and
-            others.
+        messages: the received messages. Each is a dict with the event, the "seconds" since the
+            start of the process, and the values that were sent.
     """
 
     def __init__(self, live, command=None):
@@ -67,7 +68,7 @@ class Life:
     def wait_for(self, seconds, event=None):
         """Waits until a new message with this event arrives, or the process ends.
 
-        Messages that arrive together with this message are received too, so that the next call
+        This also receives the messages that arrive together with this message. So the next call
         waits for later messages.
 
         Returns:
@@ -85,10 +86,10 @@ class Life:
                     return message
 
     def expect(self, event):
-        """Waits for a message as `wait_for` does; raises an error if it does not arrive."""
+        """Waits for a message, like `wait_for`; raises an error if it does not arrive."""
         message = self.wait_for(SECONDS, event)
         if message is None:
-            raise RuntimeError(f"no {event!r}, but {self.events[-20:]}")
+            raise RuntimeError(f"no message {event!r}; the last messages: {self.events[-20:]}")
         return message
 
     @property
@@ -108,7 +109,7 @@ class Life:
         return self.status == 0
 
     def is_alive(self):
-        """Whether the process has not ended."""
+        """Returns whether the process has not ended."""
         return os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
 
     def pause(self):
@@ -126,7 +127,8 @@ class Life:
         Returns:
             Whether the process was alive.
         """
-        os.kill(self.pid, signal.SIGKILL)  # the process is not reaped yet, so no other has its pid
+        # No other process can have this pid, because the process has not been waited for.
+        os.kill(self.pid, signal.SIGKILL)
         _, self.status = os.waitpid(self.pid, 0)
         while self._read():
             pass
@@ -146,7 +148,7 @@ class Life:
 
 
 def sender(file):
-    """Returns a function that writes messages to a pipe, as in send("saved", batch=20)."""
+    """Returns a function that writes messages to a pipe, for example send("saved", batch=20)."""
 
     def send(event, **values):
         os.write(file, json.dumps(dict(values, event=event)).encode() + b"\n")

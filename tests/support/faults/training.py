@@ -1,4 +1,4 @@
-"""A training that resumes from its checkpoints and sends digests of its state."""
+"""A training that resumes from its checkpoints and sends digests (hashes) of its state."""
 
 import hashlib
 import os
@@ -98,8 +98,8 @@ class Training:
     Args:
         name: one of `NAMES`.
         directory: the directory of the checkpoints.
-        forget: variables with this text in their names are not saved: a deliberate mistake, which
-            the comparison has to detect.
+        forget: a text; variables with this text in their names are not saved. This is a deliberate
+            mistake, which the comparison must detect.
     """
 
     def __init__(self, name, directory, forget=None):
@@ -115,8 +115,8 @@ class Training:
     def live(self, send, stop=None):
         """Restores the last checkpoint, if any, and trains until batch `stop`, or endlessly.
 
-        Sends "begins", "saved" after each checkpoint, and "ends", each with the batch number and
-        the digests of all variables.
+        Sends the messages "begins", "saved" (after each checkpoint) and "ends". Each message has
+        the batch number and the digests of all variables.
         """
         with v1.Session(graph=self.graph, config=v1.ConfigProto(**CONFIG)) as session:
             self._restore(session)

@@ -1,4 +1,7 @@
-"""Trains in Sessions with hyperparameters that change between steps, for comparison."""
+"""Trains v1 optimizers in Sessions with hyperparameters that change between training steps.
+
+Tests compare Keras optimizers made by `to_keras` with these trainings.
+"""
 
 import numpy as np
 import pytest
@@ -28,7 +31,7 @@ MAKERS = {
 
 
 def session(name, rates=RATES, problem=PROBLEM, config=None):
-    """Trains in a Session with a learning rate for each step."""
+    """Trains in a Session with the learning rate `rates[number]` in step `number`."""
     made = []
 
     def make(step):
@@ -59,6 +62,8 @@ DECAYS = {
 }
 
 
+# Values: a function that creates the optimizer, the first and the second value of the
+# hyperparameter, and the optimizer's attribute for the hyperparameter.
 SETTABLE = {
     "momentum": (lambda value: v1.train.MomentumOptimizer(0.1, value), 0.9, 0.5, "_momentum"),
     "beta1": (lambda value: v1.train.AdamOptimizer(0.1, value), 0.9, 0.5, "_beta1"),

@@ -18,7 +18,7 @@ keras = versions.keras_2()
 
 @register_optimizer
 class RowAdagrad(RuleOptimizer):
-    """Adagrad with one accumulator for each row, and a scalar slot that counts steps."""
+    """Adagrad with one accumulator for each row, and a scalar slot that counts updates."""
 
     slots = {"rows": RowSlot(0.1), "count": ScalarSlot()}
 
@@ -115,7 +115,7 @@ def _checkpoint(early):
 
 
 def by_callback(api, name, load, **options):
-    """Saves with ModelCheckpoint, calling it as `fit` does at the end of an epoch."""
+    """Saves with ModelCheckpoint, which is called in the same way as by `fit` after an epoch."""
 
     def save(model, home):
         callback = api.keras.callbacks.ModelCheckpoint(str(home / name), verbose=0, **options)

@@ -94,7 +94,8 @@ def _load_whole(home, make):
 
 
 def _save_h5(model, home):
-    # Save a copy as .h5, because Keras does not save the optimizer in .keras after saving as .h5.
+    # A copy of the model is saved as .h5, because a model that was saved as .h5 would afterwards be
+    # saved as .keras without its optimizer.
     model.save(str(home / "model.keras"))
     KERAS_3.keras.models.load_model(str(home / "model.keras")).save(str(home / "model.h5"))
 

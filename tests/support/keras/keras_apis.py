@@ -1,6 +1,6 @@
-"""One interface to the two Keras APIs (Keras 2's OptimizerV2 and Keras 3) for the bridge's tests.
+"""One interface to the two Keras APIs (Keras 2's OptimizerV2 and Keras 3) for tests of the bridges.
 
-The models take the gradients of a `keras_models.problem` as inputs.
+The inputs of the models are the gradients of a `keras_models.problem`.
 """
 
 import functools
@@ -33,11 +33,12 @@ class KerasApi:
         """The module with Keras' own optimizers of this API."""
         home = self.keras.optimizers
         is_this_api = self.name == "keras3" or issubclass(home.SGD, versions.optimizer_v2())
-        # From 2.11 on, OptimizerV2's subclasses are in `legacy`; in 2.10 it has other classes.
+        # From TensorFlow 2.11 on, the subclasses of OptimizerV2 are in the module `legacy`.
+        # TensorFlow 2.10 has a module `legacy`, too, but with other classes.
         return home if is_this_api else home.legacy
 
     def bridged(self, optimizer, **arguments):
-        """Bridges a v1 optimizer, or the one with this name in `keras_models`, to Keras."""
+        """Converts a v1 optimizer with `to_keras`; a string is a key of `V1_OPTIMIZERS`."""
         if isinstance(optimizer, str):
             optimizer = keras_models.make(optimizer)
         return to_keras(optimizer, api=self.name, **arguments)
@@ -56,7 +57,7 @@ class KerasApi:
         return optimizer.learning_rate if self.name == "optimizer_v2" else optimizer._learning_rate
 
     def recorder(self):
-        """Returns a callback that records the weights after each batch of `fit` in `steps`."""
+        """Returns a callback whose list `steps` gets the weights after each batch of `fit`."""
         return _classes(self.keras)[1]()
 
     def fed_model(self, problem, cls=None, **arguments):
@@ -115,7 +116,7 @@ def _classes(keras):
             super().__init__(dtype="float32", **kwargs)
             self.values = values
             self.constraint = constraint
-            self.runs = 0  # how often `call` ran: for each trace, or for each eager step
+            self.runs = 0  # counts calls of `call`: one for each trace, or for each eager step
 
         def build(self, shapes):
             for name, value in self.values.items():
@@ -154,12 +155,12 @@ def _classes(keras):
 
 
 def of_each(arguments, optimizer_v2=(), keras3=()):
-    """Parametrizes a test by `api`, with other values for each API.
+    """Parametrizes a test by `api`, with separate values for each API.
 
     Args:
       arguments: names of the test's other arguments, separated by commas.
-      optimizer_v2: the values with Keras 2, as for `pytest.mark.parametrize`.
-      keras3: the values with Keras 3.
+      optimizer_v2: the values for Keras 2, in the form that `pytest.mark.parametrize` takes.
+      keras3: the values for Keras 3.
     """
     cells = []
     for api, every in zip(EVERY, (optimizer_v2, keras3)):
@@ -185,5 +186,5 @@ APIS = {api.name: api for api in (OPTIMIZER_V2, KERAS_3)}
 
 @pytest.fixture(params=EVERY)
 def api(request):
-    """The Keras API of a test; imported by a conftest.py."""
+    """Returns the `KerasApi` of a test. A conftest.py imports this fixture."""
     return request.param

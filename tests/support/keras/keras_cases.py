@@ -1,4 +1,4 @@
-"""v1 optimizers with various arguments, for the tests of the Keras bridge."""
+"""Cases (v1 optimizers with arguments) for tests of the bridges to Keras."""
 
 import zlib
 from typing import Any, Callable, NamedTuple, Tuple
@@ -106,7 +106,8 @@ def _around_sgd(optimizer, **arguments):
     return _case(optimizer, v1.GradientDescentOptimizer(0.1), **arguments)
 
 
-# Optimizers that cannot be bridged: (case, part of the error message with lr_attr=False).
+# Optimizers for which `to_keras` raises an error. Values: a case, and a part of the error message
+# with lr_attr=False.
 REFUSED: Any = {
     "SyncReplicas": (
         _around_sgd(v1.SyncReplicasOptimizer, replicas_to_aggregate=1),
@@ -186,7 +187,7 @@ def ways_of_the_day(name, ways, count):
         tests/optimizers/test_every_optimizer.py tests them without Keras. Cases of `tf.contrib.opt`
         have one way, because our optimizers equal them bit for bit (tests/contrib/test_contrib.py).
       ways: all ways.
-      count: the number of ways of all other cases.
+      count: the number of ways for all other cases.
     """
     ways = list(ways)
     if name in OURS and not name.startswith("AdagradDecay"):
@@ -198,5 +199,9 @@ def ways_of_the_day(name, ways, count):
 
 
 def number_of(name):
-    """Returns a checksum of a case's name: unlike its position, it is the same on all lanes."""
+    """Returns a checksum of a case's name.
+
+    The checksum is the same on all lanes (environments with one TensorFlow version each). The
+    case's position in `CASES` is not.
+    """
     return zlib.crc32(name.encode())

@@ -1,4 +1,4 @@
-"""Optimizers and learning rate decays for the tests of saved configs, of both Keras bridges."""
+"""Optimizers and learning rate decays for tests of configs saved by Keras 2 or Keras 3."""
 
 import textwrap
 
@@ -23,18 +23,22 @@ EVERY_DECAY = pytest.mark.parametrize(
 
 
 class KeepsElsewhere(v1.GradientDescentOptimizer):
+    """Does not keep its argument `factor` in an attribute."""
+
     def __init__(self, learning_rate, factor):
         super().__init__(learning_rate * factor)
 
 
 class HoldsAFunction(v1.GradientDescentOptimizer):
+    """Has an argument that is a function."""
+
     def __init__(self, learning_rate, function):
         super().__init__(learning_rate, name="HoldsAFunction")
         self._function = function
 
 
 class Configured(v1.GradientDescentOptimizer):
-    """An optimizer with its own get_config and from_config."""
+    """Defines get_config and from_config."""
 
     def __init__(self, learning_rate, options):
         super().__init__(learning_rate, name="Configured")

@@ -1,8 +1,7 @@
 """Trains with given gradients and a Keras 2 or 3 optimizer, or a v1 optimizer in a Session.
 
-`problem` creates the variables' values and gradients. The other functions train with a Keras
-optimizer and return a `running.Trace`; `session` trains with a v1 optimizer. `keras_apis` has
-models for `fit`.
+`problem` creates the variables' values and gradients. `loop` and `graph` train with a Keras
+optimizer, `session` with a v1 optimizer. `keras_apis` has models for `fit`.
 """
 
 import inspect
@@ -140,7 +139,11 @@ def loop(problem, optimizer, way="function", between=None, apply=None, variables
 
 
 def rates(problem, rate_of):
-    """Computes gradient descent with a rate for each step in NumPy; returns all steps' values."""
+    """Computes gradient descent in NumPy with the learning rate `rate_of(step)`.
+
+    Returns:
+      The values of the variables after each step.
+    """
     now, steps = dict(problem.values), []
     for number, gradients in enumerate(problem.gradients):
         rows = np.zeros_like(now["table"])
@@ -211,12 +214,12 @@ def fed_data(problem):
 
 
 def fit_data(model, problem, epochs, callbacks):
-    """Calls `fit` with the problem's gradients, one step after another."""
+    """Calls `fit` with the problem's gradients; each batch has the gradients of one step."""
     x, y = fed_data(problem)
     options = {"batch_size": 1, "shuffle": False, "verbose": 0}
     model.fit(x, y, epochs=epochs, callbacks=callbacks, **options)
 
 
 def the_output(_, output):
-    """A loss function that returns the model's output."""
+    """Returns the model's output as the loss."""
     return output

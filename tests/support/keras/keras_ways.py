@@ -1,8 +1,9 @@
-"""Ways to train with a bridged v1 optimizer, and for each the Session that it must equal.
+"""Ways to train with a bridged optimizer (made by `to_keras` from a v1 optimizer).
 
-All return a `running.Trace`. The `slots` of the trace contain the final slots and also the state
-before each step except the first: slots under ``(step, variable's name, slot)``, non-slot variables
-(the powers of beta) under ``(step, "shared", name)``.
+Each way must equal a training of the v1 optimizer in a Session. Each training returns a
+`running.Trace`. The `slots` of the trace contain the final slots, and the state before each step
+except the first step. In this state, slots have the keys ``(step, variable's name, slot)``, and
+non-slot variables (the powers of beta) have the keys ``(step, "shared", name)``.
 """
 
 import contextlib
@@ -158,8 +159,8 @@ def function(problem, make, **arguments):
 
 # A small model: ids [batch, 3] -> Embedding -> Flatten -> Dense, mean squared error.
 
-# A power of two, so that the mean rounds the same however it is computed. The targets are multiples
-# of 1/8, exact in every dtype, because Keras casts them to float32.
+# The batch size is a power of two, so that different ways to compute the mean round equally. Keras
+# casts the targets to float32, so they are multiples of 1/8, which every dtype represents exactly.
 BATCH = 8
 
 
@@ -186,7 +187,14 @@ class Model(NamedTuple):
 
 
 def small_model(dtype, only=(), steps=24):
-    """Returns a `Model`; `only` names variables of `mixed`; the similar weights are trained."""
+    """Returns a `Model`.
+
+    Args:
+      dtype: the name of the weights' dtype.
+      only: names of variables of `mixed`. Only similar weights of the model are trained (`table`
+        for "table", `kernel` for "matrix", `bias` for "vector"). Empty for all weights.
+      steps: the number of batches.
+    """
     random = np.random.RandomState(3)
     cast = problems.numpy_dtype(dtype)
     values = {"table": random.randn(9, 2), "kernel": random.randn(6, 1), "bias": random.randn(1)}
@@ -250,8 +258,8 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
         step = running._global_step("int64")
         optimizer = make(step)
         pairs = optimizer.compute_gradients(loss, list(variables.values()))
-        # Compute all gradients before changing a weight, as Keras does. Otherwise, in a Session,
-        # the weight decay of tf.contrib.opt would race with the forward pass.
+        # Like in Keras, all gradients are computed before a weight changes. Otherwise, in a
+        # Session, the weight decay of tf.contrib.opt would race with the forward pass.
         with tf.control_dependencies([tf.convert_to_tensor(gradient) for gradient, _ in pairs]):
             train_op = optimizer.apply_gradients(pairs, step)
         with v1.Session(config=config) as sess:
@@ -265,8 +273,8 @@ def session_model(model, make, config=None, add_bias=tf.nn.bias_add):
             return running.Trace(values, {**_fetch(sess, _slots(optimizer, variables)), **state})
 
 
-# Keras 3's dense layers add the bias of a single unit with tf.add, whose gradient is summed in
-# another order than that of bias_add.
+# Dense layers of Keras 3 with a single unit add the bias with tf.add. The gradient of tf.add is
+# summed in another order than the gradient of tf.nn.bias_add.
 session_keras_3_model = functools.partial(session_model, add_bias=tf.add)
 session_keras_3_model_without_rewriting = functools.partial(
     session_keras_3_model, config=WITHOUT_REWRITING

@@ -1,4 +1,4 @@
-"""Wrapper optimizers for the tests of both Keras bridges."""
+"""Wrappers (v1 optimizers that contain optimizers) for tests of both Keras bridges."""
 
 from typing import Callable, NamedTuple, Tuple
 

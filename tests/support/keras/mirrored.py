@@ -2,9 +2,12 @@
 
     python -m tests.support.keras.mirrored CHECK…
 
-A separate program, because virtual devices must be configured before TensorFlow is initialized, and
-because a second MirroredStrategy in one process sometimes fails from TensorFlow 2.15 on.
-`tests.keras_bridge.test_mirrored` runs it; see `mirrored_training` for the options.
+CHECK is the name of a function `check_…` in this module, without "check_".
+
+This is a separate program because virtual devices must be configured before TensorFlow is
+initialized, and because from TensorFlow 2.15 on, a second MirroredStrategy in one process sometimes
+fails. `tests.keras_bridge.test_mirrored` runs the program; `mirrored_training` describes the
+options.
 """
 
 import glob
@@ -72,14 +75,14 @@ def two_devices(**arguments):
 
 
 def check_bridge(strategy):
-    """Bridged optimizers (made by `to_keras`) in a custom loop equal v1 optimizers in a Session."""
+    """Compares bridged optimizers (made by `to_keras`) in a custom loop with a Session."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
         print("bridge", name)
 
 
 def check_v1(strategy):
-    """v1 optimizers without the bridge compute the same in a custom loop as in a Session."""
+    """Compares v1 optimizers without the bridge in a custom loop with a Session."""
     batches = data()
     for name in SOME:
         make = OPTIMIZERS[name]
@@ -101,7 +104,7 @@ def multi(step):
 
 
 def check_multi(strategy):
-    """Moving averages around a MultiOptimizer are the same in a custom loop as in a Session."""
+    """Compares moving averages around a MultiOptimizer in a custom loop with a Session."""
     batches = data()
     expected = session(multi, [summed(batch) for batch in batches])
     loop = Loop(strategy, multi, apply_v1)
@@ -111,7 +114,7 @@ def check_multi(strategy):
 
 
 def check_names(strategy):
-    """Patterns for variable names match on all replicas, even patterns for the end of a name."""
+    """Checks that patterns for variable names match on all replicas, even at the end of a name."""
     batches = data()
     makers = {
         "bert": lambda step: AdamWeightDecayOptimizer(
@@ -129,7 +132,7 @@ def check_names(strategy):
 
 
 def check_learning_rate(strategy):
-    """A learning rate that is set by attribute changes all replicas without a retrace."""
+    """Checks that setting the attribute `learning_rate` changes the rate of all replicas."""
     batches, make = data(), OPTIMIZERS["adam"]
 
     def make_changing(step):
@@ -143,7 +146,7 @@ def check_learning_rate(strategy):
 
 
 def check_made_outside(strategy):
-    """An optimizer created outside the strategy's scope works in Keras 2, not in Keras 3."""
+    """Checks optimizers created outside the strategy's scope, which only Keras 2 supports."""
     optimizer = bridged(OPTIMIZERS["adam"])(None)
     if not KERAS_3:
         check_optimizer(Loop(strategy, lambda step: optimizer, apply_bridged), "adam")
@@ -156,7 +159,7 @@ def check_made_outside(strategy):
 
 
 def check_own_sum(strategy):
-    """Gradients that the user has summed over replicas are not summed again."""
+    """Checks that gradients which the user has summed over replicas are not summed again."""
     if not hasattr(strategy, "run"):
         return
     batches = data()
@@ -183,9 +186,10 @@ def check_own_sum(strategy):
 
 
 def check_clipping(strategy):
-    """Keras 2 clips the summed gradient; versions that clip before the sum raise an error.
+    """Checks how gradients of several replicas are clipped.
 
-    Keras 3 clips the gradient of each replica, then sums the clipped gradients.
+    Keras 2 must clip the sum of the gradients. In versions of Keras 2 that clip before the sum, the
+    bridge must raise an error. Keras 3 must sum the clipped gradients of the replicas.
     """
     batches, make = data(), OPTIMIZERS["momentum"]
     loop = Loop(strategy, bridged(make, clipvalue=0.5), apply_bridged)
@@ -229,7 +233,7 @@ def each_replica(batch):
 
 
 def check_clipnorm(strategy, batches):
-    """Checks clipnorm with gradient descent at rate 1: a step subtracts the clipped gradient."""
+    """Checks clipnorm with a learning rate of 1, so that a step subtracts the clipped gradient."""
     loop = Loop(
         strategy,
         bridged(lambda step: OPTIMIZERS["gradient descent"](step, 1.0), clipnorm=0.5),
@@ -254,7 +258,10 @@ class OverridingOptimizer(v1.train.GradientDescentOptimizer):
 
 
 def check_refusal(strategy):
-    """Overriding apply_gradients is an error, because it would run for one replica only."""
+    """Checks that a v1 optimizer that overrides apply_gradients is an error.
+
+    The overriding method would run for one replica only.
+    """
     loop = Loop(strategy, bridged(lambda step: OverridingOptimizer(0.25)), apply_bridged)
     assert_refused(loop, data(), "overrides apply_gradients")
     for wrapped in WRAPPED:
@@ -282,11 +289,14 @@ def assert_refused(loop, batches, message, kind=ValueError):
     except kind as error:
         assert message in str(error), error
     else:
-        raise AssertionError("not refused: " + message)
+        raise AssertionError("no error with this message was raised: " + message)
 
 
 def check_checkpoint(strategy):
-    """A checkpoint of two replicas, restored on two and on one, continues bit for bit."""
+    """Checks that a checkpoint of two replicas can be restored on two replicas and on one device.
+
+    The restored training must continue bit for bit.
+    """
     batches, half = data(), STEPS // 2
     for name in ("adam", "adagrad decay v2", "diffgrad"):
         make = OPTIMIZERS[name]
@@ -311,7 +321,7 @@ def as_checkpoint(loop):
 
 
 def check_fit(strategy):
-    """`model.fit`, also with Keras in graph mode, equals the v1 optimizer in a Session."""
+    """Compares `model.fit`, also with Keras in graph mode, with the v1 optimizer in a Session."""
     for name in FEW if FULL else FEW[1:]:
         check_fit_with(strategy, name)
         print("fit", name)
@@ -333,13 +343,13 @@ class Reader(v1.train.SessionRunHook):
 
 
 def check_estimator(strategy):
-    """v1 optimizers in an Estimator with train_distribute equal a Session."""
+    """Compares v1 optimizers in an Estimator with `train_distribute` with a Session."""
     batches = data()
     halves = [
         {key: value * np.float32(0.5) for key, value in batch.items() if key != "ids"}
         for batch in batches
     ]
-    # The loss of an Estimator is the mean of the replicas' losses.
+    # The Estimator's loss is the mean of the two replicas' losses, so their gradients are halved.
     gradients = [summed(dict(half, ids=b["ids"])) for half, b in zip(halves, batches)]
     for name in FEW + ("adagrad decay",) * FULL + ("multi",):
         make = OPTIMIZERS.get(name, multi)

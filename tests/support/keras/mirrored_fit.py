@@ -1,4 +1,4 @@
-"""`model.fit` under a strategy, compared with a Session as in `mirrored_training`."""
+"""Compares `model.fit` under a distribution strategy with a Session, bit for bit."""
 
 import numpy as np
 import tensorflow as tf

@@ -1,7 +1,8 @@
-"""Trains under a strategy and compares with a Session, bit for bit.
+"""Trains under a tf.distribute strategy; compares the results with a Session, bit for bit.
 
-The programs `tests.support.keras.mirrored` and `tests.support.processes.clusters` use it. Their
-options are ``--keras3`` (bridge to Keras 3 instead of OptimizerV2) and ``--full`` (all optimizers).
+The programs `tests.support.keras.mirrored` and `tests.support.processes.clusters` use this module.
+Their options are ``--keras3`` (Keras 3 instead of Keras 2) and ``--full`` (all optimizers). A
+*bridged* optimizer is a Keras optimizer made by `to_keras` from a v1 optimizer.
 
 All gradients are small multiples of 1/8, whose sums are exact in any order. So two replicas must
 compute the same bits as a v1 optimizer that gets the summed gradient in a Session.
@@ -35,13 +36,13 @@ OPTIMIZERS = {
     "adagrad da": lambda step, rate=0.25: v1.train.AdagradDAOptimizer(rate, step),
     "diffgrad": lambda step, rate=0.25: MyDiffGradOptimizer(rate),
 }
-FEW = ("adam", "adagrad decay v2", "diffgrad")  # for the daily run
+FEW = ("adam", "adagrad decay v2", "diffgrad")  # the optimizers of the daily run
 SOME = tuple(OPTIMIZERS) if FULL else FEW
 POWERS = {"adam": (0.9, 0.999), "diffgrad": (0.9, 0.999)}
 
 
 def data(steps=STEPS):
-    """Returns for each step a dict of arrays whose first axis is the replica."""
+    """Returns a dict of arrays for each training step; the arrays' first axis is the replica."""
     random = np.random.RandomState(0)
 
     def draw(*shape):
@@ -50,7 +51,7 @@ def data(steps=STEPS):
     found = []
     for _ in range(steps):
         ids = random.randint(0, 7, size=(REPLICAS, 4))
-        ids[:, 0] = ids[0, 1]  # this id is repeated on the first replica, and also on the second
+        ids[:, 0] = ids[0, 1]  # repeated on the first replica; also on the second
         found.append({"matrix": draw(4, 3), "scalar": draw(), "table": draw(4, 2), "ids": ids})
     return found
 
@@ -81,26 +82,27 @@ def as_one(batch):
 
 
 def session(make, gradients, sparse=("table",)):
-    """Trains in a Session, the reference; returns the trace."""
+    """Trains in a Session, whose results are the reference; returns the `running.Trace`."""
     problem = problems.Problem(VALUES, gradients, sparse, "float32")
     return running.session(problem, make, use_resource=True)
 
 
 def state_of_session(make, gradients):
-    """Returns all variables of a Session by name after the last gradient."""
+    """Trains in a Session; returns all variables by name after the last gradient."""
     found = {}
 
     def look(sess, optimizer, variables, number):
         if number == len(gradients):
             found.update((item.op.name, sess.run(item)) for item in v1.global_variables())
 
+    # One more gradient, because `between` is called before each step.
     problem = problems.Problem(VALUES, gradients + gradients[:1], ("table",), "float32")
     running.session(problem, make, use_resource=True, between=look)
     return found
 
 
 def loss_here(variables, mine):
-    """Returns a loss with the gradients `mine`."""
+    """Returns a loss whose gradients are `mine`."""
     loss = tf.reduce_sum(variables["matrix"] * mine["matrix"])
     loss += variables["scalar"] * mine["scalar"]
     return loss + tf.reduce_sum(tf.gather(variables["table"], mine["ids"]) * mine["table"])
@@ -121,8 +123,9 @@ class Loop:
 
     Args:
       strategy: the strategy.
-      make: called with a step variable, returns the optimizer.
-      apply: called with (optimizer, pairs, step variable) in each replica.
+      make: called with the global step variable, returns the optimizer.
+      apply: called with (optimizer, pairs of gradient and variable, global step variable) in each
+        replica.
     """
 
     def __init__(self, strategy, make, apply):
@@ -144,18 +147,19 @@ class Loop:
         self.train_step = tf.function(lambda batch: run(in_replica, args=(batch,)))
 
     def train(self, batches, expected):
-        """Trains; compares all variables after each step with the expected values."""
+        """Trains; asserts that all variables have the expected values after each training step."""
         for batch, wanted in zip(batches, expected):
             self.train_step({name: tf.constant(value) for name, value in batch.items()})
             for name, variable in self.variables.items():
                 assert_everywhere(self.strategy, variable, wanted[name], name)
 
     def check_slots(self, trace):
-        """Compares all slots with a trace."""
+        """Asserts that all slots have the values in a trace."""
         assert {slot_name for _, slot_name in trace.slots} == set(self.optimizer.get_slot_names())
         for (name, slot_name), value in trace.slots.items():
             variable, optimizer = self.variables[name], self.optimizer
-            if isinstance(optimizer, v1.train.Optimizer):  # 1.15 returns only one replica's slot
+            if isinstance(optimizer, v1.train.Optimizer):
+                # On TensorFlow 1.15, get_slot(variable) returns the slot of only one replica.
                 parts = self.strategy.experimental_local_results(variable)
                 for part in parts:
                     assert_equal(optimizer.get_slot(part, slot_name).numpy(), value, slot_name)
@@ -175,7 +179,8 @@ def assert_equal(value, expected, what):
 def assert_everywhere(strategy, variable, expected, what):
     """Asserts that all copies of a variable in this process have the expected bits."""
     parts = components(strategy, variable)
-    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)  # others have one copy
+    # With other strategies, each process has one copy.
+    mirrored = isinstance(strategy, tf.distribute.MirroredStrategy)
     assert len(parts) == (REPLICAS if mirrored else 1), what
     for replica, part in enumerate(parts):
         value = part.numpy() if KERAS_3 else versions.keras_2().backend.get_value(part)
@@ -184,13 +189,13 @@ def assert_everywhere(strategy, variable, expected, what):
 
 def components(strategy, variable):
     """Returns this process's copies of a distributed tf.Variable or keras.Variable."""
-    if not callable(variable.value):  # the tf.Variable in a keras.Variable
+    if not callable(variable.value):  # a keras.Variable; its `value` is a tf.Variable
         variable = variable.value
     return strategy.experimental_local_results(variable)
 
 
 def power(beta, steps=STEPS):
-    """Returns the value of a beta power after some steps."""
+    """Returns the value of a beta power after this number of training steps."""
     result = np.float32(beta)
     for _ in range(steps):
         result *= np.float32(beta)
@@ -198,14 +203,14 @@ def power(beta, steps=STEPS):
 
 
 def check_powers(strategy, variables, betas):
-    """Asserts that the beta powers have been multiplied once in each step."""
+    """Asserts that each beta power has been multiplied by its beta once in each training step."""
     for beta, name in zip(betas, ("beta1_power", "beta2_power")):
         (variable,) = [item for item in variables if name in item.name]
         assert_everywhere(strategy, variable, power(beta), name)
 
 
 def bridged(make, **arguments):
-    """Returns a function of the step that returns the bridged optimizer."""
+    """Returns a function that makes a bridged optimizer when called with the global step."""
     return lambda step: to_keras(make(step), api=API, **arguments)
 
 
@@ -219,7 +224,7 @@ def apply_v1(optimizer, pairs, step):
 
 
 def check_optimizer(loop, name, convert=dict):
-    """Trains and compares variables, slots, beta powers and `iterations` with a Session.
+    """Trains; asserts that variables, slots, beta powers and `iterations` equal those of a Session.
 
     Args:
       loop: the `Loop`.
@@ -240,21 +245,21 @@ def keras_3_version():
 
 
 def check_refused(strategy):
-    """Keras 3 versions in which `fit` sums the full gradients of all replicas raise an error."""
+    """Asserts that `to_keras` raises an ImportError, because this Keras 3 is too old."""
     with strategy.scope():
         try:
             bridged(OPTIMIZERS["adam"])(None)
         except ImportError as error:
             assert f"is too old for {type(strategy).__name__}" in str(error), error
         else:
-            raise AssertionError("it is bridged")
+            raise AssertionError("to_keras raised no ImportError")
 
 
 def run_checks(checks, strategy):
     """Runs checks and prints their names.
 
-    Keras 3 before 3.8 does not divide the loss by the number of replicas. With several replicas,
-    the only check is then that the bridge raises an error.
+    With several replicas, Keras 3 before 3.8 does not divide the loss by the number of replicas, so
+    `to_keras` must raise an error. In this case `check_refused` replaces each check.
     """
     # `strategy` may be a ClusterCoordinator, which has an attribute `strategy`.
     replicas = getattr(strategy, "strategy", strategy).num_replicas_in_sync

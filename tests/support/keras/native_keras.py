@@ -1,6 +1,6 @@
 """Measures how Keras 3's optimizers differ from v1 optimizers (docs/keras_native_differences.md).
 
-python -m tests.support.keras.native_keras           prints the cases with this tf.keras
+python -m tests.support.keras.native_keras           prints the table of `CASES`, with this tf.keras
 python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
 """
 
@@ -19,7 +19,7 @@ from tests.support.problems import Problem, Rows
 v1 = tf.compat.v1
 STEPS = 20
 SHAPE = (9, 3)
-# The names in which `Case` evaluates its expressions; the page shows the same expressions.
+# `Case` evaluates its expressions with these names. The page shows the same expressions.
 V1_NAMES = {**vars(v1.train), "to_keras": to_keras}
 KERAS_NAMES = {name: getattr(tf.keras.optimizers, name) for name in dir(tf.keras.optimizers)}
 
@@ -153,7 +153,10 @@ def keras_run(problem, optimizer, velocity=None):
 
 
 def gradient(tensors, table):
-    """Returns a gradient like that of an embedding layer, whose dense shape is a tensor."""
+    """Returns a gradient of the table.
+
+    A sparse gradient gets a tensor as its dense shape, like the gradient of an embedding layer.
+    """
     if not isinstance(tensors, tuple):
         return tensors
     return tf.IndexedSlices(*tensors, tf.constant(table.shape.as_list(), tf.int64))
@@ -177,7 +180,7 @@ class Difference(NamedTuple):
 
     Attributes:
       largest: the largest difference of an element.
-      share: `largest` relative to the largest change of an element in the v1 run.
+      share: `largest` divided by the largest change of an element during the v1 run.
     """
 
     largest: float
@@ -196,7 +199,7 @@ def difference(actual, expected):
 
 
 def move_without_gradient(values, problem):
-    """Returns the largest change of a row in a step without a gradient for it."""
+    """Returns the largest change of an element in a step without a gradient for its row."""
     moves = [0.0]
     for before, after, step in zip(values, values[1:], problem.gradients):
         others = np.setdiff1d(np.arange(SHAPE[0]), step["table"].ids)
@@ -205,10 +208,10 @@ def move_without_gradient(values, problem):
 
 
 def whole_table_operations(apply, rows=1009):
-    """Counts the operations in a step's graph whose output is as large as the whole table.
+    """Counts the operations in an update's graph whose output is as large as the whole table.
 
     Args:
-      apply: called with a list of (gradient, variable), builds the step.
+      apply: called with a list of (gradient, variable), builds the update.
       rows: the table's number of rows, different from all other dimensions.
     """
     table = tf.Variable(tf.ones([rows, 2]), name="table")
@@ -262,7 +265,7 @@ def operations_of(case):
     return tuple(whole_table_operations(optimizer.apply_gradients) for optimizer in optimizers)
 
 
-# Small examples, three rows of ones.
+# Small examples, which train a table with three rows of ones.
 
 
 class Example(NamedTuple):
@@ -271,7 +274,8 @@ class Example(NamedTuple):
     Attributes:
       what: a description of the gradients.
       keras: the expression that creates Keras' optimizer.
-      v1: the expression for the v1 optimizer; bridged with to_keras if only Keras has the feature.
+      v1: the expression that creates the v1 optimizer. If only Keras has the feature, the
+        expression calls `to_keras`, which makes a Keras optimizer with the v1 formula.
       gradients: for each step a list of pairs (id, gradient); ids may repeat.
       row: the row whose value after each step is shown.
     """
@@ -291,7 +295,7 @@ class Example(NamedTuple):
         return Problem({"table": np.ones((3, 1), np.float32)}, steps, ("table",), "float32")
 
     def values(self):
-        """Returns the row's values after each step, of the v1 and of the Keras optimizer."""
+        """Returns two lists, of the v1 run and the Keras run: the row's values after each step."""
         case, problem = Case(self.v1, self.keras), self.problem()
         is_bridged = self.v1.startswith("to_keras")
         expected = keras_run(problem, case.make_v1()) if is_bridged else session_run(problem, case)
@@ -340,7 +344,7 @@ EXAMPLES: Any = {
 
 
 def page(text):
-    """Returns the page's text with its tables replaced by those of this TensorFlow."""
+    """Returns the page's text with new tables, measured with the installed TensorFlow."""
     parts = {
         "versions": versions(),
         "examples": examples(),
@@ -390,7 +394,7 @@ def cases():
 
 
 def arguments():
-    """Returns the table of the arguments whose name or default differs."""
+    """Returns the table of arguments whose name or default differs between v1 and Keras."""
     rows = []
     for v1_class, keras_class in COUNTERPARTS.items():
         theirs = _parameters(KERAS_NAMES[keras_class])
@@ -404,7 +408,7 @@ def arguments():
 
 
 def _parameters(cls):
-    """Returns the defaults of a constructor's arguments, without those that are None."""
+    """Returns the arguments of a constructor that have a default other than None, with defaults."""
     parameters = inspect.signature(cls.__init__).parameters.values()
     left_out = (None, inspect.Parameter.empty)
     return {item.name: item.default for item in parameters if item.default not in left_out}

@@ -1,4 +1,4 @@
-"""Trainings with Keras 2 or 3 that resume from a tf.train.Checkpoint."""
+"""Trains with `to_keras` optimizers on Keras 2 or 3, and resumes from a tf.train.Checkpoint."""
 
 import numpy as np
 import tensorflow as tf
@@ -60,14 +60,26 @@ class Training:
 
 
 def saved(optimizer, path, make_variables=tf_variables):
-    """Saves a checkpoint after four steps; returns its path and the run, trained to the end."""
+    """Saves a checkpoint after four training steps, then trains to the end.
+
+    Returns:
+      The checkpoint's path and the `Training`.
+    """
     training = Training(optimizer, 1.0, make_variables).steps(0, 4)
     path = training.checkpoint.save(str(path / "saved"))
     return path, training.steps(4, 8)
 
 
 def assert_goes_on(make_optimizer, make_v1, kind, steps_before, path):
-    """Asserts that a restored training equals the uninterrupted one, and a Session."""
+    """Asserts that a restored training ends like the uninterrupted training and like a Session.
+
+    Args:
+      make_optimizer: makes the Keras optimizer.
+      make_v1: makes the v1 optimizer for the Session, from the global step.
+      kind: makes the variables: `tf_variables` or `keras_variables`.
+      steps_before: how many steps to train, from zeros, before the checkpoint is restored.
+      path: the folder for the checkpoint.
+    """
     path, unstopped = saved(make_optimizer(), path, kind)
     training = Training(make_optimizer(), 0.0, kind).steps(0, steps_before)
     status = training.checkpoint.restore(path)

@@ -1,4 +1,8 @@
-"""Trains with a bridged optimizer, then with its translation to an optimizer of Keras."""
+"""Trains with a bridged optimizer, then with its translation.
+
+A bridged optimizer is a Keras optimizer made by `to_keras` from a v1 optimizer. Its translation by
+`to_plain_keras` is one of Keras' own optimizers, such as keras.optimizers.Adam.
+"""
 
 import numpy as np
 import pytest
@@ -10,7 +14,7 @@ from tests.support import problems, running
 from tests.support.keras import keras_cases, keras_models
 from tests.support.keras.keras_apis import KERAS_3
 
-HALF = 6
+HALF = 6  # the number of training steps in each half
 
 # The v1 optimizers with a counterpart among Keras' own optimizers.
 CASES = {
@@ -18,7 +22,7 @@ CASES = {
     for name, case in keras_cases.CASES.items()
     if case.optimizer.__name__ in COUNTERPARTS and "locking" not in name
 }
-# The daily run has one set of arguments for each class, and all sets translated differently.
+# The daily run has one case of each class, and further cases whose translation differs.
 DAILY = (
     "Adadelta rho, epsilon",
     "Adagrad",
@@ -36,7 +40,7 @@ DAILY = (
 EVERY_CASE = [
     pytest.param(name, marks=[] if name in DAILY else [pytest.mark.full]) for name in CASES
 ]
-# Wrong initial values, a lost slot or a wrong order of steps would differ by more than 0.01.
+# Wrong initial values, a lost slot or a wrong order of steps would change values by more than 0.01.
 TOLERANCE = {"rtol": 1e-4, "atol": 2e-5}
 
 
@@ -56,7 +60,7 @@ def session(case, problem):
 
 
 def train(optimizer, variables, problem, first, last):
-    """Trains with a range of the problem's steps; returns the values after each of them."""
+    """Runs the training steps `first`, …, `last` - 1; returns the values after each step."""
 
     @tf.function(input_signature=[running.signature(problem)], autograph=False)
     def step(gradients):
@@ -70,22 +74,22 @@ def train(optimizer, variables, problem, first, last):
 
 
 def to_plain(api, optimizer, **options):
-    """Returns the `Translation` of a bridged or v1 optimizer; with Keras 3, for dense gradients.
+    """Returns the `Translation` of a bridged or v1 optimizer.
 
-    Keras 3's optimizers treat sparse gradients differently from v1 optimizers, so nearly all
-    translations would be graded "differs".
+    On Keras 3, translates for dense gradients only. Keras 3's optimizers treat sparse gradients
+    differently from v1 optimizers, so nearly all translations would have the grade "differs".
     """
     if isinstance(optimizer, tf.compat.v1.train.Optimizer):
         options["api"] = api.name
     return to_plain_keras(optimizer, **{"sparse": api is not KERAS_3, **options})
 
 
-# The names in Keras 3 of the slots of Keras 2.
+# From the names of slots in Keras 2 to their names in Keras 3, where these differ.
 IN_KERAS_3 = {"m": "momentum", "v": "velocity", "rms": "velocity"}
 
 
 def slots(api, plain, name, variables):
-    """Returns the slots of Keras' own optimizer, by their name in Keras 2, for each variable."""
+    """Returns the slot of each variable in Keras' own optimizer; `name` is its name in Keras 2."""
     if api is not KERAS_3:
         return [plain.get_slot(variable, name).numpy() for variable in variables]
     found = state(plain, IN_KERAS_3.get(name, name))
@@ -106,7 +110,7 @@ def state(plain, suffix):
 
 
 def steps(optimizer, variables, *gradients):
-    """Applies one gradient in each step, with all elements equal to the given number."""
+    """Runs one training step per number in `gradients`; all elements of a gradient equal it."""
     for gradient in gradients:
         optimizer.apply_gradients([(tf.fill(each.shape, gradient), each) for each in variables])
 
@@ -116,7 +120,7 @@ def ones(*shape):
 
 
 def handed_over(case, problem, bridged, translate):
-    """Trains one half with a bridged optimizer, the other half with its translation.
+    """Trains the first half with a bridged optimizer and the second half with its translation.
 
     Returns:
       The `Translation`, the variables' values after each step of the second half, and the
@@ -138,7 +142,10 @@ def assert_equal_steps(after, expected):
 
 
 def assert_as_graded(translation, after, expected):
-    """Asserts that values equal those of a Session as closely as the grade promises."""
+    """Asserts that values equal those of a Session.
+
+    They must be equal bit for bit if the grade is "exact", and within `TOLERANCE` otherwise.
+    """
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
     else:
@@ -147,7 +154,7 @@ def assert_as_graded(translation, after, expected):
 
 
 def figures(translation):
-    """Returns a translation's grades by kind of gradient."""
+    """Returns a dict from the kind of gradient to the translation's grade."""
     return {each.kind: each.grade for each in translation.report.measurements}
 
 
@@ -165,11 +172,11 @@ keras = {keras}
 
 
 def assert_same_state(name, after, before, variables, unused=None):
-    """Asserts that translation to Keras' own optimizer and back has kept the state.
+    """Asserts that the translation to Keras' own optimizer and back has kept the state.
 
     Args:
       name: the case.
-      after: the bridged optimizer that was translated back.
+      after: the bridged optimizer after the translation and back.
       before: the bridged optimizer before the translation.
       variables: the trained variables.
       unused: a slot that Keras does not have, because the v1 optimizer multiplies it by 0.
@@ -177,7 +184,7 @@ def assert_same_state(name, after, before, variables, unused=None):
     for slot in before.get_slot_names():
         for variable in variables:
             expected, actual = (each.get_slot(variable, slot).numpy() for each in (before, after))
-            if "Momentum" in name:  # slots were multiplied by the learning rate and divided again
+            if "Momentum" in name:  # multiplied by the learning rate, then divided by it
                 np.testing.assert_allclose(actual, expected, rtol=3e-7)
             elif slot == unused:
                 assert not actual.any()

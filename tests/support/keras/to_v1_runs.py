@@ -1,4 +1,4 @@
-"""Trains with Keras' own optimizers: in a function, and through to_v1 in a Session."""
+"""Trains with Keras' own optimizers: in a tf.function, and through `to_v1` in a Session."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def assert_same_steps(actual, expected, what=""):
 
 
 def pairs(problem, tensors, variables):
-    """Pairs gradients with variables; Keras 3 needs sparse gradients with a tensor as shape."""
+    """Returns pairs of gradient and variable; dense shapes are tensors, which Keras 3 requires."""
     return [
         (_with_shape(grad), variable)
         for grad, variable in running._as_gradients(problem, tensors, variables)
@@ -60,7 +60,7 @@ def in_function(problem, optimizer):
 
 
 def clips_in_minimize_only(optimizer):
-    """Whether Keras' apply_gradients ignores clipnorm, which it does up to TensorFlow 2.3."""
+    """Returns whether apply_gradients ignores clipnorm, a limitation of TensorFlow up to 2.3."""
     if hasattr(optimizer, "_transform_gradients") or hasattr(optimizer, "add_variable"):
         return False
     return type(optimizer).__name__ == "SGD" and bool(getattr(optimizer, "clipnorm", None))
@@ -71,7 +71,7 @@ def in_session(problem, make, fed=False, config=None):
 
     Args:
       problem: the `Problem`.
-      make: returns the argument of `to_v1`, or a v1 optimizer, which is used as it is.
+      make: returns the argument of `to_v1`, or a v1 optimizer, which is used without `to_v1`.
       fed: whether gradients come from feed_dict; otherwise from a Dataset.
       config: a ConfigProto.
     """
@@ -110,7 +110,7 @@ def _from_dataset(problem):
 
 
 class InItsGraph:
-    """A Keras 2 optimizer used in a TF1 graph without to_v1, to compare with."""
+    """Uses a Keras 2 optimizer in a TF1 graph without `to_v1`, as the reference of a test."""
 
     def __init__(self, optimizer):
         self.optimizer = optimizer
@@ -159,7 +159,10 @@ if versions.keras_facts()["generation"] == 3:
 
 
 def each_case(*names):
-    """Parametrizes a test with the named cases, or all; omits those that an API does not have."""
+    """Parametrizes a test with the named cases, or with all cases if no name is given.
+
+    Omits the cases that an API does not have.
+    """
     cells = {
         api: [_cell(name) for name in names or cases if name in cases]
         for api, cases in CASES.items()
@@ -168,13 +171,17 @@ def each_case(*names):
 
 
 def _cell(name):
-    """Returns a case as a pytest.param, for every lane if `clips_in_minimize_only` may differ."""
+    """Returns a case as a pytest.param.
+
+    "SGD clipnorm" runs on every lane (TensorFlow version), because `clips_in_minimize_only` depends
+    on the version.
+    """
     marks = pytest.mark.every_lane if name == "SGD clipnorm" else ()
     return pytest.param(name, marks=marks)
 
 
 def passed(api, make):
-    """Returns the argument for `to_v1`: for Keras 3, a constructor to call outside the graph."""
+    """Returns the argument for `to_v1`: an optimizer, or for Keras 3 a function that makes it."""
     return make if api is KERAS_3 else make()
 
 

@@ -1,4 +1,4 @@
-"""AdagradDecay."""
+"""The NumPy reference (oracle) and the test cases of AdagradDecay."""
 
 import functools
 
@@ -10,7 +10,12 @@ from tests.support.optimizer_cases.case import Case
 
 
 class AdagradDecay(oracles.Oracle):
-    """DeepRec's AdagradDecay; `layout` is 1 (count per element) or 2 (count per row)."""
+    """DeepRec's AdagradDecay.
+
+    The slot `accumulator_decay_power` counts how often a row of the accumulator has decayed. Its
+    shape is that of the variable (`layout` 1) or [rows] (`layout` 2). The flat element with a row's
+    number is the count of this row. Dense gradients use element 0.
+    """
 
     def __init__(
         self,
@@ -51,8 +56,8 @@ class AdagradDecay(oracles.Oracle):
 
 def _adagrad_decay(optimizer, layout, **arguments):
     oracle = functools.partial(AdagradDecay, layout=layout, **arguments)
-    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step, or fuse a product and a
-    # sum.
+    # 4 ulps (units in the last place), because some kernels approximate 1/sqrt with one Newton
+    # iteration, or fuse a multiplication and an addition.
     return Case(optimizer, arguments, oracle, ulps=4)
 
 

@@ -1,4 +1,4 @@
-"""The Adam family: LazyAdam, AdamGS, LazyAdamGS, Nadam, AdaMax and AdamAsync."""
+"""NumPy references (oracles) and test cases of LazyAdam, AdamGS, Nadam, AdaMax and AdamAsync."""
 
 import functools
 
@@ -36,7 +36,7 @@ class LazyAdam(oracles.Oracle):
 
 
 class LazyAdamGS(LazyAdam):
-    """LazyAdam with the global step instead of beta powers."""
+    """LazyAdam that computes the beta powers from the global step."""
 
     def apply(self, gradient, step):
         # Round the powers correctly to float32. NumPy's vectorized float32 pow is less exact, which
@@ -53,7 +53,7 @@ class AdamGS(LazyAdamGS):
 
 
 class Nadam(LazyAdam):
-    """Nadam; the moments decay in all rows, the variable changes in the gradient's rows only."""
+    """Nadam. The moments decay in all rows; the variable changes only in the gradient's rows."""
 
     def update(self, g, at, step):
         m, v, one = self.slots["m"], self.slots["v"], self.cast(1)
@@ -112,8 +112,9 @@ ARGUMENTS = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3
 
 def _adam(optimizer, oracle, has_original=True, **options):
     arguments = dict(ARGUMENTS, **options)
-    # 4 ulps, because the kernels compute m + (g - m) * (1 - beta1), and the square root with
-    # another instruction. Errors of the moments are largest while the bias correction is small.
+    # 4 ulps (units in the last place), because the kernels compute the first moment differently, by
+    # m + (g - m) * (1 - beta1), and the square root with another instruction. The bias correction
+    # of the first steps multiplies the errors.
     original = Original(optimizer.__name__) if has_original else None
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), 4, original)
 

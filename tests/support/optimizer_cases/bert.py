@@ -1,4 +1,4 @@
-"""BERT's AdamWeightDecay and LAMB."""
+"""NumPy references (oracles) and test cases of BERT's AdamWeightDecay and of LAMB."""
 
 import functools
 
@@ -71,8 +71,9 @@ class LAMB(AdamWeightDecay):
 
 
 def _case(optimizer, oracle, **arguments):
-    # 6 ulps, because a step has about ten operations. In LAMB also norms scale the whole step, and
-    # TensorFlow sums them in another order.
+    # 6 ulps (units in the last place), because an update has about ten operations. In LAMB, the
+    # whole update is also multiplied by a ratio of norms, and TensorFlow and NumPy sum the squares
+    # of a norm in different orders.
     return Case(optimizer, arguments, functools.partial(oracle, **arguments), ulps=6)
 
 

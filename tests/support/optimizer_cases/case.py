@@ -1,4 +1,4 @@
-"""The description of an optimizer for the tests that run with every optimizer."""
+"""Describes an optimizer with its arguments, for tests that run with every optimizer."""
 
 import inspect
 from typing import Callable, NamedTuple, Optional, Tuple
@@ -12,9 +12,10 @@ class Original(NamedTuple):
     Attributes:
       name: the class's name in `tf.contrib.opt`, or "extend_with_decoupled_weight_decay" for a
         class that this function returns.
-      variables: the variables of `tests/support/problems.py` that it can train; empty for all.
-      ref_only: whether it cannot train resource variables with sparse gradients.
-      dtypes: the dtypes that it can train.
+      variables: the variables of `tests/support/problems.py` that the class can train; empty for
+        all.
+      ref_only: whether the class cannot train resource variables with sparse gradients.
+      dtypes: the dtypes of variables that the class can train.
       base: the class to pass to `extend_with_decoupled_weight_decay`, or None.
     """
 
@@ -37,11 +38,12 @@ class Case(NamedTuple):
       optimizer: the class.
       arguments: its keyword arguments, without `global_step`.
       oracle: called with a variable's value and its name, returns the `oracles.Oracle`.
-      ulps: the allowed difference from the oracle after one step, in units in the last place, for
-        the composed rule and the kernel. A comment beside it gives the reason.
+      ulps: the allowed difference from the oracle after one training step, in units in the last
+        place (ulps), with the optimizer's method `rule` or with a fused kernel. A comment beside
+        the number gives the reason.
       original: the `Original`, None if `tf.contrib.opt` has no such class.
-      regrouped: whether TensorFlow's own optimizer computes sparse updates, with products that
-        graph rewriting regroups; in 16 bits a `tf.function` regroups them differently than a
+      regrouped: whether TensorFlow's own optimizer computes the sparse updates. Graph rewriting
+        regroups the products of these updates, in 16 bits differently in a `tf.function` than in a
         Session.
     """
 
@@ -64,12 +66,12 @@ class Case(NamedTuple):
         return optimizer(**arguments)
 
     def make_composed(self, global_step):
-        """Returns a new optimizer that uses its rule instead of a fused kernel."""
+        """Returns a new optimizer that uses its method `rule` instead of a fused kernel."""
         optimizer = self.make(global_step)
         optimizer.use_fused_kernels = False
         return optimizer
 
 
 def takes_global_step(optimizer):
-    """Whether an optimizer's constructor has the argument `global_step`."""
+    """Returns whether an optimizer's constructor has the argument `global_step`."""
     return "global_step" in inspect.signature(optimizer.__init__).parameters

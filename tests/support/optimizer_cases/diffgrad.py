@@ -1,4 +1,4 @@
-"""DiffGrad."""
+"""The NumPy reference (oracle) and the test case of DiffGrad."""
 
 import functools
 
@@ -10,7 +10,7 @@ from tests.support.optimizer_cases.case import Case
 
 
 class DiffGrad(LazyAdam):
-    """LazyAdam with friction: smaller steps where the gradient changes little."""
+    """LazyAdam with friction: smaller updates where the gradient changes little."""
 
     def __init__(self, value, name, **arguments):
         super().__init__(value, name, **arguments)
@@ -26,8 +26,8 @@ class DiffGrad(LazyAdam):
 
 
 CASES = {
-    # 4 ulps, because the Adam kernel computes m + (g - m) * (1 - beta1) and vectorized exp is
-    # approximate.
+    # 4 ulps (units in the last place), because TensorFlow's Adam kernel computes the first moment
+    # by m + (g - m) * (1 - beta1), and because vectorized exp is approximate.
     "DiffGrad": Case(
         legacy_opt.DiffGradOptimizer, ARGUMENTS, functools.partial(DiffGrad, **ARGUMENTS), ulps=4
     ),

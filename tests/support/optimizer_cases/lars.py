@@ -1,4 +1,4 @@
-"""LARS and RegAdagrad."""
+"""NumPy references (oracles) and test cases of LARS and RegAdagrad."""
 
 import functools
 
@@ -65,8 +65,8 @@ class RegAdagrad(oracles.Oracle):
 
 
 def _lars(**arguments):
-    # 4 ulps, because TensorFlow's norms scale each step and sum squares in another order than
-    # NumPy.
+    # 4 ulps (units in the last place), because norms scale each update, and TensorFlow and NumPy
+    # sum the squares of a norm in different orders.
     return Case(
         legacy_opt.LARSOptimizer,
         arguments,
@@ -89,7 +89,7 @@ CASES = {
         skip_list=["vec", "nothing"],
         use_nesterov=True,
     ),
-    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step.
+    # 4 ulps, because some kernels approximate 1/sqrt with one Newton iteration.
     "RegAdagrad": Case(
         legacy_opt.RegAdagradOptimizer,
         _REG_ADAGRAD,

@@ -1,4 +1,4 @@
-"""Shampoo."""
+"""The NumPy reference (oracle) and the test cases of Shampoo."""
 
 import functools
 
@@ -10,7 +10,11 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class Shampoo(oracles.Oracle):
-    """Shampoo: a preconditioner for each axis, a matrix or its diagonal; powers in float64."""
+    """Shampoo, with one preconditioner for each axis.
+
+    The preconditioner is a matrix, or only its diagonal if the axis is longer than
+    `max_matrix_size`. Powers of matrices are computed in float64.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,7 @@ class Shampoo(oracles.Oracle):
             if self.decay != 0:
                 gbar[...] = direction.reshape(gbar.shape)
         for axis, length in enumerate(self.shape):
-            width = g.size // max(g.shape[axis], 1)  # reshape cannot infer -1 without rows
+            width = g.size // max(g.shape[axis], 1)  # reshape cannot infer -1 if g is empty
             slices = np.moveaxis(g, axis, 0).reshape(g.shape[axis], width)
             if length > self.longest:
                 factor = self.diagonal_power(axis, slices, at)
@@ -105,7 +109,7 @@ def power_by_eigenvalues(matrix, exponent):
 
 
 def power_by_iteration(matrix, exponent):
-    """Computes matrix**exponent by Newton's iteration on its square root, to an error of 1e-6."""
+    """Computes matrix**exponent up to an error of 1e-6, by Newton's iteration on a square root."""
     root = power_by_eigenvalues(matrix, 0.5)
     if len(root) == 1:
         return root ** (2 * exponent)
@@ -118,7 +122,7 @@ def power_by_iteration(matrix, exponent):
     return power
 
 
-# Without the scalar, because tf.contrib.opt's Shampoo divides by the rank.
+# The scalar variable is left out, because tf.contrib.opt's Shampoo divides by the rank, here 0.
 _TRAINED = ("matrix", "vector", "table", "bias", "cube")
 
 
@@ -129,16 +133,16 @@ def _shampoo(ulps, ref_only=False, variables=_TRAINED, **options):
     return Case(legacy_opt.ShampooOptimizer, arguments, oracle, ulps, original)
 
 
-# 64 ulps, because the matrix has errors of a few ulps of its largest eigenvalue, but its negative
-# power depends most on the smallest eigenvalue. With epsilon=0.1 the power multiplies the errors by
-# some tens.
+# 64 ulps (units in the last place). The elements of a matrix have rounding errors of a few ulps of
+# its largest eigenvalue, but its negative power depends most on the smallest eigenvalue. With
+# epsilon=0.1, the errors of the power are some tens of times larger than those of the matrix.
 CASES = {
     "Shampoo": _shampoo(64),
     "Shampoo averages": _shampoo(
         64, gbar_decay=0.9, gbar_weight=0.25, mat_gbar_decay=0.9, mat_gbar_weight=0.5
     ),
-    # With resource variables, tf.contrib.opt's Shampoo may read rows of the diagonal before it adds
-    # to them.
+    # ref_only, because with resource variables tf.contrib.opt's Shampoo may read rows of the
+    # diagonal before it has added the squared gradient to these rows.
     "Shampoo max_matrix_size": _shampoo(64, ref_only=True, max_matrix_size=4),
     "Shampoo svd_interval, use_iterative_root": _shampoo(
         64, svd_interval=5, precond_update_interval=3, use_iterative_root=True

@@ -1,4 +1,4 @@
-"""AddSign and PowerSign."""
+"""NumPy references (oracles) and test cases of AddSign and PowerSign."""
 
 import functools
 import math
@@ -11,7 +11,7 @@ from tests.support.optimizer_cases.case import Case, Original
 
 
 class Sign(oracles.Oracle):
-    """The common part of AddSign and PowerSign, whose steps depend on the signs of g and m."""
+    """The base class of AddSign and PowerSign, whose updates depend on the signs of g and m."""
 
     def __init__(self, value, name, learning_rate=0.1, beta=0.9, decay=lambda step: 1.0):
         super().__init__(value, name)
@@ -50,7 +50,7 @@ class PowerSign(Sign):
 
 
 def _falling(steps):
-    """The decay function of `get_linear_decay_fn(steps)`; exact if steps is a power of two."""
+    """Returns `get_linear_decay_fn(steps)` in Python; exact if `steps` is a power of two."""
     return lambda step: max(0, steps - step) / steps
 
 
@@ -59,8 +59,8 @@ def _case(name, oracle, decay=None, **arguments):
     oracle = functools.partial(oracle, **arguments, **({"decay": decay[1]} if decay else {}))
     if decay:
         arguments["sign_decay_fn"] = decay[0]
-    # 4 ulps, because exp and pow have errors of one or two ulps, and a kernel may fuse a product
-    # and a sum.
+    # 4 ulps (units in the last place), because exp and pow have errors of one or two ulps, and a
+    # kernel may fuse a multiplication and an addition.
     return Case(optimizer, arguments, oracle, 4, Original(name, ref_only=True))
 
 

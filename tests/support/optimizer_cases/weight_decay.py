@@ -1,4 +1,4 @@
-"""AdamW, MomentumW and other optimizers with decoupled weight decay."""
+"""NumPy references (oracles) and test cases of optimizers with decoupled weight decay."""
 
 import functools
 
@@ -50,7 +50,7 @@ class Adagrad(oracles.Oracle):
 
 
 class Decaying:
-    """Mixin for oracles: weight decay of the gradient's rows before the update."""
+    """Mixin for oracles that decays the weights in the gradient's rows before the update."""
 
     def __init__(self, value, name, weight_decay, **arguments):
         super().__init__(value, name, **arguments)
@@ -79,8 +79,8 @@ def _extended(base, oracle, ulps, original=None, **arguments):
 _ADAM = {"learning_rate": 0.05, "beta1": 0.9, "beta2": 0.98, "epsilon": 1e-3}
 
 CASES = {
-    # 4 ulps, because TensorFlow's kernels compute m + (g - m) * (1 - beta1), and may fuse a product
-    # and a sum.
+    # 4 ulps (units in the last place), because TensorFlow's kernels compute the first moment by
+    # m + (g - m) * (1 - beta1), and may fuse a multiplication and an addition.
     "AdamW": _case(
         legacy_opt.AdamWOptimizer, Adam, 4, Original("AdamWOptimizer"), regrouped=True, **_ADAM
     ),
@@ -94,7 +94,7 @@ CASES = {
         momentum=0.9,
         use_nesterov=True,
     ),
-    # 4 ulps, because some kernels approximate 1/sqrt with one Newton step.
+    # 4 ulps, because some kernels approximate 1/sqrt with one Newton iteration.
     "Adagrad with weight decay": _extended(
         v1.AdagradOptimizer,
         Adagrad,

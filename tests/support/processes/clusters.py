@@ -3,9 +3,9 @@
     python -m tests.support.processes.clusters ROLE
 
 The roles are "workers" (both workers of MultiWorkerMirroredStrategy), "coordinator" (the
-coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of that
-strategy). The environment variable TF_CONFIG describes the cluster and the process's task; see
-`mirrored_training` for the options.
+coordinator of ParameterServerStrategy) and "server" (the workers and the parameter server of
+ParameterServerStrategy). The environment variable TF_CONFIG describes the cluster and the process's
+task. `tests.support.keras.mirrored_training` describes the options, and defines *bridged*.
 """
 
 import json
@@ -40,7 +40,7 @@ from tests.support.keras.mirrored_training import (
     run_checks,
 )
 
-# Keras' error messages where `fit` does not support a strategy, whatever the optimizer.
+# The error messages of those versions of Keras whose `fit` does not support a strategy.
 CANNOT_FIT = {
     "keras 3 workers": "Attempt to convert a value (PerReplica",
     "keras 3 coordinator": "pass this dataset to ClusterCoordinator.create_per_worker_dataset",
@@ -74,13 +74,13 @@ class ScheduledLoop(Loop):
 
 
 def check_bridge(strategy):
-    """Two workers compute the same as a Session with the sum of their gradients, bit for bit."""
+    """Checks that two workers equal a Session with the sum of their gradients, bit for bit."""
     for name in SOME:
         check_optimizer(Loop(strategy, bridged(OPTIMIZERS[name]), apply_bridged), name)
 
 
 def check_fit(strategy):
-    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error."""
+    """Checks that `model.fit` equals a Session; on Keras 3, which cannot fit here, its error."""
     if KERAS_3:
         assert_cannot_fit(strategy, fit_arrays, "keras 3 workers")
         return
@@ -89,7 +89,7 @@ def check_fit(strategy):
 
 
 def assert_cannot_fit(strategy, fit, where):
-    """Asserts that `fit` raises the same error with Keras' own optimizer and with ours."""
+    """Asserts that `fit` raises the same error with Keras' own and with a bridged optimizer."""
     own = keras().optimizers.Adam if KERAS_3 else keras().optimizers.SGD
     for make in (own, lambda: bridged(OPTIMIZERS["adam"])(None)):
         model, _ = make_model(strategy, make)
@@ -98,14 +98,14 @@ def assert_cannot_fit(strategy, fit, where):
         except ValueError as error:
             assert CANNOT_FIT[where] in str(error), error
         else:
-            raise AssertionError(f"{where} can fit")
+            raise AssertionError(f"fit raised no error: {where}")
 
 
 # Parameter server.
 
 
 def check_steps(coordinator):
-    """Steps that run one after another on two workers equal a Session, bit for bit."""
+    """Checks that steps which run one after another on two workers equal a Session bit for bit."""
     for name in SOME:
         loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS[name]), apply_bridged)
         check_optimizer(loop, name, as_one)
@@ -114,7 +114,10 @@ def check_steps(coordinator):
 
 
 def check_together(coordinator):
-    """Steps of workers that train at the same time are all counted, and values stay finite."""
+    """Checks a training in which both workers train at the same time.
+
+    `iterations` must equal the number of steps (Keras 3: at most), and all values must be finite.
+    """
     loop = ScheduledLoop(coordinator, bridged(OPTIMIZERS["adam"]), apply_bridged)
     batches = [as_one(batch) for batch in data()]
     loop.train_step(batches[0])
@@ -129,8 +132,9 @@ def check_together(coordinator):
 
 
 def check_coordinated_fit(coordinator):
-    """`model.fit` equals a Session; if Keras' own optimizer fails, ours raises the same error.
+    """Checks that `model.fit` equals a Session.
 
+    If `fit` fails with every optimizer on this version, checks that it raises Keras' error.
     Each epoch has one step, because within an epoch the workers train at the same time.
     """
     strategy, create = coordinator.strategy, keras().utils

@@ -1,4 +1,4 @@
-"""Runs `legacy-opt`, in this process or in a new one."""
+"""Runs the command `legacy-opt`, in this process or in a new process."""
 
 import json
 import os
@@ -22,12 +22,12 @@ class Screen:
         self._capsys = capsys
 
     def run(self, *words):
-        """Returns (exit code, stdout, stderr)."""
+        """Runs a command; returns (exit code, stdout, stderr)."""
         self._capsys.readouterr()
-        arguments = list(sys.argv)  # `legacy-opt run` replaces them with the script's
+        arguments = list(sys.argv)  # `legacy-opt run` replaces them with the script's arguments
         try:
             code = cli.main([str(word) for word in words])
-        except SystemExit as stopped:  # argparse
+        except SystemExit as stopped:  # raised by argparse
             code = stopped.code
         finally:
             sys.argv = arguments
@@ -35,7 +35,7 @@ class Screen:
         return code, output.out, output.err
 
     def json(self, *words, code=0):
-        """Runs a command with `--json`; returns its parsed output; other output is an error."""
+        """Runs a command with `--json`; returns its parsed output. Fails on any other output."""
         found, output, errors = self.run(*words + ("--json",))
         assert (found, errors) == (code, ""), output
         return json.loads(output)
@@ -49,7 +49,7 @@ class Screen:
 
 
 class FreshKeras(Screen):
-    """Clears Keras' state before each command, so that layers get the names of a new process."""
+    """Clears Keras' state before each command, so that layers are named like in a new process."""
 
     def run(self, *words):
         tf.keras.backend.clear_session()
@@ -66,7 +66,7 @@ def with_users_module(name, source, capsys, folder, monkeypatch):
 
 
 def forget_module(name, monkeypatch):
-    """Removes a module from sys.modules until the end of the test, so that it is imported anew."""
+    """Removes a module from sys.modules until the test ends, so that imports run it again."""
     monkeypatch.setitem(sys.modules, name, None)  # makes monkeypatch restore the entry later
     del sys.modules[name]
 

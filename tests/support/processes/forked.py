@@ -1,7 +1,7 @@
 """Runs a Python command line in a forked process, for `programs.run`.
 
-Run by its path, not imported from the package `tests`, because importing `tests` enables eager
-execution.
+This file is run by its path. It cannot be imported from the package `tests`, because importing
+`tests` enables eager execution.
 """
 
 import contextlib
@@ -21,7 +21,7 @@ def main(command, outputs, folder, environment, starter):
       outputs: paths of new files, for stdout and stderr.
       folder: the working directory.
       environment: all environment variables.
-      starter: a pipe whose other end is open in the starting process.
+      starter: the reading end of a pipe. The starting process keeps the writing end open.
     """
     os.setsid()
     threading.Thread(target=end_with, args=[starter], daemon=True).start()
@@ -45,7 +45,7 @@ def main(command, outputs, folder, environment, starter):
 
 
 def end_with(starter):
-    """Kills this process session as soon as the process that started it has ended."""
+    """Kills all processes of this process session as soon as the starting process has ended."""
     with contextlib.suppress(EOFError):
         starter.recv()
     os.killpg(0, signal.SIGKILL)

@@ -15,7 +15,7 @@ sys.path.insert(0, str(EXAMPLES))
 from flights.processes import free_addresses
 
 v1 = tf.compat.v1
-SECONDS = 60  # the timeout of a step
+SECONDS = 60  # the timeout of one Session.run
 
 
 class LocalCluster:
@@ -53,12 +53,12 @@ class LocalCluster:
 
 
 def limited(**options):
-    """Returns a ConfigProto in which each step has the timeout `SECONDS`."""
+    """Returns a ConfigProto in which each Session.run has the timeout `SECONDS`."""
     return v1.ConfigProto(operation_timeout_in_ms=1000 * SECONDS, **options)
 
 
 def bytes_between_servers(session, fetches):
-    """Runs one step with tracing; returns how many bytes were sent between servers."""
+    """Runs `fetches` once with tracing; returns how many bytes the servers sent to each other."""
     options = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE)
     metadata = v1.RunMetadata()
     session.run(fetches, options=options, run_metadata=metadata)

@@ -14,7 +14,7 @@ import time
 from tests.support.paths import ROOT
 
 FORKED = pathlib.Path(__file__).with_name("forked.py")
-# The server from which programs are forked imports TensorFlow once, which takes seconds.
+# Programs are forked from a server process, which imports TensorFlow once. This takes seconds.
 CONTEXT = multiprocessing.get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tensorflow", "legacy_opt.compat"])
 
@@ -38,9 +38,10 @@ def started(*command, folder=ROOT, environment=()):
 
 
 def run_in_new_python(*command, seconds, **options):
-    """Runs a program as `run` does, but in a new Python process with nothing imported.
+    """Runs a program like `run`, but in a new Python process with nothing imported.
 
-    This is for tests of imports, and of environment variables that TensorFlow reads when imported.
+    Tests of imports use this function, and tests of environment variables that are read when
+    TensorFlow is imported.
     """
     with started(*command, **options) as program:
         texts = program.communicate(timeout=seconds)
@@ -57,7 +58,7 @@ class Forked:
 
     def __init__(self, command, folder, environment, home):
         self.outputs = [pathlib.Path(home, name) for name in ("stdout", "stderr")]
-        # Nothing is ever sent; the program ends when the writing end is closed.
+        # Nothing is sent through the pipe. The program ends when the writing end is closed.
         starter, self._writing_end = CONTEXT.Pipe(duplex=False)
         request = {
             "command": [str(word) for word in command],
@@ -96,7 +97,7 @@ def forked(*command, folder=ROOT, environment=()):
 def run(*command, seconds, **options):
     """Runs a Python program in a forked process that has TensorFlow and this package imported.
 
-    All its processes are killed when it has ended, or after a timeout.
+    When the program has ended or timed out, kills all of its processes that still run.
 
     Args:
       *command: the arguments after `python`: a script, or -c or -m, and its arguments.
@@ -108,7 +109,7 @@ def run(*command, seconds, **options):
       A `subprocess.CompletedProcess`.
 
     Raises:
-      subprocess.TimeoutExpired: after a timeout.
+      subprocess.TimeoutExpired: the program did not end in time.
     """
     with forked(*command, **options) as program:
         program.process.join(seconds)
