@@ -2,9 +2,9 @@
 
 A contestant is an optimizer that trains a workload. All contestants take turns: in each round every
 contestant runs a short block of steps, and each round starts with another contestant. A block's
-time is the median of its steps.
-Ratios are computed within a round, so that both times were measured under the same load. The
-result is the median of the ratios of all rounds, with the quartiles as its spread.
+time is the median of its steps. Ratios are computed within a round, so that both times were
+measured under the same load. The result is the median of the ratios of all rounds, with the
+quartiles as its spread.
 """
 
 import time
