@@ -52,7 +52,7 @@ def build_model(fields, features, vocabulary_size, embedding_dim, activation="re
     The model adds numbers in the same order as `flights.model.build_logits`. Float addition is not
     associative: in another order the results would differ by rounding, and one could not see
     whether the optimizers are equal bit for bit. The layers `Wide` and `AddBias` are needed for
-    this order only; without it, Embedding and the biases of Dense would do.
+    this order only. Otherwise Embedding and the biases of Dense would be enough.
     """
     layers = keras.layers
     ids = keras.Input([fields], dtype="int32", name="ids")
@@ -135,7 +135,7 @@ def set_weights(model, values):
 
 
 def fit(model, optimizer, flights, batch_size, label=KERAS):
-    """Trains on all flights once; returns a prediction of each flight from before its training."""
+    """Predicts each batch, then trains on it, in one pass; returns all predictions."""
     predictions = Predictions(flights.size)
     model.compile(
         optimizer=optimizer,
