@@ -1,11 +1,12 @@
-# `make` lists the commands. All of them set up what they need.
+# `make` lists the commands. Every command creates the environments that it needs.
 
-# Words for pytest, as in: make test LANE=2.15 ARGS="-k sparse"
+# A lane is one version of TensorFlow with its Python (lanes.py). ARGS are arguments for pytest or
+# for the program of a command, for example: make test LANE=2.15 ARGS="-k sparse"
 ARGS ?=
 LANE ?=
 TOOLS := .venv/bin/python
 NOX = $(TOOLS) -m nox --session
-# The lanes of a whole run share the cells of long tests; one lane alone has all of its own.
+# If all lanes run, they divide long tests among themselves. A single lane runs them completely.
 TURNS := $(if $(LANE),,--turns)
 lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 
@@ -16,19 +17,19 @@ lanes = $(if $(LANE),$(foreach lane,$(LANE),"$(1)($(lane))"),$(2))
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-16s%s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-demo: $(TOOLS) ## train on real input, in an environment made for it
+demo: $(TOOLS) ## train on a year of real flights
 	$(NOX) demo -- $(ARGS)
 
 test: $(TOOLS) ## run the tests on every lane (LANE=1.15: on one)
 	$(NOX) $(call lanes,test,test) handover report -- $(TURNS) $(ARGS)
 
-test-full: $(TOOLS) ## the same with every combination and the slow tests
+test-full: $(TOOLS) ## run the tests with every combination of parameters, and the slow tests
 	$(NOX) $(call lanes,test,test) handover report -- --full $(ARGS)
 
 coverage: $(TOOLS) ## print which lines and branches the tests of all lanes reach
 	$(NOX) coverage -- $(TURNS) $(ARGS)
 
-seconds: $(TOOLS) ## note what long tests take, by which lanes share them: after make test
+seconds: $(TOOLS) ## record the durations of long tests from the last make test
 	$(NOX) seconds
 
 test-version: $(TOOLS) ## run the tests on another version: TF=2.12.1 PYTHON=3.11
@@ -41,19 +42,19 @@ oldest-keras: $(TOOLS) ## run the tests of the Keras 3 bridge with the oldest Ke
 clients: $(TOOLS) ## train with tf-slim and deepctr on the lanes where they install
 	$(NOX) $(call lanes,clients,clients) -- $(ARGS)
 
-handover: $(TOOLS) ## hand a checkpoint from lane 1.15 to 2.21 and back
+handover: $(TOOLS) ## move a checkpoint from lane 1.15 to 2.21 and back
 	$(NOX) handover
 
-migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, back, and out
+migration-demo: $(TOOLS) ## move a training from TensorFlow 1.15 to Keras 3, and back
 	$(NOX) migration_demo -- $(ARGS)
 
-matrix: $(TOOLS) ## write docs/keras_exactness.md: is the Keras bridge exact?
+matrix: $(TOOLS) ## measure how exact the Keras bridge is; write docs/keras_exactness.md
 	LEGACY_OPT_ALL_LANES=1 $(NOX) matrix
 
-mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in a copy, and see the tests fail
+mutations: $(TOOLS) ## break the Keras bridges (2.15, 2.21) in copies; the tests must fail
 	$(NOX) $(call lanes,mutations,"mutations(2.15)" "mutations(2.21)")
 
-defects: $(TOOLS) ## run the tests of mended defects on an old product, too: BEFORE=e1d2d3a
+defects: $(TOOLS) ## check that the tests of fixed defects fail on an old commit: BEFORE=e1d2d3a
 	$(NOX) defects -- $(BEFORE) $(LANE)
 
 bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on another)
@@ -62,13 +63,13 @@ bench: $(TOOLS) ## measure the speed on lanes 1.15 and 2.21 (LANE=2.10: on anoth
 lint: $(TOOLS) ## check the style and the types of the code
 	$(NOX) lint
 
-format: $(TOOLS) ## lay out the code as lint wants it
+format: $(TOOLS) ## format the code, and fix what ruff can fix
 	$(TOOLS) -m ruff check --fix . && $(TOOLS) -m ruff format .
 
-readme: ## write the matrix of lanes into README.md
+readme: ## write the table of lanes into README.md
 	python3 lanes.py readme
 
-clean: ## remove the environments and everything else that was made
+clean: ## remove the environments and all generated files
 	rm -rf .venv .nox .pytest_cache .ruff_cache build dist *.egg-info
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 

@@ -1,11 +1,11 @@
 """The lanes: the versions of TensorFlow that legacy-opt is tested on, each with its Python.
 
-noxfile.py, CI and the table in README.md are driven by this list::
+noxfile.py, CI and the table in README.md use this list. Commands::
 
     python lanes.py check     fails if the Python of a lane is not installed
     python lanes.py list      lists the lanes, and the Python found for each
     python lanes.py table     prints the table of README.md
-    python lanes.py readme    writes it between the <!-- lanes --> markers of README.md
+    python lanes.py readme    writes the table between the <!-- lanes --> markers of README.md
 """
 
 import argparse
@@ -60,7 +60,7 @@ class Lane(namedtuple("Lane", "tensorflow python keras")):
 
     @property
     def wheel(self):
-        """The wheel to install: `tensorflow-cpu` from 2.1 on, on x86-64 only; or `tensorflow`."""
+        """The package to install: `tensorflow-cpu` where it exists, otherwise `tensorflow`."""
         x86 = platform.machine().lower() in ("x86_64", "amd64")
         has_cpu_wheel = x86 and sys.platform != "darwin" and self.minor >= (2, 1)
         return "tensorflow-cpu" if has_cpu_wheel else "tensorflow"

@@ -1,7 +1,8 @@
 """The tasks of `make`: tests on every lane, lint, benchmarks, the demo.
 
-A lane's environment takes 1 to 2 GB, so all its sessions share one, `.nox/<lane>`, and later runs
-reuse it. (nox itself would create one per session.)
+A lane is one version of TensorFlow with its Python (lanes.py). Its environment `.nox/<lane>` takes
+1 to 2 GB, so all sessions of the lane share it, and later runs reuse it. (nox itself would create
+an environment per session.)
 """
 
 import contextlib
@@ -22,19 +23,19 @@ sys.path.insert(0, str(ROOT))
 import lanes  # noqa: E402
 
 ENVIRONMENTS = ROOT / ".nox"
-# A TensorFlow version that is no lane, chosen on the command line: make test-version.
+# The TensorFlow version of `make test-version`, which need not be a lane.
 CHOSEN = os.environ.get("LEGACY_OPT_TENSORFLOW")
 LANES = lanes.LANES
 if CHOSEN:
     LANES = (lanes.Lane(CHOSEN, os.environ["LEGACY_OPT_PYTHON"], ""),)
 DEMO = ["examples_graph_mode/flights_session.py", "--verify-resume"]
-# TensorFlow 2.21 logs that oneDNN is on whatever the log level is; the demo does not need oneDNN.
+# TensorFlow 2.21 logs at every log level that it uses oneDNN, which the demo does not need.
 QUIET_TENSORFLOW = {"TF_CPP_MIN_LOG_LEVEL": "3", "TF_ENABLE_ONEDNN_OPTS": "0"}
 MIGRATION = ["examples_graph_mode/migration_story.py"]
 BENCHMARK = ["benchmarks/run.py"]
 TURNS = "--turns"
 SLOWEST = 50
-# The keys of a report whose values are dicts from name to seconds, and a suffix for these names.
+# Keys of a report whose values are dicts from name to seconds, and a suffix of the printed names.
 TIMED = {
     "seconds_of_tests": "",
     "seconds_of_fixtures": " (fixture)",
@@ -46,7 +47,7 @@ KERAS_VERSION = "import keras; print(keras.__version__)"
 
 nox.options.sessions = ["test", "handover", "report"]
 nox.options.default_venv_backend = "venv"
-results = {}  # lane name: its report, or a sentence why there is none
+results = {}  # lane name: the report of its tests, or a text why there is no report
 spent = {}  # task: [wall seconds, CPU seconds]
 
 each_lane = nox.parametrize("lane", [nox.param(lane, id=lane.name) for lane in LANES])
@@ -69,7 +70,7 @@ def environment(session, lane):
         session.run(base, "-m", "venv", str(home), external=True)
         # The pip of an old Python does not support editable installs.
         install(session, python, "--upgrade", "pip")
-        # One command, so that no extra can change the version of TensorFlow, numpy or protobuf.
+        # A single pip command, so that no extra changes the version of TensorFlow or its packages.
         install(session, python, "-e", ".[test,examples]", *lane.requirements)
         if lane.requirements_alone:
             install(session, python, "--no-deps", *lane.requirements_alone)
@@ -113,7 +114,7 @@ def missing(session, lane):
 def test(session, lane):
     """Runs the tests on a lane; arguments after -- are passed to pytest.
 
-    With --turns, the lanes whose Python is installed share the parameters of long tests.
+    With --turns, the lanes whose Python is installed divide the long tests among themselves.
     """
     results[lane.name] = "failed before its tests ended"
     python = environment(session, lane)
@@ -126,7 +127,7 @@ def run_tests(session, name, python, words, env=None):
     path = ENVIRONMENTS / (f"report-{name}.json")
     if path.exists():
         path.unlink()
-    # The tests of a file share fixtures, and the Sessions that they compare results with.
+    # One process runs all tests of a file, because they share fixtures and Sessions.
     command = [python, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile", f"--report={path}"]
     try:
         with counted(name):
@@ -147,7 +148,7 @@ def turn_of(lane, words):
 
 @nox.session(python=False)
 def handover(session):
-    """Moves a checkpoint from the oldest lane to the newest and back; after tests of both."""
+    """Moves a checkpoint from the oldest lane to the newest and back, after the tests of both."""
     old, new = LANES[0], LANES[-1]
     if results and not all(isinstance(results.get(lane.name), dict) for lane in (old, new)):
         session.skip(f"lanes {old.name} and {new.name} are needed")
@@ -166,7 +167,7 @@ def handover(session):
 
 @nox.session(python=False)
 def migration_demo(session):
-    """Migrates a training from the oldest lane to Keras on the newest lane, back, and out."""
+    """Migrates a training from the oldest lane to Keras on the newest lane, and back."""
     old, new = (environment(session, lane) for lane in (LANES[0], LANES[-1]))
     session.run(new, *MIGRATION, "--old", old, "--new", new, *session.posargs, external=True)
 
@@ -175,7 +176,8 @@ def migration_demo(session):
 def oldest_keras(session):
     """Runs the tests of the Keras 3 bridge with the oldest Keras 3; arguments go to pytest."""
     python = environment(session, LANES[-1])
-    # On PYTHONPATH, before the lane's Keras, whose dependencies serve both.
+    # The oldest Keras is in a folder on PYTHONPATH, so that Python imports it instead of the lane's
+    # Keras. It uses the dependencies of the lane's Keras.
     home = ENVIRONMENTS / ("keras-" + lanes.OLDEST_KERAS_3)
     if not (home / "keras").exists():
         wheel = "keras==" + lanes.OLDEST_KERAS_3
@@ -184,7 +186,7 @@ def oldest_keras(session):
     found = session.run(python, "-c", KERAS_VERSION, env=env, external=True, silent=True)
     if found.split()[-1] != lanes.OLDEST_KERAS_3:
         session.error(f"expected Keras {lanes.OLDEST_KERAS_3}, found {found}")
-    # The newest lane runs the other turn of the tests that need Keras 3.
+    # With --turns, the newest lane runs the other half of the long tests that need Keras 3.
     words = ["--turn=1/2" if word == TURNS else word for word in session.posargs]
     words += ["-m", "keras3", "--deselect", NEEDS_THE_LANES_KERAS]
     run_tests(session, home.name, python, words, env)
@@ -195,14 +197,15 @@ def oldest_keras(session):
 def clients(session, lane):
     """Runs the tests with tf-slim and deepctr on a lane; arguments after -- go to pytest."""
     python = environment(session, lane)
-    # In a separate folder on PYTHONPATH, because they would replace packages of the lane.
+    # The packages are in a separate folder on PYTHONPATH: an installation in the environment would
+    # replace packages of the lane.
     home = ENVIRONMENTS / "-".join(("clients", lane.name) + lanes.CLIENTS)
     if not (home / "made").exists():
         shutil.rmtree(str(home), ignore_errors=True)
         install(session, python, "--no-deps", "--target", str(home), *lanes.CLIENTS)
         install(session, python, "--target", str(home), "requests")  # needed by deepctr
         (home / "made").touch()
-    # deepctr checks the network for a newer version, and would wait for the answer.
+    # deepctr asks the network for a newer version. With this proxy it need not wait for the answer.
     env = {"PYTHONPATH": str(home), "https_proxy": "http://127.0.0.1:9"}
     tests = sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("tests/clients/client_*.py"))
     session.run(python, "-m", "pytest", "-q", *tests, *session.posargs, env=env, external=True)
@@ -263,7 +266,7 @@ def coverage(session):
         python = environment(session, lane)
         words = ["--cov", "--cov-branch", "--cov-report=", *turn_of(lane, session.posargs)]
         env = {"COVERAGE_FILE": str(home / lane.name)}
-        # For the child processes of tests, which new versions of pytest-cov do not measure.
+        # Also measures child processes of tests, which new versions of pytest-cov do not measure.
         env["COVERAGE_PROCESS_START"] = str(ROOT / "pyproject.toml")
         run_tests(session, lane.name, python, words, env)
     files = sorted(map(str, home.iterdir()))  # one per lane, and some of child processes
@@ -329,7 +332,7 @@ def mutations(session, lane):
 
 @nox.session(python=False)
 def defects(session):
-    """Runs the regression tests with the product of an old commit and with today's."""
+    """Runs the regression tests with the product of an old commit and with today's product."""
     if not session.posargs:
         session.error("usage: make defects BEFORE=<the commit before> [LANE=2.15]")
     commit, *names = session.posargs
@@ -339,7 +342,7 @@ def defects(session):
     old.mkdir(parents=True)
     session.run("git", "archive", "--output", archive, commit, external=True)
     shutil.unpack_archive(archive, str(old))
-    shutil.rmtree(str(old / "tests"))  # replaced by today's tests
+    shutil.rmtree(str(old / "tests"))  # the next line copies today's tests
     shutil.copytree(str(ROOT / "tests"), str(old / "tests"))
     shutil.copy(str(ROOT / "pyproject.toml"), str(old))
     paths = []
@@ -359,7 +362,7 @@ def defects(session):
 
 @nox.session(python=False)
 def demo(session):
-    """Trains on real input, on the newest lane whose Python is installed."""
+    """Trains on a year of real flights, on the newest lane whose Python is installed."""
     found = [lane for lane in lanes.LANES if lanes.find_python(lane.python)]
     if found:
         python = environment(session, found[-1])

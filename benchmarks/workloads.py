@@ -1,13 +1,14 @@
-"""The workloads: graphs in which almost only the optimizer's step runs.
+"""The workloads: graphs that run little more than the optimizer's update.
 
 * The dense gradient is a tensor in memory, read once per step and shared by all variables of the
   workload. It is neither computed nor copied.
-* Sparse gradients use batches of ids in memory. A step gathers the batch of its global step; then
-  TensorFlow sums the duplicate ids, for our optimizers as for its own. There are enough batches
-  that their rows do not stay in the processor's cache. All batches have the same values.
+* The ids of sparse gradients are in memory, for many batches. A training step uses the batch with
+  the number of the global step. TensorFlow sums the rows of duplicate ids, both for the optimizers
+  of this package and for its own. There are so many batches that their rows do not stay in the
+  processor's cache. The gradient's values are the same in all batches.
 * The step is called through `Session.make_callable`, without the overhead of `Session.run`.
 
-So the ratios are worst cases: the other operations of a model bring them nearer to 1.
+So the ratios are worst cases: in a real model, other operations bring them nearer to 1.
 """
 
 from typing import NamedTuple
@@ -23,7 +24,7 @@ _SCATTERING_PRIME = 7368787  # spreads the frequent ids over the table
 
 
 class Workload(NamedTuple):
-    """The size of a step.
+    """The sizes of the variables and gradients of a training step.
 
     Attributes:
       name: the workload's name, such as "W1".
@@ -144,7 +145,7 @@ def _gradient(workload, global_step):
 
 
 def zipf_ids(workload):
-    """Returns row numbers ``[BATCHES, ids]`` with a Zipf distribution: few are frequent."""
+    """Returns row numbers ``[BATCHES, ids]`` with a Zipf distribution: few rows are frequent."""
     rows = workload.shape[0]
     ranks = np.random.RandomState(1).zipf(_ZIPF_EXPONENT, (BATCHES, workload.ids)) % rows
     return ranks * _SCATTERING_PRIME % rows

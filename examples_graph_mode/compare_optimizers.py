@@ -4,14 +4,14 @@
     python examples_graph_mode/compare_optimizers.py --quick
     python examples_graph_mode/compare_optimizers.py --optimizers Adam --learning-rate Adam=0.01
 
-The optimizers train one after the other in a TF1 graph and Session, as in flights_session.py, each
-in a new graph, so that step times do not affect each other. Every batch of flights is predicted
-before the model trains on it. The learning rates (flights/optimizers.py) are the results of
---sweep, which uses January to June only; the scores are of July to December. With one model, one
-data set and one seed, the program shows how the optimizers behave, not which of them is the best.
+The optimizers train one after the other, each in a new TF1 graph and Session, so that they do not
+slow each other down. Every batch of flights is predicted before the model trains on it. The
+learning rates (flights/optimizers.py) are the results of --sweep, which uses January to June only.
+The scores are the log-loss and the AUC of July to December. With one model, one data set and one
+seed, the program shows how the optimizers behave, not which of them is the best.
 
-It writes compare.csv, compare_over_time.png and compare_ranking.png to the output directory; with
---sweep, compare_sweep.csv.
+The program writes compare.csv, compare_over_time.png and compare_ranking.png to the output
+directory. With --sweep it writes compare_sweep.csv instead.
 """
 
 import argparse
@@ -42,7 +42,7 @@ class Outcome:
     """The results of one optimizer.
 
     Attributes:
-      predictions: float32 [flights], each made before the training on its flight.
+      predictions: float32 [flights], probabilities, predicted before the training on each flight.
       milliseconds: the median time of a training step.
       state_bytes: the size of the optimizer's variables.
     """
@@ -53,7 +53,7 @@ class Outcome:
 
 
 def named_rate(text):
-    """argparse type: NAME=RATE, as a pair."""
+    """Converts NAME=RATE to a pair; a type for argparse."""
     name, equals, rate = text.partition("=")
     if name in CATALOGUE and not equals:
         raise argparse.ArgumentTypeError(f"{text!r} has no rate: write NAME=RATE")
@@ -79,7 +79,7 @@ def make_parser():
         choices=CATALOGUE,
         default=list(CATALOGUE),
         metavar="NAME",
-        help=f"only these, of {', '.join(CATALOGUE)}",
+        help=f"only these optimizers, of {', '.join(CATALOGUE)}",
     )
     add(
         "--learning-rate",
@@ -88,7 +88,7 @@ def make_parser():
         type=named_rate,
         default=[],
         metavar="NAME=RATE",
-        help="instead of the tuned ones",
+        help="rates to use instead of the tuned ones",
     )
     length = parser.add_mutually_exclusive_group()
     length.add_argument("--steps", type=positive_int, help="stop after so many (the whole year)")
@@ -152,7 +152,7 @@ def sweep(flights, arguments):
 
 
 def compare(flights, arguments):
-    """Trains with every optimizer; prints the table, and writes it and the plots.
+    """Trains with every optimizer; prints the ranking, and writes it to a CSV and to two plots.
 
     Raises:
       SystemExit: if an optimizer diverged, after all files are written.

@@ -2,11 +2,11 @@
 
     python examples_graph_mode/estimator_cluster.py
 
-All processes run `train_and_evaluate`. TF_CONFIG makes each a parameter server, a worker or the
-chief, which also writes the checkpoints. Chief and worker train on alternate batches, and repeat
-them until both together have done all steps. Then the last checkpoint is evaluated on the flights
-that follow the training data. All processes are stopped at the end, after a failure, and on Ctrl-C
-and SIGTERM.
+All processes run `train_and_evaluate`. The environment variable TF_CONFIG determines whether a
+process is a parameter server, the worker or the chief. Chief and worker train on alternate batches,
+and repeat them until both together have done all steps. The chief also writes the checkpoints. At
+the end the last checkpoint is evaluated on the flights that follow the training data. All processes
+are stopped at the end, after a failure, and on Ctrl-C and SIGTERM.
 
 Estimator is part of TensorFlow up to 2.15.
 """
@@ -33,7 +33,7 @@ def parse_arguments(argv=None):
 
 
 def device_filters(job):
-    """Returns the filters with which a process connects only to the servers and to itself.
+    """Returns filters that make a process connect only to the parameter servers and to itself.
 
     An Estimator sets these filters itself, unless its RunConfig has a session_config. Without them
     the chief would wait forever for a worker that has finished.
@@ -49,12 +49,13 @@ def be_process(arguments):
     estimator = make_estimator(arguments, flights.vocabulary_size, device_filters(job))
     number = {"chief": 0, "worker": 1}.get(job, 0)
     whole = make_input_fn(flights, arguments.batch_size)
-    # Repeated, because the worker starts five seconds after the chief has, which does more steps.
+    # The worker starts five seconds later. The chief then does more than half of the steps, and
+    # needs more batches than its half.
     input_fn = lambda: whole().shard(2, number).repeat()  # noqa: E731
     tf.estimator.train_and_evaluate(
         estimator,
         tf.estimator.TrainSpec(input_fn, max_steps=arguments.steps),
-        tf.estimator.EvalSpec(input_fn, steps=1),  # required, but there is no evaluator
+        tf.estimator.EvalSpec(input_fn, steps=1),  # a required argument; no process evaluates
     )
     os._exit(0)  # the server threads would keep the process alive
 
@@ -63,7 +64,7 @@ def main(argv=None):
     """Runs the example.
 
     Raises:
-      SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if the processes have not ended after --timeout seconds.
     """
     argv = sys.argv[1:] if argv is None else list(argv)
     arguments = parse_arguments(argv)

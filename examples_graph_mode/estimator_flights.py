@@ -3,10 +3,10 @@
     python examples_graph_mode/estimator_flights.py
 
 For each month, train_and_evaluate trains on all flights before the month, in time order and in one
-pass, and then evaluates on the month without training on it. Every call but the first resumes from
-the checkpoint of the previous call. A program that was killed resumes in the same way when it is
-started again. Expect worse numbers than from flights_session.py, whose model also trains within the
-month.
+pass, and then evaluates on the month without training on it. Every call except the first resumes
+from the checkpoint of the previous call. A program that was killed resumes in the same way when it
+is started again. Expect worse scores than from flights_session.py, whose model also trains within
+the month.
 
 A progress bar shows steps, loss and speed. TensorBoard shows the values of the optimizer's slots:
 
@@ -76,7 +76,7 @@ def model_fn(features, labels, mode, params, config):
     optimizer = build_optimizer(settings, global_step)
     train_op = optimizer.minimize(loss, global_step=global_step)
     hooks = []
-    if optimizer.get_slot_names():  # SGD has none
+    if optimizer.get_slot_names():  # SGD has no slots
         hooks = [legacy_opt.SlotSummaryHook(optimizer, config.model_dir, SUMMARY_STEPS)]
     return tf.estimator.EstimatorSpec(
         mode, loss=loss, train_op=train_op, training_chief_hooks=hooks
@@ -132,16 +132,17 @@ def parse_arguments(argv=None):
         choices=range(2, 13),
         default=list(range(7, 13)),
         metavar="MONTH",
-        help="months to predict, 2 to 12 (7 to 12)",
+        help="months to predict, of 2 to 12 (default: 7 to 12)",
     )
-    parser.add_argument("--export", metavar="DIR", help="export the model there at the end")
+    parser.add_argument("--export", metavar="DIR", help="export the model to this folder")
     return parser.parse_args(argv)
 
 
 def make_estimator(arguments, vocabulary_size, device_filters=()):
     """Returns the Estimator for the command line's arguments.
 
-    In a cluster its sessions connect only to the processes that match one of `device_filters`.
+    In a cluster, the sessions of the Estimator connect only to processes that match one of the
+    `device_filters`.
     """
     settings = one_optimizer_settings(arguments)
     config = tf.estimator.RunConfig(
@@ -150,7 +151,7 @@ def make_estimator(arguments, vocabulary_size, device_filters=()):
         save_checkpoints_steps=1000,
         save_summary_steps=SUMMARY_STEPS,
         log_step_count_steps=None,  # the progress bar shows the steps
-        # One thread per operation: float sums in the same order, hence reproducible numbers.
+        # With one thread per operation, every run adds floats in the same order.
         session_config=tf.ConfigProto(
             intra_op_parallelism_threads=1, device_filters=device_filters
         ),
@@ -167,7 +168,7 @@ def train_and_evaluate(estimator, flights, month, batch_size):
     """
     before = int((flights.month < month).sum())
     count = int((flights.month == month).sum())
-    max_steps = before // batch_size  # an incomplete batch is left for the next month
+    max_steps = before // batch_size  # the next month uses the incomplete batch
     start = steps_done(estimator.model_dir)
     eval_input = make_input_fn(flights.after(before).first(count), 1024)
     if start > max_steps:
@@ -202,7 +203,7 @@ def export(estimator, flights, directory):
 
 
 def base_rate_loss(flights, month):
-    """Returns the log-loss in `month` of always predicting the share of late flights before it."""
+    """Returns the log-loss in `month` of predicting the share of late flights before `month`."""
     share = flights.late[flights.month < month].mean()
     late = flights.late[flights.month == month]
     return score(late, np.full(late.shape, share))[0]

@@ -2,7 +2,7 @@
 
     python examples_graph_mode/first_session.py
 
-It learns the hidden scores of 100 items, and prints the loss, in some seconds.
+The program learns the hidden scores of 100 items and prints the loss. It takes a few seconds.
 """
 
 import numpy as np

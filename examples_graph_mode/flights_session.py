@@ -6,12 +6,12 @@
 
 The models train on all flights of 2013 once, in time order. Every batch is predicted before the
 models train on it, so the log-loss measures each optimizer on unseen data ("progressive
-validation"). One simplification: a flight's label is used at once, although in reality it would be
-known hours later.
+validation"). The program trains on a flight's label at once, although in reality it would be known
+hours later.
 
-It writes metrics.csv, running_log_loss.png and checkpoints to the output directory; a run that
-continues from a checkpoint with --resume gives the same numbers. With --sweep it writes
-sweep_trials.csv and sweep_seeds.csv.
+The program writes metrics.csv, running_log_loss.png and checkpoints to the output directory. A run
+that continues from a checkpoint with --resume gives the same numbers. With --sweep the program
+tunes the optimizers instead, and writes sweep_trials.csv and sweep_seeds.csv.
 """
 
 import argparse
@@ -38,7 +38,7 @@ def parse_arguments(argv=None):
     add = parser.add_argument
     add("--out", default="flights_out", metavar="DIR", help="output directory (%(default)s)")
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
-    add("--model", choices=MODELS, default="mlp", help="logistic is the wide part alone")
+    add("--model", choices=MODELS, default="mlp", help="logistic: without the MLP")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
     add("--steps", type=positive_int, help="stop after so many steps (the whole year)")
     add("--embedding-dim", type=positive_int, default=8, help="(%(default)s)")
@@ -126,10 +126,10 @@ def report(arguments, flights, settings, predictions):
 
 
 def verify_resume(arguments, flights, settings, steps, predictions, variables):
-    """Interrupts a second run, resumes it, and compares it with the uninterrupted one.
+    """Interrupts a second run, resumes it, and compares its results with the first run's.
 
-    The interrupted run stops half-way without saving, as if it had been killed; its last checkpoint
-    is from a third of the steps. A new trainer then resumes from it.
+    The interrupted run stops half-way without saving, as if it had been killed. Its last checkpoint
+    was saved after a third of the steps. A new trainer then resumes from this checkpoint.
 
     Raises:
       SystemExit: if anything differs, or if the run is too short to be interrupted.

@@ -2,20 +2,20 @@
 
     python examples_graph_mode/keras_clusters.py
 
-* Two workers under MultiWorkerMirroredStrategy: each trains on half of every batch. At the end the
-  variables and slots of the two processes are compared with np.array_equal.
-* A coordinator, two workers and a parameter server under ParameterServerStrategy. The workers take
-  steps in turn. The result is compared, with np.array_equal again, with the same steps in one
-  process without a cluster. Then both workers train at the same time; the order of their updates
-  is then not reproducible, and nothing is compared.
+* Two workers under MultiWorkerMirroredStrategy: each worker trains on half of every batch. At the
+  end the variables and slots of both workers must be equal by np.array_equal.
+* A coordinator, two workers and a parameter server under ParameterServerStrategy. First the workers
+  train on batches in turn. The variables and slots must be equal, by np.array_equal, to those of a
+  training on the same batches in one process. Then both workers train at the same time. The order
+  of their updates is not reproducible, so nothing is compared.
 
-The optimizers are AdagradDecay and Adam, which `to_keras` converts to optimizers of `tf.keras`.
-Their step count, and Adam's powers of beta, must advance once per step.
+The optimizers are AdagradDecay and Adam, which `to_keras` converts to optimizers of `tf.keras`. The
+variable `iterations` and Adam's powers of beta must be updated once per training step.
 
 If the installed Keras cannot `fit` under a strategy even with its own optimizers, the error is
 printed and a custom training loop is used instead of `fit`.
 
-The exit code is 0 if all is equal, and 1 if not.
+The exit code is 0 if all compared values are equal, and 1 if not.
 """
 
 import argparse
@@ -50,7 +50,7 @@ def bridged_optimizers():
 
 
 def keras_own():
-    """Creates Keras' own Adam, of the same kind of optimizer class as `to_keras` returns."""
+    """Creates Keras' own Adam, with the same base class as the optimizers of `to_keras`."""
     if keras_facts()["generation"] == 3:
         return keras.optimizers.Adam()
     return getattr(keras.optimizers, "legacy", keras.optimizers).Adam()
@@ -60,7 +60,7 @@ def keras_own():
 
 
 class Flights:
-    """The data of all processes: ids, dense features and labels, complete batches in time order."""
+    """The training data of all processes, in time order, without an incomplete batch at the end."""
 
     def __init__(self, path, batch_size):
         with np.load(path) as file:
@@ -97,7 +97,7 @@ def build_model(flights, optimizer):
 
 
 def training_step(strategy, model, batch_size):
-    """Returns a function that trains on one batch, or on the replicas' parts of it."""
+    """Returns a function that trains on one batch, which a strategy may split among replicas."""
 
     def in_replica(inputs, late):
         with tf.GradientTape() as tape:
@@ -111,7 +111,7 @@ def training_step(strategy, model, batch_size):
 
 
 def state(model):
-    """Returns variables and slots, powers of beta and the number of steps as arrays, by name."""
+    """Returns a dict from name to array: variables, slots, powers of beta and `iterations`."""
     optimizer = model.optimizer
     found = {}
     for number, variable in enumerate(model.trainable_variables):
@@ -125,7 +125,7 @@ def state(model):
 
 
 def once_per_step(values, steps):
-    """Whether the step count and the powers of beta have advanced once per step."""
+    """Whether `iterations` and the powers of beta have been updated once per training step."""
     expected = {"iterations": steps}
     for name, beta in BETAS.items():
         expected[name] = np.float32(beta)
@@ -146,11 +146,12 @@ def try_fit(fit, optimizer):
     """Calls `fit(optimizer)`.
 
     Returns:
-      The result of `fit`; None if it fails with Keras' own Adam, too, whose error is printed.
+      The result of `fit`. If `fit` fails with Keras' own Adam, too, this error is printed, and the
+      result is None.
     """
     try:
         return fit(optimizer)
-    except Exception:  # Keras and TensorFlow raise all kinds
+    except Exception:  # the type depends on the versions of Keras and TensorFlow
         try:
             fit(keras_own)
         except Exception as error:
@@ -208,7 +209,10 @@ def be_worker(flights, out):
 
 
 def be_coordinator(flights, out):
-    """Lets two workers take steps in turn, repeats the steps alone, then lets both workers fit."""
+    """Trains with two workers in turn, then with both at the same time.
+
+    The training in turn is repeated without a cluster, for comparison.
+    """
     cluster, job, index = my_place()
     resolver = tf.distribute.cluster_resolver.SimpleClusterResolver(
         tf.train.ClusterSpec(cluster), task_type=job, task_id=index, rpc_layer="grpc"
@@ -236,8 +240,8 @@ def be_coordinator(flights, out):
 def train_together(coordinator, flights):
     """Lets both workers train at the same time, in an order that is not reproducible.
 
-    Adam is left out: for an embedding it reads, decays and writes whole slots, and another worker
-    may add to their rows in the meantime. It is as unsuitable for this in TensorFlow 1.
+    Adam is not used here: for an embedding it reads and writes whole slots, and would overwrite
+    what another worker has written to their rows in the meantime. In TensorFlow 1 it does the same.
     """
     strategy, name = coordinator.strategy, "AdagradDecay"
     optimizer = bridged_optimizers()[name]
@@ -323,7 +327,7 @@ def write_flights(directory, count):
 
 
 def be_child(arguments):
-    """Runs the process of this role, then exits."""
+    """Runs a worker or the coordinator in this process, then exits."""
     stop_with_parent()
     flights = Flights(os.path.join(arguments.directory, "flights.npz"), arguments.batch_size)
     {"worker": be_worker, "coordinator": be_coordinator}[arguments.role](
@@ -334,14 +338,14 @@ def be_child(arguments):
 
 
 def child(role, arguments, directory):
-    """Returns the command line of a process."""
+    """Returns the program and the arguments of a process with this role."""
     size = str(arguments.batch_size)
     command = [os.path.abspath(__file__), "--role", role, "--directory", directory]
     return command + ["--batch-size", size]
 
 
 def compare_workers(arguments, directory):
-    """Trains in two processes under MultiWorkerMirroredStrategy, and compares them."""
+    """Trains in two processes under MultiWorkerMirroredStrategy, and compares their results."""
     print("MultiWorkerMirroredStrategy, two processes:")
     with Cluster(arguments.timeout, worker=2) as cluster:
         cluster.start("worker", *child("worker", arguments, directory))
@@ -350,7 +354,7 @@ def compare_workers(arguments, directory):
 
 
 def compare_with_parameter_server(arguments, directory):
-    """Trains in four processes under ParameterServerStrategy, and compares them with one."""
+    """Trains under ParameterServerStrategy, and compares the result with one process."""
     print("ParameterServerStrategy, a coordinator, two workers and a parameter server:")
     with Cluster(arguments.timeout, chief=1, worker=2, ps=1) as cluster:
         cluster.start("ps", SERVER)
@@ -382,7 +386,7 @@ def report(arguments, directory, one, other, who):
 
 
 if __name__ == "__main__":
-    # One thread per operation: float sums in the same order, hence equal numbers everywhere.
+    # With one thread per operation, all processes add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

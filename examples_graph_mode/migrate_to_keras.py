@@ -3,12 +3,13 @@
     python examples_graph_mode/migrate_to_keras.py
 
 The model is trained twice on the same flights in the same order, from the same initial values: in a
-TF1 graph and Session, as in flights_session.py, and as a Keras model with `compile` and `fit`. Both
-use the same v1 optimizer; `to_keras` converts it to an optimizer of `tf.keras`, which is Keras 3
-from TensorFlow 2.16 on and Keras 2 before. Each batch is predicted before the model trains on it.
+TF1 graph and Session, like in flights_session.py, and as a Keras model with `compile` and `fit`.
+Both trainings use the same v1 optimizer. For `fit`, `to_keras` converts it to an optimizer of
+`tf.keras`, which is Keras 3 from TensorFlow 2.16 on and Keras 2 before. Each batch is predicted
+before the model trains on it.
 
-Then all predictions, variables and slots of the two are compared with np.array_equal. The exit
-code is 0 if they are equal; if not, it is 1, and the first difference is printed.
+Then all predictions, variables and slots of the two trainings are compared with np.array_equal. The
+exit code is 0 if they are equal; if not, it is 1, and the first difference is printed.
 
 The plot session_and_keras.png is written to the output directory.
 """
@@ -34,7 +35,7 @@ from legacy_opt.compat import to_keras
 
 
 def train_in_session(flights, settings, batch_size):
-    """Trains as flights_session.py does.
+    """Trains in a TF1 graph and a Session.
 
     Returns:
       The `Run`, and the variables' initial values as a dict of arrays.
@@ -59,7 +60,7 @@ def train_in_keras(flights, settings, batch_size, start):
 
 
 def write_plot(path, flights, runs, title):
-    """Plots the running log-loss of both trainings, one over the other.
+    """Plots the running log-loss of both trainings in one diagram.
 
     Args:
       path: the path of the PNG.
@@ -149,7 +150,7 @@ def report(flights, settings, session, keras_run, arguments):
 
 
 if __name__ == "__main__":
-    # One thread per operation: float sums in the same order, hence reproducible numbers.
+    # With one thread per operation, both trainings add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

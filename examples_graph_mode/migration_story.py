@@ -2,26 +2,29 @@
 
     python examples_graph_mode/migration_story.py --old python3.7 --new python3.13
 
-The model of flights_session.py is trained on the flights of 2013, in time order. --old and --new
-are Pythons with an old and a new TensorFlow (`make migration-demo` creates them). Without these
-options, all stages run on the installed TensorFlow.
+The model of flights_session.py is trained on the flights of 2013, in time order. Each stage below
+continues the training of the stage before it. --old and --new are Pythons with an old and a new
+TensorFlow (`make migration-demo` creates them). Without these options, all stages run on the
+installed TensorFlow.
 
-* January-June: a TF1 graph in a Session on the old TensorFlow; its Saver writes a checkpoint.
-* A, July-August: on the new TensorFlow, load_v1_checkpoint loads that checkpoint into a Keras
-  model, and `fit` continues with the same optimizer (to_keras).
-* B, September-October: rolled back. The old program restores a checkpoint that save_v1_checkpoint
-  wrote.
-* C, November-December: Keras again.
-* exit, November-December: the same months with Keras' own optimizer (to_plain_keras), which no
-  longer needs this package.
+* January-June: the old program, a TF1 graph in a Session on the old TensorFlow, trains and saves a
+  checkpoint with its Saver.
+* A, July-August: on the new TensorFlow, load_v1_checkpoint loads this checkpoint into a Keras
+  model, and `fit` continues with the same optimizer, converted by to_keras.
+* B, September-October: save_v1_checkpoint has saved a checkpoint of the Keras model. The old
+  program restores this checkpoint and continues.
+* C, November-December: a Keras model continues again, in the same way as in A.
+* exit, November-December: a Keras model repeats stage C with Keras' own optimizer, which
+  to_plain_keras creates and which does not need this package.
 
-At each hand-over, a second training without the bridge starts from the same state on the same
-TensorFlow: the predictions, variables and slots of both must be equal bit for bit. The old program
-also trains until December without any migration. Results on two TensorFlow versions may differ from
-it by rounding only, within a bound.
+Stages A, B and C begin with a hand-over between Session and Keras. For comparison, a Session on the
+same TensorFlow starts from the same state without the bridge, and trains on the same flights. Its
+predictions, variables and slots must be equal to those of the stage, bit for bit. The old program
+also trains until December without any migration. If there are two TensorFlow versions, the stages
+may differ from this training by rounding, within a bound.
 
-The exit code is 0 if all of this holds, and 1 if not. story.png, rows.json, and all checkpoints and
-values are written to the output directory.
+The exit code is 0 if all comparisons hold, and 1 if not. story.png, rows.json, and all checkpoints
+and values are written to the output directory.
 """
 
 import argparse
@@ -49,13 +52,13 @@ def parse_arguments(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     add = parser.add_argument
-    add("--old", metavar="PYTHON", help="a Python with the old TensorFlow (this one)")
-    add("--new", metavar="PYTHON", help="a Python with the new TensorFlow (this one)")
+    add("--old", metavar="PYTHON", help="a Python with the old TensorFlow (this Python)")
+    add("--new", metavar="PYTHON", help="a Python with the new TensorFlow (this Python)")
     add("--out", default="flights_migration_out", metavar="DIR", help="(%(default)s)")
     add("--optimizers", nargs="+", choices=OPTIMIZERS, default=list(OPTIMIZERS))
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")
     add("--quick", action="store_true", help=f"the first {QUICK_STEPS} steps of each month")
-    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for the processes that this one starts
+    add("--stages", nargs="+", help=argparse.SUPPRESS)  # for processes that this program starts
     arguments = parser.parse_args(argv)
     for option in ("old", "new"):
         python = getattr(arguments, option)
@@ -76,7 +79,7 @@ def is_ours(directory):
 
 
 def begin(arguments):
-    """Writes the files that all stages read; removes those of an earlier run."""
+    """Writes the files that all stages read; removes the files of an earlier run."""
     os.makedirs(arguments.out, exist_ok=True)
     for name in OPTIMIZERS:
         shutil.rmtree(os.path.join(arguments.out, name), ignore_errors=True)
@@ -89,7 +92,7 @@ def begin(arguments):
 
 
 def run_all_stages(arguments):
-    """Runs the stages, each on its TensorFlow."""
+    """Runs all stages, on the old or the new TensorFlow."""
     run_stages(arguments, arguments.old, "stay")
     run_stages(arguments, arguments.new, "A")
     run_stages(arguments, arguments.old, "B")
@@ -136,7 +139,10 @@ def run_stages_here(directory, optimizers, stages):
 
 
 def with_another_keras(arguments):
-    """Returns the optimizers with an exit to Keras 3, if Keras 2 is installed as well."""
+    """Returns the names of the optimizers whose exit can be repeated with Keras 2.
+
+    Their exit was to Keras 3, and the package tf_keras (Keras 2) is installed, too.
+    """
     story, _ = read_story(arguments.out)
     return [
         name
@@ -146,7 +152,7 @@ def with_another_keras(arguments):
 
 
 def tell(arguments):
-    """Prints the tables, writes rows.json and the plot.
+    """Prints the tables; writes rows.json and the plot.
 
     Raises:
       SystemExit: if results are not equal, or not within their bound.
@@ -191,7 +197,7 @@ def main(argv=None):
 if __name__ == "__main__":
     import tensorflow as tf
 
-    # One thread per operation: float sums in the same order, hence reproducible numbers.
+    # With one thread per operation, all trainings add floats in the same order.
     tf.config.threading.set_intra_op_parallelism_threads(1)
     tf.compat.v1.logging.set_verbosity(tf.compat.v1.logging.ERROR)
     main()

@@ -1,4 +1,4 @@
-"""Trains the flights model on parameter servers, the TF1 way, in processes on this machine.
+"""Trains the flights model with parameter servers and workers, in processes on this machine.
 
     python examples_graph_mode/parameter_servers.py
     python examples_graph_mode/parameter_servers.py --sync
@@ -9,8 +9,8 @@ for each other: the variables may change between the computation of a gradient a
 --sync, SyncReplicasOptimizer around the same optimizer applies the mean of both workers' gradients.
 
 Each batch is predicted before the model trains on it. The log-loss of these predictions is compared
-with that of a training in a single process. All processes are stopped at the end, after a failure,
-and on Ctrl-C and SIGTERM.
+with the log-loss of a training in a single process. All processes are stopped at the end, after a
+failure, and on Ctrl-C and SIGTERM.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = one_optimizer_parser(__doc__, None)
     add = parser.add_argument
-    add("--steps", type=positive_int, default=1000, help="batches, all workers (%(default)s)")
+    add("--steps", type=positive_int, default=1000, help="batches of all workers (%(default)s)")
     add("--sync", action="store_true", help="apply the mean of one gradient from each worker")
     add("--servers", type=positive_int, default=2, help="parameter servers (%(default)s)")
     add("--workers", type=positive_int, default=2, help="(%(default)s)")
@@ -62,7 +62,7 @@ def train_in_cluster(arguments, settings, flights, first, directory):
       The workers' results: a list of dicts.
 
     Raises:
-      SystemExit: if a process fails, or if they take too long.
+      SystemExit: if a process fails, or if the workers have not ended after --timeout seconds.
     """
     write_flights(flights, directory)
     options = {
@@ -87,10 +87,13 @@ def train_in_cluster(arguments, settings, flights, first, directory):
 
 
 def check_steps(arguments, first, workers):
-    """Compares the global step with the sum of the workers' steps, and prints it.
+    """Checks that the global step is the sum of the workers' steps, and prints it.
+
+    With --sync, every worker computes a gradient for each update, so that the global step is the
+    sum divided by the number of workers.
 
     Raises:
-      SystemExit: if they differ. With --sync, the sum is divided by the number of workers.
+      SystemExit: if the global step is another number.
     """
     done = [int(worker["steps"]) for worker in workers]
     reached, total = int(workers[0]["global_step"]) - first, sum(done)

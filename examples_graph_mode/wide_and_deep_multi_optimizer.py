@@ -8,12 +8,12 @@ pass and one global step. For comparison, Adagrad alone trains the same model fr
 values. Every batch of flights is predicted before the models train on it, so the log-loss measures
 predictions of unseen flights.
 
-Half-way the program saves a checkpoint, deletes graph and session, and continues from the
-checkpoint in new ones. The learning rates are the best of about thirty combinations, tried on
-January to June.
+Half-way the program saves a checkpoint, and continues from it in a new graph and a new session. The
+learning rates are the best of about thirty combinations, tried on January to June.
 
 On this data one optimizer is enough: over the year Adagrad alone has a log-loss of 0.450, the three
-together 0.456. The program shows how to combine optimizers, and which variables and slots each has.
+optimizers together have 0.456. The program shows how to combine optimizers, and which variables and
+how much state each of them has.
 """
 
 import argparse
@@ -65,7 +65,7 @@ def parse_arguments(argv=None):
 
 
 def table_of_optimizers(tower):
-    """Returns a table of a tower's optimizers, the variables that each trains, and its state."""
+    """Returns a table of a tower's optimizers, with their variables and the size of their state."""
     optimizer = tower.optimizer
     shares = [(optimizer, tower.variables)]
     if isinstance(optimizer, legacy_opt.MultiOptimizer):
@@ -97,7 +97,7 @@ def print_table(title, table):
 def new_trainer(flights, batch_size):
     """Returns a `Trainer` of both models, in a new graph."""
     settings = {
-        MULTI: Settings(MULTI, learning_rate=0.0),  # each of the three has its own
+        MULTI: Settings(MULTI, learning_rate=0.0),  # its optimizers have their own rates
         SINGLE: Settings(SINGLE, CATALOGUE[SINGLE].learning_rate),
     }
     return Trainer(flights, settings, batch_size, make_optimizer)

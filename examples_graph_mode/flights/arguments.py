@@ -6,7 +6,7 @@ from flights.model import DECAY_RATE, DECAY_STEP, LEARNING_RATES, OPTIMIZERS, Se
 
 
 def positive_int(text):
-    """argparse type: an int of at least 1."""
+    """Converts text to an int of at least 1; a type for argparse."""
     value = int(text)
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not at least 1")
@@ -14,7 +14,7 @@ def positive_int(text):
 
 
 def positive_float(text):
-    """argparse type: a float above 0."""
+    """Converts text to a float above 0; a type for argparse."""
     value = float(text)
     if not 0 < value < float("inf"):
         raise argparse.ArgumentTypeError(f"{text!r} is not above 0")
@@ -22,7 +22,7 @@ def positive_float(text):
 
 
 def decay_rate(text):
-    """argparse type: a float between 0 and 1, both excluded."""
+    """Converts text to a float above 0 and below 1; a type for argparse."""
     value = float(text)
     if not 0 < value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not between 0 and 1")
@@ -42,7 +42,7 @@ def one_optimizer_parser(description, out):
     add = parser.add_argument
     add("--out", default=out, metavar="DIR", help="(%(default)s)")
     add("--optimizer", choices=OPTIMIZERS, default="AdagradDecay", help="(%(default)s)")
-    add("--learning-rate", type=positive_float, help="(tuned rates: flights/model.py)")
+    add("--learning-rate", type=positive_float, help="(the tuned rate in flights/model.py)")
     add("--decay-step", type=positive_int, default=DECAY_STEP, help="(%(default)s)")
     add("--decay-rate", type=decay_rate, default=DECAY_RATE, help="(%(default)s)")
     add("--batch-size", type=positive_int, default=64, help="flights per step (%(default)s)")

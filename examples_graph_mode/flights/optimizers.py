@@ -1,6 +1,6 @@
-"""Arguments and learning rates of each optimizer, the package's and TensorFlow's, for the flights.
+"""The optimizers of the flights examples, with their arguments and learning rates.
 
-`flights_session.py` compares three of them in detail, `compare_optimizers.py` all.
+`flights_session.py` compares three optimizers in detail, `compare_optimizers.py` compares all.
 """
 
 from typing import Any, Callable, NamedTuple, Tuple
@@ -9,9 +9,9 @@ import tensorflow.compat.v1 as tf
 
 import legacy_opt
 
-# Weight decay per step, not multiplied by the learning rate, as in tf.contrib.
+# Weight decay per training step. In tf.contrib it is not multiplied by the learning rate.
 DECAY_PER_STEP = 1e-5
-# Weight decay that is multiplied by the learning rate, with BERT's value.
+# BERT's weight decay, which is multiplied by the learning rate.
 DECAY_RATE_OF_BERT = 0.01
 
 
@@ -19,12 +19,13 @@ class Choice(NamedTuple):
     """An optimizer and its arguments.
 
     Attributes:
-      family: the group in which plots show it.
+      family: the group in which plots show the optimizer.
       make: a function from `Settings` and the global step to the optimizer.
-      learning_rate: the default, which is the best of `compare_optimizers.py --sweep` (for Adagrad,
-        AdagradDecay and SGD of `flights_session.py --sweep`) on January to June.
+      learning_rate: the default, which is the best rate of `compare_optimizers.py --sweep` on
+        January to June. For Adagrad, AdagradDecay and SGD it is the best rate of
+        `flights_session.py --sweep`.
       rates: the lowest and the highest learning rate that a sweep tries.
-      stock: whether it is one of TensorFlow's own, for comparison.
+      stock: whether it is one of TensorFlow's own optimizers, which are shown for comparison.
     """
 
     family: str
@@ -77,8 +78,8 @@ NORMS, MOMENTUM = "BERT's and tensor2tensor's", "Momentum's and signs"
 
 AdagradWOptimizer = legacy_opt.extend_with_decoupled_weight_decay(tf.train.AdagradOptimizer)
 
-# Optimizers with the same rule have the same rate: AdagradDecayV2 that of AdagradDecay, RegAdagrad
-# that of Adagrad, LazyAdamGS and AdamAsync that of LazyAdam, AdamGS that of Adam.
+# Optimizers that compute the same have the same learning rate: AdagradDecay and AdagradDecayV2;
+# Adagrad and RegAdagrad; LazyAdam, LazyAdamGS and AdamAsync; Adam and AdamGS.
 CATALOGUE = {
     "Adagrad": Choice(ADAGRAD, plain(tf.train.AdagradOptimizer), 0.391, (0.02, 2.0), stock=True),
     "AdagradDecay": Choice(
@@ -92,7 +93,7 @@ CATALOGUE = {
         ADAGRAD, plain(AdagradWOptimizer, weight_decay=DECAY_PER_STEP), 0.399, (0.02, 2.0)
     ),
     "Ftrl": Choice(ADAGRAD, plain(tf.train.FtrlOptimizer), 0.399, (0.02, 2.0), stock=True),
-    # Not swept yet: a step takes 20 times as long as the others'.
+    # The rate is not the result of a sweep: a step takes 20 times as long as with other optimizers.
     "Shampoo": Choice(ADAGRAD, stepped(legacy_opt.ShampooOptimizer), 0.3, (0.02, 2.0)),
     "LazyAdam": Choice(LAZY, plain(legacy_opt.LazyAdamOptimizer), 0.00378, (0.0003, 0.03)),
     "LazyAdamGS": Choice(LAZY, stepped(legacy_opt.LazyAdamGSOptimizer), 0.00378, (0.0003, 0.03)),

@@ -1,6 +1,7 @@
 """Starts and stops the processes of a cluster on this machine.
 
-Run as a program, it is a server: a parameter server, or a worker of a `ParameterServerStrategy`.
+Run as a program, this file is a server: a parameter server, or a worker of a
+`ParameterServerStrategy`.
 """
 
 import contextlib
@@ -20,9 +21,10 @@ STARTED = "FLIGHTS_STARTED_BY_CLUSTER"  # environment variable of processes star
 
 
 class Cluster:
-    """Processes with loopback addresses, all of which are stopped at the end of the `with` block.
+    """The processes of a cluster, all of which are stopped at the end of the `with` block.
 
-    Their stdout is shown; their stderr is stored for an error message.
+    They have loopback addresses. Their stdout is printed, their stderr is stored for an error
+    message.
 
     Args:
       seconds: the time limit of `wait`.
@@ -57,14 +59,14 @@ class Cluster:
         """Waits for the processes of some jobs.
 
         Raises:
-          SystemExit: if a process fails, or at the time limit.
+          SystemExit: if any process of the cluster fails, or at the time limit.
         """
         stop = time.time() + self.seconds
         waiting = [p for name, (p, _) in self.processes.items() if name.split()[0] in jobs]
         while True:
             done = all(process.poll() is not None for process in waiting)
             for name, (process, errors) in self.processes.items():
-                if process.poll():  # the others would wait for it
+                if process.poll():  # other processes may wait for it forever
                     sys.exit(describe_failure(name, process, errors))
             if done:
                 return
@@ -89,9 +91,10 @@ def describe_failure(name, process, errors):
 
 
 def last_line(file):
-    """Returns the last line of a file that looks like an exception, or else the last line.
+    """Returns the last line that looks like an exception; if there is none, the last line.
 
-    TensorFlow 1.15 appends to a message the place where the operation was created.
+    The last line of the file need not be the exception: after its message TensorFlow 1.15 prints
+    where the operation was created.
     """
     file.seek(0)
     lines = file.read().strip().splitlines()

@@ -17,9 +17,9 @@ COLORS = {"Adagrad": "tab:blue", "AdagradDecay": "tab:red", "SGD": "tab:green"}
 
 
 def clipped(predictions):
-    """Returns float64 probabilities, clipped to float32's resolution away from 0 and 1.
+    """Returns float64 probabilities, clipped to the range from 1e-7 to 1 - 1e-7.
 
-    The clipping of scikit-learn depends on its version.
+    This makes the log-loss finite. scikit-learn clips in a way that depends on its version.
     """
     return np.clip(np.asarray(predictions, np.float64), 1e-7, 1 - 1e-7)
 
@@ -40,11 +40,11 @@ def metrics_table(flights, predictions, names):
     Args:
       flights: `Flights`.
       predictions: array [names, flights].
-      names: name of each row of `predictions`.
+      names: a list with the name of each row of `predictions`.
 
     Returns:
-      DataFrame with index period ("Jan" to "Dec" and those of `PERIODS`, without periods that have
-      no flights) and columns flights, late, (log-loss, name), ..., (AUC, name), ...
+      A DataFrame. Its index has "Jan" to "Dec" and the names of `PERIODS`; periods without flights
+      are left out. Its columns are flights, late, (log-loss, name), ..., (AUC, name), ...
     """
     periods = {calendar.month_abbr[month]: [month] for month in range(1, 13)}
     periods.update(PERIODS)
@@ -65,12 +65,12 @@ def metrics_table(flights, predictions, names):
 
 
 def format_table(table):
-    """Returns the table as text."""
+    """Returns the table of `metrics_table` as text."""
     return table.to_string(float_format="{:.4f}".format)
 
 
 def summary(table, names, settings, steps):
-    """Returns a summary of the table in words: the best optimizer, and AdagradDecay's losses."""
+    """Returns a summary in words: log-losses, and a comparison of AdagradDecay with Adagrad."""
     period = "Jul-Dec" if "Jul-Dec" in table.index else table.index[-1]
     losses = table.loc[period, "log-loss"]
     ranked = sorted(names, key=lambda name: losses[name])
@@ -93,7 +93,7 @@ def summary(table, names, settings, steps):
 
 
 def compare(table, period, ours, other):
-    """Returns a sentence that compares `ours` with `other`, in the period and month by month."""
+    """Returns a text that compares optimizer `ours` with `other`, in a period and in each month."""
     months = [month for month in table.index if month in list(calendar.month_abbr)]
     gap = table["log-loss", ours] - table["log-loss", other]
     worse = [month for month in months if gap[month] > 0]
@@ -137,7 +137,9 @@ def loss_per_flight(late, predictions):
 
 
 def write_plot(path, flights, predictions, settings, batch_size):
-    """Plots each optimizer's running log-loss, and its mean so far minus the first optimizer's.
+    """Plots the running log-loss of all optimizers.
+
+    A second diagram shows each optimizer's mean log-loss so far, minus that of the first optimizer.
 
     Args:
       path: the path of the PNG.

@@ -1,4 +1,4 @@
-"""The results of a training, and the comparison of two trainings bit for bit."""
+"""The results of a training, and a comparison of the results of two trainings, bit for bit."""
 
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ class Run(NamedTuple):
     """The results of a training.
 
     Attributes:
-      predictions: float32 [flights], each made before the training on its flight.
+      predictions: float32 [flights], probabilities, predicted before the training on each flight.
       variables: dict from the variable name in flights_session.py to the value at the end.
       slots: dict from (variable name, slot name) to the value at the end.
     """
@@ -23,7 +23,7 @@ class Run(NamedTuple):
 
 
 def make_trainer(flights, settings, batch_size, scope=None):
-    """Returns a `Trainer` whose TF1 graph has ref variables, as in a TF1 program.
+    """Returns a `Trainer` whose TF1 graph has ref variables, the default of TensorFlow 1.
 
     The variable scope is `scope`, or the optimizer's name.
     """

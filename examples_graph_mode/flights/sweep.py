@@ -1,6 +1,6 @@
-"""Tunes every optimizer with the same number of trials, then measures the best over several seeds.
+"""Tunes every optimizer with the same number of trials, then scores the best trial of each.
 
-Tuning uses January to June only; July to December is used once, with the chosen settings.
+Tuning uses January to June only. The scores are those of July to December, over several seeds.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ DECAY_RATES = (0.5, 0.7, 0.9)
 FINALISTS = 4
 ONE_SEED = "Jan-Jun, one seed"
 ALL_SEEDS = "Jan-Jun, mean of finalists"
-MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # one tower, one step of 64, on two cores
+MILLISECONDS = {"mlp": 0.3, "logistic": 0.15}  # of a step with 64 flights, per tower, on two cores
 
 
 def trials(optimizer, count, base):
@@ -46,7 +46,7 @@ def trials(optimizer, count, base):
 
 
 def run_towers(flights, settings, batch_size, label):
-    """Trains with all `settings` in one graph, in parallel; returns their predictions."""
+    """Trains one tower for each of the `settings`, in one graph; returns their predictions."""
     trainer = Trainer(
         flights, {f"tower_{number}": one for number, one in enumerate(settings)}, batch_size
     )
@@ -56,9 +56,10 @@ def run_towers(flights, settings, batch_size, label):
 def tune(flights, optimizers, count, seeds, batch_size, base):
     """Tunes on January to June, in two rounds.
 
-    One seed is enough to drop bad trials, but not to rank good ones: between neighbouring learning
-    rates the log-loss differs less than between seeds. So the `FINALISTS` best of each optimizer
-    are trained again with all `seeds`, and the best mean is chosen.
+    The first round trains every trial with one seed. One seed is enough to drop bad trials, but not
+    to rank good trials: between neighbouring learning rates the log-loss differs less than between
+    seeds. So the second round trains the `FINALISTS` best trials of each optimizer again, with all
+    `seeds`. The trial with the lowest mean log-loss is the best.
 
     Returns:
       A dict from optimizer to its best `Settings`, and a DataFrame of all trials.
@@ -115,7 +116,7 @@ def spread(table, optimizers):
 
 
 def verdict(table, optimizers):
-    """Returns sentences that compare the optimizer with the best mean with each other one."""
+    """Returns sentences that compare the best optimizer with each of the other optimizers."""
     losses = table.pivot(index="seed", columns="optimizer", values="log-loss")
     best = min(optimizers, key=lambda name: losses[name].mean())
     lines = []
@@ -130,16 +131,16 @@ def verdict(table, optimizers):
 
 
 def sweep(flights, optimizers, count, seed_count, batch_size, base):
-    """Runs and prints the whole sweep; returns the table of trials and that of seeds."""
+    """Runs and prints the whole sweep; returns the tables of `tune` and of `measure`."""
     half_years = count + min(FINALISTS, count) * seed_count + 2 * seed_count
     steps = half_years * len(optimizers) * flights.size / 2 / batch_size
     seconds = steps * MILLISECONDS[base.model] / 1000
     print(
         f"{base.model}: {count} trials on January-June and {seed_count} seeds on the year for "
-        f"each of {', '.join(optimizers)}; about {seconds} s."
+        f"each of {', '.join(optimizers)}; about {seconds:.0f} s."
     )
     begin = time.time()
-    # Tuning uses other seeds than the measurement.
+    # The scores are measured with seeds that tuning has not used.
     measured = range(base.seed, base.seed + seed_count)
     tuned = range(base.seed + seed_count, base.seed + 2 * seed_count)
     best, table = tune(flights, optimizers, count, tuned, batch_size, base)

@@ -1,4 +1,7 @@
-"""Progressive validation in a Session: predicts each batch, then trains on it; can resume."""
+"""Trains the flights models in a Session, with progressive validation and checkpoints.
+
+Progressive validation means that each batch is predicted before the model trains on it.
+"""
 
 import contextlib
 import dataclasses
@@ -43,14 +46,14 @@ def progress_pace():
 class Trainer:
     """A TF1 graph with one tower per `Settings`, all trained on the same batches.
 
-    Each tower has its own variables, optimizer and global step. The towers share only the
-    placeholders, so each one trains as it would in a separate program.
+    A tower is a model with its own variables, optimizer and global step. The towers share only the
+    placeholders, so the results of a tower do not depend on the others.
 
     Args:
       flights: `Flights`, the training data.
       settings: dict from name to `Settings`; the name is the tower's variable scope.
       batch_size: flights per step.
-      make_optimizer: called with one of the settings and a global step; returns the optimizer.
+      make_optimizer: a function from a `Settings` and a global step to the optimizer.
 
     Attributes:
       step_seconds: list of the seconds of each training step so far.
@@ -72,7 +75,7 @@ class Trainer:
             ]
             self.predictions = tf.stack([tower.prediction for tower in self.towers])
             self.train_op = tf.group(*[tower.train_op for tower in self.towers])
-            self.global_step = self.towers[0].global_step  # they all advance together
+            self.global_step = self.towers[0].global_step  # all global steps are equal
             self.initializer = tf.global_variables_initializer()
             self.saver = tf.train.Saver(max_to_keep=3, save_relative_paths=True)
         self.graph.finalize()
@@ -83,12 +86,10 @@ class Trainer:
         return -(-self.flights.size // self.batch_size)
 
     def session(self):
-        """Returns a Session in which repeated runs give equal bits.
+        """Returns a Session with one intra-op thread, so that repeated runs give equal bits.
 
         Several intra-op threads may split a sum differently from run to run, and float addition is
-        not associative. Runs with 2 and 8 threads happened to be equal, too (batches of 64 and
-        1024, TensorFlow 1.15, 2.10, 2.21), but that is not guaranteed, and one thread is not
-        slower here. Inter-op threads only affect the order of the towers.
+        not associative. Inter-op threads only affect the order of the towers.
         """
         config = tf.ConfigProto(intra_op_parallelism_threads=1)
         return tf.Session(graph=self.graph, config=config)

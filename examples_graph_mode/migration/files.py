@@ -1,12 +1,12 @@
-"""The files through which the stages of the migration pass on their results.
+"""The files with which the stages of the migration pass their results to later stages.
 
 The folder of a `Story` contains::
 
     story.json, flights.npz                     the training data of all stages
     Adagrad/checkpoints/Jan-Jun/model.ckpt.*    the state at the end of a period
-    Adagrad/moved/Jul-Aug.npz                   a `Run` of one period: its predictions, and all
-    Adagrad/never moved/Jul-Aug.npz             values at its end
-    Adagrad/rows/1 Jul-Aug.json                 the results of a stage, a row of the table
+    Adagrad/moved/Jul-Aug.npz                   the migrated training: a `Run` of one period
+    Adagrad/never moved/Jul-Aug.npz             the training without migration, in the same form
+    Adagrad/rows/1 2.21.0 Keras 3.15.1.json     the results of stage 1, as a row of the table
 """
 
 import dataclasses
@@ -26,7 +26,7 @@ ARRAYS = ("ids", "dense", "late", "month", "time")
 
 
 class Period(NamedTuple):
-    """The steps in `range(start, stop)` of the year."""
+    """A part of the year: the training steps in `range(start, stop)`."""
 
     name: str
     start: int
@@ -59,7 +59,7 @@ class Story:
         return path
 
     def period(self, name):
-        """Returns a period and the previous one."""
+        """Returns the period with this name, and the period before it."""
         number = [period.name for period in self.periods].index(name)
         return self.periods[number], self.periods[number - 1]
 
@@ -73,7 +73,7 @@ class Story:
         return flights.first(last).after(first)
 
     def save_run(self, run, optimizer, who, period):
-        """Writes a `Run`."""
+        """Writes a `Run` of a period; `who` is the name of the training, such as `MOVED`."""
         arrays = {"predictions": run.predictions}
         arrays.update(("variables/" + name, value) for name, value in run.variables.items())
         arrays.update(("slots/{}/{}".format(*key), value) for key, value in run.slots.items())
@@ -93,7 +93,7 @@ class Story:
         return run
 
     def save_row(self, optimizer, name, row):
-        """Writes the results of a stage, a dict."""
+        """Writes the dict `row`, the results of a stage."""
         with replacing(self.path(optimizer, "rows", name + ".json")) as temporary, open(
             temporary, "w"
         ) as file:

@@ -1,10 +1,11 @@
-"""The migrated model and its optimizers, also for `legacy-opt convert --model`.
+"""The migrated model and its optimizers; `legacy-opt convert --model` uses them, too.
 
-It is the network of flights_session.py with softsign in place of relu. Two TensorFlow versions
-round differently. With relu, a rounding error that changes the sign of a unit's input makes two
-trainings diverge (after about 1,400 steps, by 0.1 in a prediction), although neither is wrong.
-Softsign is smooth: rounding errors stay small, so that other differences show. (With tanh or
-sigmoid, some TensorFlow versions round differently in prediction and in training.)
+The model is the network of flights_session.py with softsign in place of relu. Two TensorFlow
+versions round differently. With relu, a rounding error that changes the sign of a unit's input
+makes two trainings diverge (after about 1,400 steps, by 0.1 in a prediction), although neither
+training is wrong. Softsign is smooth: rounding errors stay small, and do not hide other
+differences. (With tanh or sigmoid, some TensorFlow versions round differently in prediction and in
+training.)
 """
 
 from flights.keras_model import build_model, keras, weights_of
@@ -17,7 +18,7 @@ SETTINGS = {
     name: Settings(name, LEARNING_RATES["mlp"][name], activation="softsign")
     for name in ("Adagrad", "AdagradDecay")
 }
-# For each optimizer, the function below that `legacy-opt convert --model` calls.
+# Names of the functions below: the arguments of `legacy-opt convert --model`.
 FUNCTIONS = {"Adagrad": "migration.model:adagrad", "AdagradDecay": "migration.model:adagrad_decay"}
 
 
@@ -47,7 +48,7 @@ def adagrad_decay():
 def names_in_graph(model):
     """Returns a dict from Keras' names of the weights and the step to the names in the graph.
 
-    The names of the slots are derived from these.
+    The bridge derives the names of the slots from these names.
     """
     names = {keras_name(weight): f"{SCOPE}/{name}" for name, weight in weights_of(model).items()}
     return dict(names, global_step=SCOPE + "/global_step")

@@ -1,4 +1,9 @@
-"""The table of hand-overs, its verdict, and the plot."""
+"""The table of the stages, its verdict, and the plot.
+
+A hand-over moves a training from a Session to Keras or back. An exit replaces the optimizer by one
+of Keras' own. The nudged run is a run without migration. At stage A each number of its state is
+changed by one unit in the last place, which shows how rounding errors grow.
+"""
 
 import textwrap
 
@@ -16,12 +21,13 @@ NO_EXIT = ("AdagradDecay",)  # Keras has no such optimizer of its own
 KINDS = ("variables", "slots", "predictions")
 # Explains the columns of `format_rows`.
 NOTES = """\
-the Session: a training on the same TensorFlow, from the same state, without the bridge. bit-equal:
-all predictions, variables and slots are equal by np.array_equal, at the hand-over and at the end.
-of bound: two TensorFlow versions round differently in each step. n rounding errors of random sign
-add up to about sqrt(n) of one; twice that is allowed. The size of one is measured with a second run
-of the old program: at A each number of its state is changed by one unit in the last place, and the
-run continues to December. Counts of steps and decays must be equal."""
+"the Session" is a training on the same TensorFlow, from the same state, without the bridge.
+"bit-equal" means that all predictions, variables and slots are equal by np.array_equal, at the
+hand-over and at the end. "of bound" is the largest difference as a share of what is allowed: two
+TensorFlow versions round differently in each step, and n rounding errors of random sign add up to
+about sqrt(n) times one error. Twice as much is allowed. The size of one error is measured with a
+second run of the old program: at stage A each number of its state is changed by one unit in the
+last place, and the run continues to December. Counts of steps and decays must be equal."""
 
 
 class Difference:
@@ -30,13 +36,13 @@ class Difference:
     Args:
       run: the `Run`.
       reference: the `Run` that it is compared with.
-      growth: the differences that a nudge has grown to, as `gaps` returns them.
-      steps: the number of steps in which rounding differed.
+      growth: the differences of the nudged run from the unmoved run, as `gaps` returns them.
+      steps: the number of training steps in which the two runs rounded differently.
 
     Attributes:
       largest: dict from each of `KINDS` to the largest difference.
       share: the largest share of the bound.
-      where: the name of the array with that share, or None if there is no difference.
+      where: the name of the array with the largest share; None if there is no difference.
     """
 
     def __init__(self, run, reference, growth, steps):
@@ -54,7 +60,7 @@ def gaps(run, reference):
     """Returns the largest difference of each array, by kind and name.
 
     Raises:
-      ValueError: if they do not have the same arrays.
+      ValueError: if the runs do not have the same arrays.
     """
     found = {}
     for kind in KINDS:
@@ -67,7 +73,7 @@ def gaps(run, reference):
 
 
 def named(run, kind):
-    """Returns the arrays of a kind by name."""
+    """Returns a dict from name to array, of one of `KINDS`."""
     part = getattr(run, kind)
     if not isinstance(part, dict):
         return {kind: part}
@@ -75,7 +81,7 @@ def named(run, kind):
 
 
 def bound(reference, growth, steps):
-    """Returns how much an array may differ from `reference`; `NOTES` explains the formula."""
+    """Returns how far an array may be from `reference`; `NOTES` explains the formula."""
     if not np.issubdtype(reference.dtype, np.floating):
         return 0.0
     unit = np.finfo(reference.dtype).eps * np.max(np.abs(reference))
@@ -206,7 +212,7 @@ EXIT_STYLES = (dict(color="tab:red"), dict(color="tab:cyan", linestyle=(0, (2, 2
 
 
 def write_plot(path, story, flights, judged):
-    """Plots the log-loss of the migrated and of the not migrated run, and their difference.
+    """Plots the log-loss of the runs with and without migration, and their difference.
 
     Args:
       path: the path of the PNG.
@@ -299,7 +305,7 @@ def draw_differences(axes, story, flights, runs, rows):
         gap = pd.Series(np.abs(runs[name].astype(np.float64) - runs[reference]))
         largest = gap.groupby(day).max()
         label = f"{name} - {reference}"
-        # Zeros, which are most differences on a single TensorFlow, have no logarithm.
+        # Zeros have no logarithm; on a single TensorFlow most differences are zero.
         axes.plot(largest.index, largest.where(largest > 0), label=label, **style)
     label = "bound"
     for row in rows:
@@ -313,7 +319,7 @@ def draw_differences(axes, story, flights, runs, rows):
 
 
 def shade(axes, story, flights, rows, labels):
-    """Marks the hand-overs and the periods of Session and Keras; with text if `labels`."""
+    """Marks the hand-overs and the periods of Session and Keras; adds text if `labels`."""
     for row in rows:
         if row["stage"] == "exit":
             continue

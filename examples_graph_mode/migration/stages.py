@@ -1,7 +1,8 @@
 """The stages of the migration, each of which runs on one TensorFlow.
 
-Each takes a `Story`, its flights and an optimizer's name, reads the files of the previous stage in
-the story's folder, and writes a row of the table and the files for the next stage.
+A stage is a function of a `Story`, its flights and an optimizer's name. It reads the files of the
+previous stage in the story's folder, writes files for the next stage, and returns a row of the
+table.
 """
 
 import importlib.util
@@ -92,7 +93,7 @@ def stay(story, flights, optimizer, first):
     """Trains without migration from January to December, and writes a checkpoint in June.
 
     A second run continues from that checkpoint after each number of its state has been changed by
-    one unit in the last place. It shows how rounding errors grow.
+    one unit in the last place. This run shows how rounding errors grow.
     """
     program = OldProgram(story, flights, optimizer)
     first, _ = story.period(first)
@@ -114,7 +115,7 @@ def stay(story, flights, optimizer, first):
 
 
 def nudge(variables, session):
-    """Replaces each float by the next larger or smaller one, at random."""
+    """Replaces each float by the next larger or the next smaller float, at random."""
     random = np.random.RandomState(0)
     for variable in variables:
         value = session.run(variable)
@@ -157,8 +158,9 @@ class KerasProgram:
 def go_to_keras(story, flights, optimizer, period_name):
     """Loads the TF1 program's checkpoint into Keras, and trains a period with `fit`.
 
-    For comparison, the TF1 program restores that checkpoint with its Saver on the same TensorFlow,
-    and trains on the same flights. At the end Keras saves a checkpoint for the TF1 program.
+    For comparison, the TF1 program restores the same checkpoint with its Saver on the same
+    TensorFlow, and trains on the same flights. At the end Keras saves a checkpoint for the TF1
+    program.
 
     Returns:
       The row of the table.
@@ -192,7 +194,7 @@ def go_to_keras(story, flights, optimizer, period_name):
 
 
 def roll_back(story, flights, optimizer, period_name):
-    """Restores Keras' checkpoint in the TF1 program, and trains a period there.
+    """Restores Keras' checkpoint in the TF1 program, and trains a period in its Session.
 
     For comparison, Keras' values are assigned as arrays, without a checkpoint, to the variables of
     a second TF1 program, which trains on the same flights.
@@ -233,7 +235,7 @@ def roll_back(story, flights, optimizer, period_name):
 def leave(story, flights, optimizer, period_name):
     """Switches to Keras' own optimizer, and trains a period with it.
 
-    The TF1 program's checkpoint is converted for Keras by the command line.
+    The command `legacy-opt convert` converts the TF1 program's checkpoint for Keras.
 
     Returns:
       The row of the table.
@@ -246,7 +248,7 @@ def leave(story, flights, optimizer, period_name):
     converted = convert(story, optimizer, before)
     program = KerasProgram(story, flights, optimizer)
     variables = program.model.trainable_variables
-    # Keras creates step and slots in the first update; the checkpoint then overwrites all values.
+    # The first update creates `iterations` and the slots. The checkpoint overwrites their values.
     zeros = [tf.zeros(variable.shape) for variable in variables]
     program.optimizer.apply_gradients(zip(zeros, variables))
     checkpoint = tf.train.Checkpoint(model=program.model, optimizer=program.optimizer)
