@@ -6,11 +6,10 @@ import tensorflow as tf
 
 from legacy_opt import versions
 
-from ..keras_adapters import adapter_of
 from . import factories
+from .generations import generation_of, with_inner
 
 v1 = tf.compat.v1
-_MADE_FOR_GRAPHS = ("keras", "legacy_opt", "tensorflow", "tensorflow_core", "tf_keras")
 _WORKS_IN_NO_GRAPH = ("gradient_accumulation_steps", "ema_overwrite_frequency")
 
 
@@ -23,6 +22,7 @@ class KerasOptimizerInGraph:
 
     Attributes:
       keras: the Keras optimizer.
+      generation: the optimizer's `Generation`.
       variables: the `tf.Variable`s that the Keras optimizer has created, in order of creation.
     """
 
@@ -35,18 +35,9 @@ class KerasOptimizerInGraph:
         self._slot_being_made = None
         with self._making():
             self.keras = factories.checked(make())
-        self._is_keras_3 = adapter_of(self.keras).generation == 3
+        self.generation = generation_of(self.keras)
         if versions.for_a_session():
             _check_for_a_session(self.keras)
-
-    def check_generation(self, variable):
-        """Raises a TypeError if a variable is one of Keras 3 and the optimizer is of Keras 2."""
-        if versions.is_keras_3_variable(variable) and not self._is_keras_3:
-            raise TypeError(
-                f"{variable.name!r} is a variable of Keras 3, and this optimizer is of Keras "
-                "2. Pass to_v1 an optimizer of Keras 3, or train the variable's tf.Variable: "
-                "variable.value."
-            )
 
     # The variables.
 
@@ -63,7 +54,9 @@ class KerasOptimizerInGraph:
 
     def _make_variable(self, next_creator, **arguments):
         name = (arguments.get("name") or "variable").replace(":", "_")
-        slot = self._slot_being_made or self._slot_in_keras_2(name)
+        slot = self._slot_being_made
+        if slot is None and self._built_for:
+            slot = self.generation.slot_in(name, self._built_for)
         with contextlib.ExitStack() as stack:
             if slot is None:
                 name = f"{self._name}/{name}"
@@ -84,14 +77,6 @@ class KerasOptimizerInGraph:
             self._slot_ids.add(id(variable))
         return variable
 
-    def _slot_in_keras_2(self, name):
-        """Returns (variable, name of the slot) if Keras 2 is creating a slot; else None."""
-        owner, _, slot_name = name.rpartition("/")
-        for variable in self._built_for:
-            if owner and not self._is_keras_3 and owner == variable._shared_name:
-                return variable, slot_name
-        return None
-
     def build(self, variables):
         """Creates the optimizer's state for these variables, if it does not exist yet.
 
@@ -103,7 +88,7 @@ class KerasOptimizerInGraph:
         new = [each for each in targets if each._unique_id not in built]
         if not new:
             return
-        if self._is_keras_3 and self._built_for:
+        if self.generation.is_built_once and self._built_for:
             raise ValueError(
                 f"{self._name} was built for {_names_of(self._built_for)}. Optimizers of Keras 3 "
                 f"are built once, so this one cannot also train {_names_of(new)}. Train all "
@@ -112,46 +97,19 @@ class KerasOptimizerInGraph:
         before, self._built_for = self._built_for, self._built_for + new
         try:
             with self._making():
-                if self._is_keras_3:
-                    self._build_keras_3(variables)
-                else:
-                    versions.create_optimizer_weights(self.keras, targets)
+                self.generation.build(variables, self._making_slot)
         except BaseException:
             self._built_for = before
             raise
 
-    def _build_keras_3(self, variables):
-        with contextlib.ExitStack() as stack:
-            for optimizer in _with_inner(self.keras):
-                stack.enter_context(self._recording_slots(optimizer))
-            self.keras.build(list(variables))
-        self.keras.built = True
-
     @contextlib.contextmanager
-    def _recording_slots(self, optimizer):
-        """A scope that records the trained variable of each slot that Keras 3 creates."""
-        add_slot, add_variable = optimizer.add_variable_from_reference, optimizer.add_variable
-
-        def recording(reference_variable, name=None, *args, **kwargs):
-            owner = versions.tf_variable(reference_variable)
-            self._slot_being_made = owner, name or "var"
-            try:
-                return add_slot(reference_variable, name, *args, **kwargs)
-            finally:
-                self._slot_being_made = None
-
-        def under_a_valid_name(*args, **kwargs):
-            if kwargs.get("name"):  # some classes pass the full name of a trained variable
-                kwargs["name"] = kwargs["name"].replace("/", "_").replace(":", "_")
-            return add_variable(*args, **kwargs)
-
-        methods = {"add_variable_from_reference": recording, "add_variable": under_a_valid_name}
-        vars(optimizer).update(methods)  # bypasses Keras' tracking of attributes
+    def _making_slot(self, owner, slot_name):
+        """A scope for the creation of a variable's slot."""
+        self._slot_being_made = owner, slot_name
         try:
             yield
         finally:
-            for attribute in methods:
-                del vars(optimizer)[attribute]
+            self._slot_being_made = None
 
     def slot(self, variable, slot_name):
         """Returns the slot variable, or None."""
@@ -178,30 +136,27 @@ class KerasOptimizerInGraph:
         Args:
           variables: the variables to train; None for the graph's trainable variables.
         """
-        unchanged = lambda value: value  # noqa: E731
-        if not self._is_keras_3:
-            scale = getattr(self.keras, "get_scaled_loss", unchanged)
-            return scale, getattr(self.keras, "get_unscaled_gradients", unchanged)
-        if hasattr(self.keras, "inner_optimizer") and not self.keras.built:
-            # Until the optimizer is built, Keras 3 scales with a constant instead of a variable.
+
+        def build():
             if variables is None and tf.executing_eagerly():
                 raise ValueError(
                     f"{type(self.keras).__name__} needs var_list: its loss scale is a "
                     "variable that is created with the slots."
                 )
             self.build(v1.trainable_variables() if variables is None else variables)
-        return self.keras.scale_loss, unchanged
+
+        return self.generation.loss_scaling(build)
 
     def apply(self, pairs):
         """Applies the gradients. Returns an operation; None in eager execution."""
         optimizer = self.keras
-        grads = _clipped(optimizer, [grad for grad, _ in pairs])
+        grads = self.generation.clipped([grad for grad, _ in pairs])
         pairs = list(zip(grads, [variable for _, variable in pairs]))
         if tf.executing_eagerly():
             optimizer.apply_gradients(pairs)
             return None
         with _alone(optimizer):
-            if self._returns_operations:
+            if self.generation.returns_operations():
                 return optimizer.apply_gradients(pairs)
 
             # Keras 3 and user classes rely on statements running in order, which a tf.function
@@ -213,29 +168,11 @@ class KerasOptimizerInGraph:
 
             return step().op
 
-    @property
-    def _returns_operations(self):
-        """Whether the Keras optimizer supports TF1 graphs.
-
-        This is true for Keras 2's own optimizers and for optimizers made by `to_keras`.
-        """
-        if self._is_keras_3:
-            return versions.for_a_session() and hasattr(self.keras, "_apply_in_graph")
-        home = type(self.keras).__module__.split(".")[0]
-        wraps = hasattr(self.keras, "get_scaled_loss")
-        return home in _MADE_FOR_GRAPHS and not wraps
-
     def _function_options(self):
-        """Returns the arguments of `tf.function` that keep the function from being inlined.
-
-        Grappler optimizes an inlined function together with the operations around the function,
-        and this may change the last bits of the result. A function that uses variables of other
-        processes is inlined nevertheless, because TensorFlow cannot run it otherwise.
-        """
+        # A function that uses variables of other processes must be inlined, because TensorFlow
+        # cannot run it otherwise.
         elsewhere = any("/job:" in variable.device for variable in self._built_for)
-        if not self._is_keras_3 or elsewhere or not versions.for_a_session():
-            return {}
-        return {"experimental_attributes": {"_noinline": True}}
+        return {} if elsewhere else self.generation.function_options()
 
 
 @contextlib.contextmanager
@@ -246,7 +183,7 @@ def _alone(optimizer):
     """
     unchanged = lambda pairs: list(pairs)  # noqa: E731
     replaced = []
-    for each in _with_inner(optimizer):
+    for each in with_inner(optimizer):
         if hasattr(each, "_all_reduce_sum_gradients"):
             replaced.append((each, "_all_reduce_sum_gradients"))
         elif hasattr(each, "gradient_aggregator") and versions.own_aggregator(each) is None:
@@ -264,38 +201,15 @@ def _alone(optimizer):
                 vars(each)[name] = value
 
 
-def _clipped(optimizer, grads):
-    """Clips gradients if Keras' `apply_gradients` does not (Keras 2 up to TensorFlow 2.3)."""
-    if hasattr(optimizer, "add_variable_from_reference"):
-        return grads
-    if hasattr(optimizer, "_transform_gradients"):
-        return grads
-    if hasattr(optimizer, "_clip_gradients"):
-        return optimizer._clip_gradients(grads)
-    if getattr(optimizer, "clipnorm", None) is not None:
-        grads = [tf.clip_by_norm(grad, optimizer.clipnorm) for grad in grads]
-    if getattr(optimizer, "clipvalue", None) is not None:
-        limit = optimizer.clipvalue
-        grads = [tf.clip_by_value(grad, -limit, limit) for grad in grads]
-    return grads
-
-
 def _check_for_a_session(optimizer):
     """Raises a ValueError for options that Keras accepts in a TF1 graph, but ignores there."""
-    for each in _with_inner(optimizer):
+    for each in with_inner(optimizer):
         for option in _WORKS_IN_NO_GRAPH:
             if getattr(each, option, None):
                 raise ValueError(
                     f"{option}={getattr(each, option)!r} works in no TF1 graph: Keras compares "
                     "a tensor with a number, and in a TF1 graph this comparison is always False."
                 )
-
-
-def _with_inner(optimizer):
-    """Yields an optimizer and its inner optimizers."""
-    while optimizer is not None:
-        yield optimizer
-        optimizer = getattr(optimizer, "inner_optimizer", None)
 
 
 def _name_of(variable):

@@ -129,7 +129,7 @@ class KerasInV1(v1.train.Optimizer):
         for each in given or ():
             if not argument_checks.is_tensor_like(versions.tf_variable(each)):
                 raise TypeError(f"var_list must hold variables, got {each!r}.")
-            here.check_generation(each)
+            here.generation.check_trains(each)
         variables = None if given is None else [versions.tf_variable(each) for each in given]
         scale, unscale = here.loss_scaling(given)
         if callable(loss) and not tf.is_tensor(loss):
@@ -161,7 +161,7 @@ class KerasInV1(v1.train.Optimizer):
         variables = [variable for _, variable in pairs]
         here = self._here()
         for variable in variables:
-            here.check_generation(variable)
+            here.generation.check_trains(variable)
         here.build(variables)
         self._restore_created(here, variables)
         with v1.name_scope(name, self.get_name()) as scope:
