@@ -263,9 +263,10 @@ def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resou
 def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """Worker 0 computes everything for its update except the gradient, and waits for the gradient.
+    """Worker 0 computes all that does not depend on its gradient, then waits for the gradient.
 
-    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat it.
+    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat the
+    decay.
     """
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():

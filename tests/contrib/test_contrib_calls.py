@@ -1,6 +1,7 @@
-"""Compares attributes and errors of our classes and of `tf.contrib`, on TensorFlow 1.15.
+"""Compares attributes and errors of our classes with those of `tf.contrib`, on TensorFlow 1.15.
 
-tests/optimizers/test_originals.py tests the same on every TensorFlow version, without `tf.contrib`.
+tests/optimizers/test_originals.py tests attributes and errors on every TensorFlow version, without
+`tf.contrib`.
 """
 
 import numpy as np

@@ -157,7 +157,7 @@ def test_an_integer_step_is_refused_unless_constant_steps_are_allowed():
 
 
 class AdvancingMeanwhile(RuleOptimizer):
-    """Increments the global step between the updates of two variables."""
+    """Increments the global step in the update of each variable."""
 
     uses_global_step = True
     before = ()
