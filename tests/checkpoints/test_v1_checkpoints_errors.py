@@ -69,8 +69,8 @@ def set_to(name, value):
     return change
 
 
-# {defect: (function that makes the defect, the leftover's place, which is the model or the
-# checkpoint, regular expressions that must match in the message)}
+# {defect: (function that makes the defect, where the leftover is ("model" or "checkpoint"), regular
+# expressions that must match in the message)}
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),

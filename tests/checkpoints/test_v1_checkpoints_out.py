@@ -223,7 +223,7 @@ def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """Keras does not have the second optimizer; its state is copied from `like`."""
+    """The state of the second optimizer, which Keras does not have, is copied from `like`."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)

@@ -131,7 +131,7 @@ def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_anoth
 
 
 def unmoved(before, now):
-    """Returns the names of variables whose values have not changed."""
+    """Returns the name of its optimizer for each variable whose value has not changed."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
 

@@ -69,7 +69,7 @@ def loss():
     ],
 )
 def test_attributes_that_subclasses_read(name):
-    """Compares the attributes' values before and after the first training step."""
+    """Compares our attributes with the original's, before and after the first training step."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:

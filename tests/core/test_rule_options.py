@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """Has a momentum and a norm of each row. Both slots also decay in rows without a gradient."""
+    """Has a momentum, and a norm for each row. In rows without a gradient, beta multiplies both."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 

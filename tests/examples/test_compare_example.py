@@ -1,4 +1,4 @@
-"""Tests examples_graph_mode/compare_optimizers.py, which trains all optimizers on the flights."""
+"""Tests examples_graph_mode/compare_optimizers.py, which compares optimizers on the flights."""
 
 import importlib.util
 import sys
