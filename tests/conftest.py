@@ -53,7 +53,7 @@ def pytest_addoption(parser):
 def pytest_configure(config):
     config.pluginmanager.register(turns)
     config.pluginmanager.register(account)
-    config.option.loadscopereorder = False  # because `turns` sorts the files by duration
+    config.option.loadscopereorder = False  # `turns` sorts the files by duration
     if not hasattr(config, "workerinput"):  # with xdist, only the main process gets all reports
         config.pluginmanager.register(account.Account(config), "account")
 

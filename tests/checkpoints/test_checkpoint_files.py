@@ -1,4 +1,4 @@
-"""Tests of reading checkpoint files that TensorFlow or CheckpointWriter has written."""
+"""Tests of reading checkpoints, and of errors for damaged files and for what is no checkpoint."""
 
 import zipfile
 from pathlib import Path
@@ -116,7 +116,7 @@ class TestReading:
 
 
 def patch_index(path, old, new):
-    """Replaces bytes in the first block of an index, and updates the block's checksum."""
+    """Replaces bytes in the only data block of a small index, and updates the block's checksum."""
     content = path.read_bytes()
     start = content.index(old)
     content = content[:start] + new + content[start + len(old) :]
@@ -128,7 +128,7 @@ def patch_index(path, old, new):
 
 
 def only_block(content):
-    """Returns the offset and the size of the only block of a small index."""
+    """Returns the offset and the size of the only data block of a small index."""
     _, position = index._block_handle(content, len(content) - 48)
     handle, _ = index._block_handle(content, position)
     ((_, value),) = index._block_records(content, handle)

@@ -1,8 +1,8 @@
 """Tests that training with AdagradDecay continues from a checkpoint as if it had not stopped.
 
 The checkpoints are name-based (`tf.compat.v1.train.Saver`) or object-based (`tf.train.Checkpoint`).
-tests/tools/handover.py continues training on another TensorFlow version; the last tests run it with
-a recorded checkpoint of TensorFlow 1.15.
+tests/tools/handover.py continues training on another TensorFlow version. The last tests run it with
+checkpoints of the installed TensorFlow, and with one that TensorFlow 1.15 has written.
 """
 
 import shutil
@@ -19,8 +19,8 @@ from tests.tools.handover import ARGUMENTS, Batch, Model, assert_equal, decaying
 
 v1 = tf.compat.v1
 FROM_1_15 = DATA / "adagrad-decay-1.15"
-# The number of training steps before the checkpoint, and again after it. In each half of the
-# training, the accumulator decays twice.
+# The number of training steps before the checkpoint. The same number follows after it. In each
+# half of the training, the accumulator decays twice.
 STEPS, EAGER_STEPS = 14, 6
 
 BOTH = pytest.mark.parametrize("optimizer", [AdagradDecayOptimizer, AdagradDecayOptimizerV2])
@@ -36,7 +36,7 @@ EAGER_AND_FUNCTION = pytest.mark.parametrize(
 
 
 class PartitionedModel(Model):
-    """The model of `tests.tools.handover`, with a partitioned table and with any optimizer.
+    """One problem like those of `handover.Model`, with a partitioned table and any optimizer.
 
     Args:
       make_optimizer: called with the global step variable.
@@ -117,7 +117,7 @@ def test_slots_are_named_as_in_stock_adagrad(optimizer, use_resource, scope, tmp
 
 
 def steps_with_and_without_a_pause(make_model, path):
-    """Returns the values after each training step of an unbroken run and of a restored run."""
+    """Returns the values after each step of the second half, in an unbroken and a restored run."""
     with tf.Graph().as_default(), v1.Session() as sess:
         model = make_model()
         sess.run(v1.global_variables_initializer())
@@ -195,7 +195,7 @@ def test_training_continues_in_a_monitored_training_session(tmp_path):
 
 
 class EagerModel:
-    """The model of `tests.tools.handover` with eager variables, and with more frequent decays.
+    """One problem like those of `handover.Model`, with eager variables and more frequent decays.
 
     Args:
       optimizer: the class of the optimizer.

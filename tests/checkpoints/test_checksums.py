@@ -1,4 +1,7 @@
-"""Tests that Checkpoint.verify compares data with their checksums without decoding the data."""
+"""Tests of checksums, and of Checkpoint.verify.
+
+In intact checkpoints, `verify` decodes only strings, and tensors in V1 format.
+"""
 
 import os
 
@@ -54,7 +57,7 @@ def flip(path, position):
     path.write_bytes(bytes(content))
 
 
-# Examples of RFC 3720, appendix B.4, and the usual example of CRCs, b"123456789".
+# The data are empty, the usual example of CRCs (b"123456789"), or from RFC 3720, appendix B.4.
 @pytest.mark.parametrize(
     ["data", "expected"],
     [
@@ -69,7 +72,8 @@ def test_known_checksums(data, expected):
     assert unmasked(masked_crc32c([data])) == expected
 
 
-# Lengths near 6777 and 32 * 6777 bytes. `masked_crc32c` shortens longer data first.
+# `masked_crc32c` prepends 4 bytes. Then it shortens data of more than 6777 bytes in one way, and
+# data of more than 32 * 6777 bytes in two ways.
 @pytest.mark.parametrize("length", [1, 3, 6772, 6773, 6774, 13070, 32 * 6777 - 4, 32 * 6777 + 1])
 def test_long_data_in_chunks(length):
     data = np.random.RandomState(length).bytes(length)

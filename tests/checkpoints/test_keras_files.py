@@ -79,7 +79,7 @@ def test_a_dataset_that_would_fill_the_memory(tmp_path, screen, ending):
 
 
 def test_a_large_file_may_take_as_much_memory(tmp_path, screen):
-    """The memory check accepts the file. Then Keras raises an error, because the model differs."""
+    """The memory check accepts the file. Keras refuses the file, as it does not fit the model."""
     write_bomb(tmp_path / "large.h5", written=True)
     assert "of memory" not in refused(screen, "large.h5")
 

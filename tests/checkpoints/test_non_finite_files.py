@@ -1,6 +1,7 @@
 """Tests that checkpoints and Keras files with NaN and infinity are saved and loaded bit for bit.
 
-The variables and the optimizer's state contain NaN and infinities. Scalars are NaN.
+In most tests, all float arrays of the variables and of the optimizer's state contain NaN and, if
+they have more than one element, infinity. The learning rate and the integers are finite.
 """
 
 import numpy as np
@@ -63,7 +64,7 @@ def spoil(variables):
 
 
 def assert_same(actual, expected):
-    """Asserts that two states are equal, and that all their arrays have non-finite elements."""
+    """Asserts that two states are equal, and that their float arrays have non-finite elements."""
     assert set(actual) == set(expected)
     for key, value in expected.items():
         np.testing.assert_array_equal(actual[key], value, err_msg=str(key))
@@ -72,7 +73,7 @@ def assert_same(actual, expected):
 
 
 def spoiled_in_v1(path, make, how="whole", saver=None):
-    """Saves non-finite values in a TF1 graph; returns the checkpoint's path and the saved state."""
+    """Saves non-finite values; returns the path, and the state (None if `make` is row_adagrad)."""
     with v1_training(problem(), make, parts=0 if how == "whole" else 2) as training:
         training.train(0, BEFORE)
         for variable in v1.global_variables():

@@ -81,7 +81,7 @@ def saved(tmp_path, **objects):
 
 
 def assert_accounts_for_everything(checkpoint):
-    """Asserts that each tensor is in exactly one dict of the object graph."""
+    """Asserts that the object graph lists each tensor exactly once."""
     graph = checkpoint.object_graph
     keys = list(graph.variables.values()) + list(graph.python_states.values())
     keys += [graph.save_counter] if graph.save_counter else []

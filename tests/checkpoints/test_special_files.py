@@ -61,7 +61,7 @@ def special(path, kind):
 def folder(tmp_path, monkeypatch):
     """Writes a checkpoint into a new current folder, and returns the folder.
 
-    The tests use relative paths, because absolute paths would be too long for sockets.
+    Tests of sockets need relative paths, because absolute paths would be too long.
     """
     monkeypatch.chdir(tmp_path)
     write("good", {"x": np.float32(1)})

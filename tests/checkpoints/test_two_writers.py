@@ -1,4 +1,4 @@
-"""Tests of simultaneous writers of one checkpoint: only one succeeds, with a complete file."""
+"""Tests of simultaneous writers: of several writers of one checkpoint, only one succeeds."""
 
 import threading
 import time
@@ -58,7 +58,7 @@ def test_a_refused_writer_keeps_the_folder_of_the_other(tmp_path):
 
 @pytest.mark.defect(3)
 def test_many_threads(tmp_path, monkeypatch):
-    """Any thread may succeed. All tensors of the checkpoint come from that thread."""
+    """One of the threads succeeds, and all tensors of the checkpoint come from this thread."""
     monkeypatch.setattr(checkpoint_writer, "SHARD_BYTES", 1)
     start, written, refused = threading.Barrier(4), [], []
 

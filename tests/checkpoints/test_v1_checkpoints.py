@@ -1,7 +1,8 @@
 """Tests that load_v1_checkpoint continues the training of a TF1 graph in Keras, bit for bit.
 
-The expected values come from a Session of the installed TensorFlow, in which TensorFlow's own Saver
-has restored the same checkpoint (`continued_in_v1` in tests/support/checkpoints/v1_checkpoints.py).
+Most expected values come from a Session of the installed TensorFlow, in which TensorFlow's own
+Saver has restored the same checkpoint (`continued_in_v1` in
+tests/support/checkpoints/v1_checkpoints.py).
 """
 
 import os
@@ -184,7 +185,7 @@ def test_a_global_step_of_32_bits(name, api, tmp_path):
     make = CASES[name].make
 
     def made_in_keras(step):
-        del step  # replaced by an int32 step, because AdagradDecay's counts get its dtype
+        del step  # It is None. AdagradDecay's counts get the dtype of its step, here int32.
         return make(tf.Variable(0, dtype=tf.int32, name="step", trainable=False))
 
     options = {"step_dtype": "int32"}
@@ -226,7 +227,7 @@ def recorded_problem(recorded):
 
 
 def recorded_state(arrays, slots, scope=""):
-    """Returns a state, like `KerasTraining.state()`, of these arrays by name in a checkpoint."""
+    """Returns the arrays of a checkpoint, given by name, in the form of `KerasTraining.state()`."""
     state = {("step",): arrays["global_step"]}
     for name in record_data.SHAPES:
         state[(name,)] = arrays[name]

@@ -1,7 +1,8 @@
 """Tests of load_v1_checkpoint with checkpoints that do not fit the model and its optimizer.
 
-The error lists every leftover, which is a tensor without a variable or a variable without a tensor.
-No variable is changed.
+With strict=True, the error lists every leftover, which is a tensor without a fitting variable or a
+variable without a fitting tensor, and no variable is changed. With strict=False, everything else is
+loaded.
 """
 
 import re
@@ -41,7 +42,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(scope="module")
 def fits(tmp_path_factory):
-    """Returns the path of a checkpoint that fits the model of `training_of`."""
+    """Returns the path of a checkpoint that fits the variables and optimizer of `training_of`."""
     return trained_in_v1(tmp_path_factory.mktemp("fits") / "model", problem(), adam)
 
 
@@ -68,8 +69,8 @@ def set_to(name, value):
     return change
 
 
-# {defect: (function that makes the defect, the leftover's place, which is the model or the
-# checkpoint, regular expressions that must match in the message)}
+# {defect: (function that makes the defect, where the leftover is ("model" or "checkpoint"), regular
+# expressions that must match in the message)}
 WRONG = {
     "no variable": (without("table"), "model", ["table"]),
     "no slot": (without("table/Adam_1"), "model", ["table/Adam_1"]),

@@ -1,6 +1,6 @@
 """Tests which files save_v1_checkpoint writes, which it replaces, and which it does not change.
 
-The argument `like` is an old checkpoint. The new one gets the same scopes, partitions and dtypes.
+The argument `like` is an old checkpoint, whose scopes, partitions and dtypes the new one gets.
 """
 
 import re
@@ -28,7 +28,7 @@ v1 = tf.compat.v1
 
 
 def listing(folder):
-    """Returns the contents of all files under a folder."""
+    """Returns a dict from the paths of all files under a folder to their contents."""
     files = [file for file in Path(str(folder)).rglob("*") if file.is_file()]
     return {str(file): file.read_bytes() for file in files}
 

@@ -74,8 +74,9 @@ def test_variables_in_different_scopes(api, tmp_path):
 # Partitioned variables.
 
 
-# The expected values come from training unpartitioned variables. Training partitioned variables
-# rounds some values differently (measured: 6e-8).
+# The training of the partitioned variables is continued with unpartitioned variables in a Session,
+# whose values are the expected ones. With partitioned variables, a Session would round some values
+# differently from Keras (measured: 6e-8).
 @pytest.mark.in_turn(name=["Adam", "AdagradDecay", "AdagradDecayV2", "RMSProp momentum"], api=APIS)
 def test_partitioned_variables_saved_as_whole_tensors(name, api, tmp_path):
     make = CASES[name].make
@@ -102,8 +103,8 @@ def test_partitioned_variables_saved_part_by_part(scope, name, api, tmp_path):
 
 
 # {scope of the optimizer: prefix of slot names in the checkpoint}. In the graph, the slot's name is
-# "scope/matrix/part_0/Adam". TensorFlow replaces the first len("matrix/part_0/") characters of this
-# name by "matrix/".
+# "<scope>/matrix/part_0/Adam". For the checkpoint, TensorFlow cuts the first len("matrix/part_0/")
+# characters of this name, and prepends "matrix/".
 MANGLED = {
     "OptimizeLoss": "matrix/atrix/part_0/",
     "a": "matrix/0/",

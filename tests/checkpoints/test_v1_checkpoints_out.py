@@ -1,8 +1,8 @@
 """Tests that TensorFlow's Saver restores checkpoints of save_v1_checkpoint in a TF1 graph.
 
-The next training steps in the graph equal the next training steps in Keras, bit for bit. The
-argument `like` is an old checkpoint of the graph. The new checkpoint gets the same scopes,
-partitions and dtypes.
+The next training steps in the graph equal the next training steps in Keras, bit for bit, if the
+variables are not partitioned. The argument `like` is an old checkpoint of the graph, whose scopes,
+partitions and dtypes the new checkpoint gets.
 """
 
 import numpy as np
@@ -223,7 +223,7 @@ def test_a_tensor_that_keras_does_not_have_comes_along(api, original, tmp_path):
 
 @EVERY_API
 def test_two_optimizers_of_one_graph(api, original, tmp_path):
-    """Keras does not have the second optimizer; its state is copied from `like`."""
+    """The state of the second optimizer, which Keras does not have, is copied from `like`."""
     chosen, rest = ("matrix",), ["table.*"]
     path = original(adam, problem(), only=chosen, other=momentum)
     training = moved_over(path, adam, api, problem(chosen), ignore=rest)

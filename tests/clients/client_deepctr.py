@@ -97,7 +97,7 @@ PLUGGED = {
     "functions": (lambda: v1.train.FtrlOptimizer(0.1), adagrad_decay),
 }
 SLOTS = {
-    # The slots of LazyAdam are named Adam.
+    # In checkpoints, the slots of LazyAdam have the names of Adam's slots.
     "instances": ({"Adam", "Adam_1"}, {"AdamAsync", "AdamAsync_1"}),
     "functions": ({"Ftrl", "Ftrl_1"}, {"AdagradDecay", "AdagradDecay_1"}),
 }

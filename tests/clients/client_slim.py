@@ -33,7 +33,7 @@ OPTIMIZERS = {
 
 
 def batches(count):
-    """Returns batches: ids (some repeated), numbers, and labels computed from ids and numbers."""
+    """Returns triples (ids, numbers, labels). Some ids repeat; labels depend on ids and numbers."""
     random = np.random.RandomState(5)
     of_id, of_numbers = random.normal(size=IDS), random.normal(size=NUMBERS)
     found = []

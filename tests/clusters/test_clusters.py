@@ -15,8 +15,8 @@ sys.path.insert(0, str(EXAMPLES))
 
 from flights.processes import free_addresses
 
-# These tests run on every lane (an environment with one TensorFlow version), because the oldest
-# version of Keras 3 raises errors in some of the trainings.
+# The cells with Keras 3 have the marker `every_lane` (tests/README.md), because their results
+# depend on the version: the oldest version of Keras 3 raises errors in some of the trainings.
 KERAS_3 = pytest.param("keras3", marks=pytest.mark.every_lane)
 EVERY_API = pytest.mark.parametrize("api", ["optimizer_v2", KERAS_3])
 SECONDS = 240
@@ -26,8 +26,8 @@ def run(**jobs):
     """Runs a cluster until the processes of its last job end; returns their output.
 
     Args:
-      **jobs: a list for each job: the number of its tasks, followed by the command line arguments
-        of `tests.support.processes.clusters`.
+      **jobs: for each job, a list of the number of its tasks and the command line arguments of
+        `tests.support.processes.clusters`.
     """
     addresses = iter(free_addresses(sum(count for count, *_ in jobs.values())))
     cluster = {job: [next(addresses) for _ in range(count)] for job, (count, *_) in jobs.items()}

@@ -1,8 +1,8 @@
 """Tests that a training resumes from its checkpoints without loss after its process was killed.
 
 tests/support/faults/kill_and_resume.py kills the training and compares its state after each restart
-with an uninterrupted training. A difference is a loss. Some tests remove state from the checkpoints
-on purpose, and the program must report losses.
+with that of an uninterrupted training. A difference is a loss. In some tests, the checkpoints lack
+state on purpose, and kill_and_resume.py must report losses.
 """
 
 import os
@@ -17,7 +17,7 @@ from tests.support.faults import checkpoints, kill_and_resume, training
 from tests.support.processes import programs
 
 PROGRAM = pathlib.Path(kill_and_resume.__file__)
-HARDEST = "accumulated AdagradDecay"  # has the most state to restore
+HARDEST = "accumulated AdagradDecay"  # This optimizer has the most state to restore.
 
 
 def kill_and_look(*arguments):

@@ -131,7 +131,7 @@ def test_slots_are_on_the_server_of_their_variable_and_no_server_waits_for_anoth
 
 
 def unmoved(before, now):
-    """Returns the names of variables whose values have not changed."""
+    """Returns the name of its optimizer for each variable whose value has not changed."""
     pairs = [(name, old, new) for name in before for old, new in zip(before[name], now[name])]
     return [name for name, old, new in pairs if np.array_equal(old, new)]
 
@@ -263,9 +263,10 @@ def test_shared_powers_of_beta_are_read_on_every_server(cluster, name, use_resou
 def test_a_decay_that_another_worker_has_just_applied_is_not_repeated(
     cluster, optimizer, kind, use_resource
 ):
-    """Worker 0 computes everything for its update except the gradient, and waits for the gradient.
+    """Worker 0 computes all that does not depend on its gradient, then waits for the gradient.
 
-    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat it.
+    Meanwhile, the update of worker 1 applies the decay that is due. Worker 0 must not repeat the
+    decay.
     """
     scope = "meanwhile" + optimizer.__name__ + kind
     with tf.Graph().as_default(), cluster.placing():

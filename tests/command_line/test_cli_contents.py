@@ -74,7 +74,7 @@ if versions.has_contrib():
         }
     )
 
-# Optimizers of legacy_opt by label. Optimizers with the same slots have the same label.
+# Optimizers of legacy_opt by label. Optimizers with the same tensor names share a label.
 OURS = {
     "Adam": [lambda step: legacy_opt.LazyAdamOptimizer(), lambda step: legacy_opt.NadamOptimizer()],
     "Adam without powers of beta, as AdamGS": [

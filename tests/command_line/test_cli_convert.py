@@ -1,4 +1,4 @@
-"""Tests of `legacy-opt convert` between checkpoints, compared with TensorFlow's own Saver."""
+"""Tests of `legacy-opt convert` from a name-based checkpoint to a name-based checkpoint."""
 
 import functools
 import json
@@ -262,7 +262,7 @@ def test_decay_counts_beyond_the_rows_are_refused(tmp_path, screen):
 
 @pytest.fixture
 def bad(tmp_path):
-    """Returns a folder with a good checkpoint, and with bad ones named after their defects."""
+    """Returns a folder with the checkpoint `good`, and with files that `convert` refuses."""
     folder = tmp_path / "old"
     write_tensors(folder / "good", {"x": draw(3000, 2), "y": draw(5)})
     data = (folder / "good.data-00000-of-00001").read_bytes()
@@ -335,7 +335,7 @@ def test_the_report_lists_the_converted_tensors(tmp_path, screen, bad):
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """Saves a checkpoint of 300 MB: its conversion takes long enough to be interrupted."""
+    """Saves a checkpoint of 300 MB, whose conversion takes long enough to be interrupted."""
     folder = tmp_path_factory.mktemp("large")
     with tf.Graph().as_default(), v1.Session() as session:
         for number in range(6):
@@ -349,7 +349,7 @@ def large(tmp_path_factory):
 
 def stop_midway(source, folder, how):
     """Sends a signal to a conversion while it writes; returns (exit code, stdout, stderr)."""
-    # If a shell runs the tests as a background job, SIGINT is ignored. This resets its handler.
+    # If a shell runs the tests as a background job, SIGINT is ignored. `reset` undoes this.
     reset = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
     process = start("convert", source, folder / "out", preexec_fn=reset)
     while not any(folder.glob(".out.writing/shard*")):
@@ -360,7 +360,8 @@ def stop_midway(source, folder, how):
     return process.returncode, output, errors
 
 
-# Runs only with --full: TestBeingKilled in test_checkpoint_writer.py tests kills more quickly.
+# This test runs only with --full, because TestBeingKilled in test_checkpoint_writer.py tests kills
+# more quickly.
 @pytest.mark.full
 def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert stop_midway(large, tmp_path, signal.SIGKILL)[0] == -signal.SIGKILL
@@ -370,8 +371,8 @@ def test_killed_midway_leaves_no_destination(tmp_path, screen, large):
     assert_equal(tensors(tmp_path / "out"), tensors(large))
 
 
-# Runs only with --full: test_cli.py tests Ctrl-C, and test_checkpoint_writer.py tests an exception
-# during writing.
+# This test runs only with --full, because test_cli.py tests Ctrl-C, and test_checkpoint_writer.py
+# tests an exception during writing.
 @pytest.mark.full
 def test_interrupted_midway_leaves_nothing(tmp_path, large):
     result = stop_midway(large, tmp_path, signal.SIGINT)

@@ -142,7 +142,11 @@ def test_compare_with_keras_3(screen, folder):
 
 @pytest.mark.parametrize("parts", [1, 3])
 def test_slot_names_that_tensorflow_mangles(tmp_path, screen, parts):
-    """If the optimizer is in a scope, partitions have slots such as matrix/atrix/part_0/Adam."""
+    """If the optimizer is in a scope, TensorFlow changes the names of partitions' slots wrongly.
+
+    From "OptimizeLoss/matrix/part_0/Adam" it cuts the first len("matrix/part_0/") characters, and
+    prepends "matrix/", which gives "matrix/atrix/part_0/Adam".
+    """
     problem = training.problem(("matrix", "table"))
     scope = functools.partial(tf.compat.v1.variable_scope, "OptimizeLoss")
     make = lambda step: tf.compat.v1.train.AdamOptimizer()  # noqa: E731

@@ -103,9 +103,6 @@ def run_to_the_end(*words, **options):
     return finish(start("run", *words, **options))
 
 
-# Each of the next three tests starts a process with TensorFlow.
-
-
 @pytest.mark.every_lane
 @pytest.mark.parametrize("words", [["--steps", "3", "--force", "-m", "--", "-x", "--help"]])
 def test_a_script_runs_as_by_python_on_tensorflow_1(words, probe, tmp_path, monkeypatch):

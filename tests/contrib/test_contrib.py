@@ -1,4 +1,4 @@
-"""Tests on TensorFlow 1.15 that optimizers equal the originals in `tf.contrib.opt`, bit for bit.
+"""Tests on TensorFlow 1.15 that optimizers equal their originals in `tf.contrib.opt` bit for bit.
 
 After every training step, all variables of the graph are compared by name: trained variables, slots
 and other state of the optimizer. Most tests train with given gradients, because some originals
@@ -35,7 +35,7 @@ def makers(name):
 
 
 def problem_for(name, dtype="float32", use_resource=False):
-    """Returns a problem with the dtypes and gradients that the original can train."""
+    """Returns a problem whose variables and gradients the original can train."""
     original = OF_CONTRIB[name].original
     problem = problems.everything(dtype, original.variables, STEPS)
     if original.ref_only and use_resource:
@@ -78,7 +78,7 @@ def minimized(make, use_resource):
 
 
 def is_deterministic(original):
-    """Returns whether the original is reproducible and trains sparse resource variables."""
+    """Returns whether the original is reproducible, and trains `model` with resource variables."""
     races = issubclass(original.optimizer(), tf.contrib.opt.DecoupledWeightDecayExtension)
     return not races and not original.ref_only
 

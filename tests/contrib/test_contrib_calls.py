@@ -1,6 +1,7 @@
-"""Compares attributes and errors of our classes and of `tf.contrib`, on TensorFlow 1.15.
+"""Compares attributes and errors of our classes with those of `tf.contrib`, on TensorFlow 1.15.
 
-tests/optimizers/test_originals.py tests the same on every TensorFlow version, without `tf.contrib`.
+tests/optimizers/test_originals.py tests attributes and errors on every TensorFlow version, without
+`tf.contrib`.
 """
 
 import numpy as np
@@ -68,7 +69,7 @@ def loss():
     ],
 )
 def test_attributes_that_subclasses_read(name):
-    """Compares the attributes' values before and after the first training step."""
+    """Compares our attributes with the original's, before and after the first training step."""
     found = []
     for module in (opt, legacy_opt):
         with tf.Graph().as_default(), v1.Session() as session:

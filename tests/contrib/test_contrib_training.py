@@ -1,8 +1,10 @@
 """Tests on TensorFlow 1.15 that our training helpers build the same graphs as `tf.contrib`.
 
-Each library builds the same model into a separate graph. The tests compare all collections, and all
-nodes in order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only
-a few graphs run. For these graphs, losses, summaries and final variables are compared, too.
+Only the checks for NaN and infinity that `create_train_op` adds by default differ. Each library
+builds the same model into a separate graph. The tests compare all collections, and all nodes in
+order, with names, inputs, attributes and seeds. Equal graphs compute equal values, so only a few
+graphs run without --full. For the graphs that run, losses, summaries and final variables are
+compared, too.
 """
 
 import inspect
@@ -227,7 +229,7 @@ TRAIN_OP = {
 
 
 def create_train_op(lib, model, arguments):
-    if lib is legacy_opt:  # "loss" means the same as True, the original's default
+    if lib is legacy_opt:  # our "loss" means the same as the original's default, True
         arguments = dict({"check_numerics": "loss"}, **arguments)
     return create_train_op_by_default(lib, model, arguments)
 
@@ -249,7 +251,7 @@ def names(items):
 
 
 def built(lib, call, make_arguments, use_resource, runs=False):
-    """Builds a training step into a new graph; returns its nodes and collections."""
+    """Builds a training step into a new graph; returns what `assert_same` compares."""
     with tf.Graph().as_default() as graph:
         v1.set_random_seed(3)
         model = Model(use_resource)
@@ -330,7 +332,7 @@ def test_create_train_op(name, use_resource, full):
 
 @pytest.mark.parametrize("name, use_resource", [("everything", False), ("clipped", True)])
 def test_create_train_op_with_its_own_checks(name, use_resource):
-    """By default, ours adds only checks to the original's graph, and computes the same values."""
+    """By default, our graph differs from the original's only in checks; the values are equal."""
     arguments = create_train_op_by_default, TRAIN_OP[name], use_resource, True
     ours, original = built(legacy_opt, *arguments), built(CONTRIB, *arguments)
     kinds = [{each[0]: each[1] for each in nodes} for nodes in (ours[0], original[0])]
@@ -390,7 +392,7 @@ def test_add_gradients_summaries():
 
 
 def arguments_of(function):
-    """Returns the arguments without types, and without our own argument `check_numerics`."""
+    """Returns arguments without types, and without our `check_numerics` of `optimize_loss`."""
     parameters = dict(inspect.signature(function).parameters)
     if function is legacy_opt.optimize_loss:
         del parameters["check_numerics"]

@@ -45,7 +45,7 @@ def variables_by_name():
 
 
 def problem_for(zeros=False, dtype="float32", only=SOME):
-    """Returns a problem with all kinds of gradients. With `zeros`, some gradients or rows are 0."""
+    """Returns a problem with dense and sparse gradients. `zeros` makes some gradients or rows 0."""
     problem = problems.everything(dtype, only, STEPS)
     if zeros:
         for number, step in enumerate(problem.gradients):
@@ -142,7 +142,8 @@ def test_every_variable_after_every_step(way, inner, kind, full):
     original, ours = make(contrib, way, inner), make(legacy_opt, way, inner)
     if way.startswith("variables"):  # the original clips a row once for each repetition of its id
         original = make(contrib, way, inner, without_duplicates)
-    # SGD does not sum repeated rows before it subtracts them, so it rounds differently.
+    # The original gets summed rows here. With SGD, ours must get them, too, because SGD subtracts
+    # repeated rows one by one, which rounds differently from subtracting their sum.
     if way.startswith("variables") and inner == "SGD":
         ours = make(legacy_opt, way, inner, without_duplicates)
     problem = problem_for(way == "multitask", only=() if full else SOME)

@@ -9,7 +9,7 @@ from legacy_opt.core import argument_checks
 
 
 def trained(optimizer, dtype):
-    """Returns a variable of ones after one training step with the gradient [2, -3]."""
+    """Returns the value of a variable of ones after one training step with gradient [2, -3]."""
     w = tf.Variable(np.ones([2]), dtype=dtype)
     optimizer.apply_gradients([(tf.constant([2.0, -3.0], dtype), w)])
     return w.numpy()

@@ -140,7 +140,7 @@ def test_identical_variables_stay_identical_when_a_rule_stores_the_raw_gradient(
 
 
 class Layouts(RuleOptimizer):
-    """Has a slot of each layout. The slots change by a fixed number in each update."""
+    """Has a RowSlot, a ScalarSlot and a TensorSlot. Each update adds fixed numbers to them."""
 
     def __init__(self):
         super().__init__(False, "Layouts")

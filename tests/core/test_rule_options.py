@@ -12,7 +12,7 @@ v1 = tf.compat.v1
 
 
 class FadingMomentum(RuleOptimizer):
-    """Has a momentum and a norm of each row. Both slots also decay in rows without a gradient."""
+    """Has a momentum, and a norm for each row. In rows without a gradient, beta multiplies both."""
 
     slots = {"m": Slot(1.0), "norm": RowSlot(2.0)}
 
@@ -157,7 +157,7 @@ def test_an_integer_step_is_refused_unless_constant_steps_are_allowed():
 
 
 class AdvancingMeanwhile(RuleOptimizer):
-    """Increments the global step between the updates of two variables."""
+    """Increments the global step in the update of each variable."""
 
     uses_global_step = True
     before = ()

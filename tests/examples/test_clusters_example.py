@@ -1,4 +1,4 @@
-"""Tests that examples_graph_mode/keras_clusters.py is right and leaves no process behind."""
+"""Tests that keras_clusters.py reports whether runs are equal, and leaves no process behind."""
 
 import importlib.util
 import subprocess

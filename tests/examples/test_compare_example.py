@@ -1,4 +1,4 @@
-"""Tests examples_graph_mode/compare_optimizers.py, which trains all optimizers on the flights."""
+"""Tests examples_graph_mode/compare_optimizers.py, which compares optimizers on the flights."""
 
 import importlib.util
 import sys
@@ -61,8 +61,8 @@ def test_program_trains_all_optimizers_of_the_package(loaded, tmp_path, capsys):
     for name in FILES[1:]:
         assert (tmp_path / name).read_bytes()[:8] == PNG
 
-    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. A slot with
-    # the shape of its weights takes as many bytes as these weights.
+    # The model has 10,741 x (8 + 1) embedding weights, and the weights of dense layers. Slots with
+    # the shapes of all weights take as many bytes as the weights.
     weights = 4 * (10741 * 9 + 99 * 32 + 32 + 32 + 11 + 1)
     state = table["state_bytes"]
     assert state["SGD"] == 0 and state["Adagrad"] == state["RegAdagrad"] == weights
@@ -156,5 +156,5 @@ def test_sweep_tunes_each_optimizer_in_its_range(flights, tmp_path, monkeypatch,
         low, high = CATALOGUE[name].rates
         assert low < rates.min() < rates.max() < high
     printed = capsys.readouterr().out
-    assert "the end of the range" in printed  # with two trials, each rate is at an end of the range
+    assert "the end of the range" in printed  # of two rates, the best is the lowest or the highest
     assert sorted(path.name for path in tmp_path.iterdir()) == ["compare_sweep.csv"]

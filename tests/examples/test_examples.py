@@ -370,7 +370,7 @@ def test_estimator_resumes_month_by_month(thin, tmp_path, monkeypatch, capsys):
 
     exports = tmp_path / "exports"
     straight = ["--out", str(tmp_path / "straight"), "--export", str(exports), *common[2:], "3"]
-    whole = estimator_flights.main(straight)  # trains all months in one run
+    whole = estimator_flights.main(straight)  # trains January and February in one run
     assert whole.loc["Mar", "log-loss"] == table.loc["Mar", "log-loss"]
 
     parsed = estimator_flights.parse_arguments([*common, "3"])
