@@ -172,10 +172,11 @@ def test_of(item):
 
 def _lanes_with(item, number, total):
     """Returns this lane's number among the lanes that can run a cell, and how many these are."""
+    if item.get_closest_marker("every_lane"):
+        return 1, 1
     if item.get_closest_marker("keras3"):
         return 1 + (number == total), 2  # the oldest lane with Keras 3, and the newest
-    is_never_shared = any(map(item.get_closest_marker, ("contrib", "every_lane")))
-    if is_never_shared or _NOT_EVERYWHERE.search(item.nodeid):
+    if item.get_closest_marker("contrib") or _NOT_EVERYWHERE.search(item.nodeid):
         return 1, 1
     return number, total
 
