@@ -36,7 +36,8 @@ def wide_and_deep():
     ids = v1.placeholder_with_default(np.int64([1, 5, 5, 0]), [None], "ids")
 
     def variable(name, *shape):
-        # Resource variables, because a ref variable might be updated before a gradient reads it.
+        # These are resource variables, because ref variables might be updated before gradients read
+        # them.
         value = random.randn(*shape).astype("f")
         return v1.get_variable(name, initializer=value, use_resource=True)
 
