@@ -62,7 +62,7 @@ class Damage(NamedTuple):
     Attributes:
       variable: how much of the variable is not finite, one of `_EXTENTS`.
       state: the largest such extent among the variable's slots.
-      other: whether any variable other than these has an element that is not finite.
+      other: whether a variable that is neither this one nor a slot of it is not finite.
       error: the name of the error that a step raised, if any. Then `variable`, `state` and `other`
         have their defaults.
     """

@@ -29,7 +29,7 @@ def run_oracles(name, problem):
 def assert_close(trace, values, slots, ulps, dtype):
     """Asserts that a trace differs from oracles by at most `ulps` units in the last place per step.
 
-    Slots of integers must be equal.
+    Integer slots must be equal.
     """
     eps = float(np.finfo(dtype).eps)
     for number, (actual, wanted) in enumerate(zip(trace.steps, values)):

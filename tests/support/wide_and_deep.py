@@ -14,7 +14,7 @@ v1 = tf.compat.v1
 
 @pytest.fixture(autouse=True)
 def no_global_step_warnings():
-    """Turns GlobalStepWarning into an error. All trainings here increment the global step."""
+    """Turns GlobalStepWarning into an error, because nearly all tests increment the global step."""
     with warnings.catch_warnings():
         warnings.simplefilter("error", GlobalStepWarning)
         yield

@@ -1,6 +1,6 @@
 """Measures how Keras' optimizers differ from v1 optimizers (docs/keras_native_differences.md).
 
-python -m tests.support.keras.native_keras           prints the table of `CASES` with any tf.keras
+python -m tests.support.keras.native_keras           prints the table of `CASES`, also with Keras 2
 python -m tests.support.keras.native_keras PAGE.md   writes the page's tables; needs Keras 3
 """
 

@@ -144,7 +144,8 @@ def assert_equal_steps(after, expected):
 def assert_as_graded(translation, after, expected):
     """Asserts that values are as close to those of a Session as the translation's grade says.
 
-    If the grade is "exact", they must be equal, if it is "rounding", equal within `TOLERANCE`.
+    If the grade is "exact", they must be equal. If it is "rounding", they must be equal within
+    `TOLERANCE`. Any other grade fails.
     """
     if translation.grade == "exact":
         assert_equal_steps(after, expected)
